@@ -1,0 +1,50 @@
+# Everything runs in .venv, which is made on first use and again when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= auto
+
+.PHONY: help setup demo test check format bench soak clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    the main job on the embedded Messages API server, without a key"
+	@echo "make test    the tests"
+	@echo "make check   formatting, lint, types, direction of imports"
+	@echo "make bench   what is measured, as ratios in one run"
+	@echo "make soak    the long versions of the slow suites"
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Coterie needs Python >= 3.11; set PYTHON=..." >&2; exit 2; }
+	@echo "setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/coterie demo
+
+test: $(READY)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_imports.py
+
+format: $(READY)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	@$(BIN)/python -P -m benchmarks
+
+soak: $(READY)
+	@$(BIN)/python -m pytest -m soak
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,103 @@
+"""The errors of one agent, sorted by who must act.
+
+AgentError
+├── ConfigInvalid            the user must act: one line, exit code 2
+├── ReplyMalformed           the model sent what cannot be read: an observation, never a crash
+├── TranscriptCorrupt        a transcript is not what was written
+└── ModelError               the model call failed; `retryable` says whether asking again may help
+    ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is at fault
+    ├── ModelRateLimited     429, with how long to wait
+    ├── ModelOverloaded      529, or an `overloaded_error` in the middle of a stream
+    ├── ModelFailed          500 and the like, or an `error` event of another kind
+    └── ModelUnreachable     no connection, a connection that was dropped, a stream that fell silent
+"""
+
+import attrs
+
+
+class AgentError(Exception):
+    """Base of everything `coterie.agents` raises on purpose."""
+
+
+@attrs.define(eq=False)
+class ConfigInvalid(AgentError):
+    """Something the user wrote cannot be used."""
+
+    source: str
+    """Where it stands: a file, a flag or an environment variable."""
+    reason: str
+    """What is wrong and what would be right, in one line."""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}"
+
+
+@attrs.define(eq=False)
+class ReplyMalformed(AgentError):
+    """The model's reply breaks the protocol of its stream."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"malformed reply: {self.reason}"
+
+
+@attrs.define(eq=False)
+class TranscriptCorrupt(AgentError):
+    """A record of a transcript cannot be read, or does not follow from the one before."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@attrs.define(eq=False)
+class ModelError(AgentError):
+    """A model call failed."""
+
+    message: str
+    status: int | None = None
+    """The HTTP status, or None when there was no answer to have one."""
+    kind: str | None = None
+    """The error type the API named, for example `overloaded_error`."""
+    request_id: str | None = None
+    retry_after: float | None = None
+    """Seconds the server asked us to wait, uncapped."""
+    begun: bool = False
+    """Whether the reply had begun when the call failed: its cache entry exists and its input is billed."""
+
+    retryable = False
+
+    def __str__(self) -> str:
+        status = f"{self.status} " if self.status is not None else ""
+        return f"{status}{self.kind or type(self).__name__}: {self.message}"
+
+
+class ModelRefusedRequest(ModelError):
+    """The request is at fault; the same bytes would fail again."""
+
+
+class ModelRateLimited(ModelError):
+    """Too many requests or tokens; everyone who shares the key should wait."""
+
+    retryable = True
+
+
+class ModelOverloaded(ModelError):
+    """The service is busy; everyone who shares the key should wait."""
+
+    retryable = True
+
+
+class ModelFailed(ModelError):
+    """The service failed in a way that may pass."""
+
+    retryable = True
+
+
+class ModelUnreachable(ModelError):
+    """No connection, a dropped one, or a stream that fell silent."""
+
+    retryable = True

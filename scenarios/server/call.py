@@ -1,0 +1,170 @@
+"""A request to the Messages API, read from its bytes into the form every rule of the server works on."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+import msgspec
+
+from coterie.agents.models import Model, ModelTable
+from coterie.scenarios.server.errors import ApiError, invalid_request, not_found
+
+Block = dict[str, Any]
+"""One content block, tool definition or system block as JSON; key order is as received."""
+
+DEPTH_LIMIT = 100
+"""Nesting a request may have; beyond it is no honest request, and parsers recurse."""
+
+
+@attrs.frozen(kw_only=True)
+class Caller:
+    """Who sent a request, from its headers."""
+
+    key: str
+    """The API key: caches and rate limits are kept apart by it."""
+    version: str = "2026-10-21"
+    betas: frozenset[str] = frozenset()
+    agent: str | None = None
+    incarnation: int | None = None
+    purpose: str = "turn"
+    turn: int | None = None
+    """Counts an agent's requests of one purpose from 1; a retry repeats the number."""
+    retry: int = 0
+    """How often the SDK itself has sent this request before."""
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """One message; string content has become a single text block."""
+
+    role: Literal["user", "assistant", "system"]
+    content: tuple[Block, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """A parsed request: shapes are right, the rules of the API are not yet checked."""
+
+    caller: Caller
+    model: Model
+    model_name: str
+    """The model as the client wrote it; replies repeat it."""
+    max_tokens: int
+    tools: tuple[Block, ...] = ()
+    system: tuple[Block, ...] = ()
+    messages: tuple[Message, ...] = ()
+    stream: bool = False
+    params: Mapping[str, Any] = attrs.field(factory=dict)
+    """Every other top-level parameter as sent: tool_choice, thinking, output_config, cache_control ..."""
+
+
+def parse_call(body: bytes, caller: Caller, models: ModelTable, *, needs_max_tokens: bool = True) -> Call:
+    """Read *body*; unknown fields are kept in `params`.
+
+    Raises `ApiError`: 400 with the path of what has the wrong shape, 404 for an unknown model.
+    """
+    fields = _object(body)
+    name = _take(fields, "model", str)
+    model = models.find(name)
+    if model is None:
+        raise not_found(f"model: {name}")
+    return Call(
+        caller=caller,
+        model=model,
+        model_name=name,
+        max_tokens=_max_tokens(fields, required=needs_max_tokens),
+        tools=_blocks(fields.pop("tools", None) or (), "tools"),
+        system=_system(fields.pop("system", None)),
+        messages=_messages(_take(fields, "messages", list)),
+        stream=_flag(fields.pop("stream", None), "stream"),
+        params=fields,
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise invalid_request(f"The request body is not valid JSON: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise invalid_request("The request body is not valid JSON: not UTF-8") from exc
+    if not isinstance(value, dict):
+        raise invalid_request("The request body must be a JSON object.")
+    if _too_deep(value, DEPTH_LIMIT):
+        raise invalid_request(f"The request body is nested deeper than {DEPTH_LIMIT} levels.")
+    return value
+
+
+def _too_deep(value: Any, left: int) -> bool:
+    if isinstance(value, dict):
+        return left == 0 or any(_too_deep(v, left - 1) for v in value.values() if isinstance(v, dict | list))
+    if isinstance(value, list):
+        return left == 0 or any(_too_deep(v, left - 1) for v in value if isinstance(v, dict | list))
+    return False
+
+
+def _take(fields: dict[str, Any], name: str, kind: type) -> Any:
+    if name not in fields:
+        raise invalid_request(f"{name}: Field required")
+    value = fields.pop(name)
+    if not isinstance(value, kind):
+        wanted = {str: "string", list: "list", int: "integer"}[kind]
+        raise invalid_request(f"{name}: Input should be a valid {wanted}")
+    return value
+
+
+def _max_tokens(fields: dict[str, Any], *, required: bool) -> int:
+    if not required and "max_tokens" not in fields:
+        return 1
+    value = _take(fields, "max_tokens", int)
+    if isinstance(value, bool) or value < 0:
+        raise invalid_request("max_tokens: Input should be greater than or equal to 0")
+    return int(value)
+
+
+def _flag(value: Any, name: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise invalid_request(f"{name}: Input should be a valid boolean")
+
+
+def _system(value: Any) -> tuple[Block, ...]:
+    return () if value is None else _content(value, "system")
+
+
+def _messages(values: list[Any]) -> tuple[Message, ...]:
+    if not values:
+        raise invalid_request("messages: at least one message is required")
+    return tuple(_message(value, f"messages.{index}") for index, value in enumerate(values))
+
+
+def _message(value: Any, path: str) -> Message:
+    if not isinstance(value, dict):
+        raise invalid_request(f"{path}: Input should be a valid dictionary")
+    role = value.get("role")
+    if role not in ("user", "assistant", "system"):
+        raise invalid_request(f"{path}.role: Input should be 'user', 'assistant' or 'system'")
+    if "content" not in value:
+        raise invalid_request(f"{path}.content: Field required")
+    return Message(role=role, content=_content(value["content"], f"{path}.content"))
+
+
+def _content(value: Any, path: str) -> tuple[Block, ...]:
+    """A string means exactly what one text block means."""
+    if isinstance(value, str):
+        return ({"type": "text", "text": value},)
+    return _blocks(value, path)
+
+
+def _blocks(value: Any, path: str) -> tuple[Block, ...]:
+    if not isinstance(value, list | tuple):
+        raise invalid_request(f"{path}: Input should be a valid list")
+    for index, block in enumerate(value):
+        if not isinstance(block, dict):
+            raise invalid_request(f"{path}.{index}: Input should be a valid dictionary")
+        if path != "tools" and not isinstance(block.get("type"), str):
+            raise invalid_request(f"{path}.{index}.type: Field required")
+    return tuple(value)
+
+
+__all__ = ["ApiError", "Block", "Call", "Caller", "Message", "parse_call"]

@@ -1,0 +1,5 @@
+"""`python -m coterie` is the `coterie` command."""
+
+from coterie.orchestrator.cli.main import main
+
+main()

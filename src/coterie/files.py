@@ -1,0 +1,168 @@
+"""The one module that writes files: replace whole, or append one record; with a seeded fault hook.
+
+Every durable byte of Coterie goes through `replace_file` or `Appender.append`, so a test that injects a torn
+write, a full disk or a failed rename or fsync reaches all of it. These functions block: call them from a
+thread, except a bounded append to an open log, which is one inline write.
+"""
+
+import contextlib
+import errno
+import os
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, Protocol, Self
+
+import attrs
+
+Operation = Literal["write", "fsync", "rename"]
+
+
+class FaultHook(Protocol):
+    """Asked before every operation; may raise `OSError`, or shorten a write to make it torn."""
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """The number of bytes to really write; *size* when nothing is wrong."""
+        ...
+
+
+class Torn(OSError):
+    """A write ended early: the fault hook's stand-in for a crash in the middle of it."""
+
+
+@attrs.define(eq=False)
+class SeededFaults:
+    """Fails each kind of operation with a given probability, the same way for the same seed."""
+
+    seed: int
+    torn: float = 0.0
+    full: float = 0.0
+    fsync: float = 0.0
+    rename: float = 0.0
+    _random: random.Random = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._random = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, float]) -> "SeededFaults":
+        """Faults as a scenario writes them: `{seed: 7, torn: 0.01}`.
+
+        Raises `TypeError` for a key that is no fault.
+        """
+        return cls(**{**mapping, "seed": int(mapping.get("seed", 0))})  # type: ignore[arg-type]  # float | int by key
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """Draw once per operation, so that a run's faults depend on the seed and the order of writes."""
+        draw = self._random.random()
+        if operation == "rename" and draw < self.rename:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        if operation == "fsync" and draw < self.fsync:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        if operation == "write" and draw < self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if operation == "write" and draw < self.full + self.torn:
+            return self._random.randrange(size) if size else 0
+        return size
+
+
+_hook: FaultHook | None = None
+
+
+@contextlib.contextmanager
+def file_faults(hook: FaultHook) -> Iterator[None]:
+    """Let *hook* decide over every write of this process until the block ends."""
+    global _hook  # noqa: PLW0603 - faults are a property of the process, as a full disk is
+    before, _hook = _hook, hook
+    try:
+        yield
+    finally:
+        _hook = before
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Put *content* at *path* so that a reader sees the old file or the new one, never a part.
+
+    With *durable* both the bytes and the name survive a power cut once this returns. Raises `OSError`; the
+    old file is then untouched and no draft is left behind.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        with draft.open("wb", buffering=0) as file:
+            _write(file.fileno(), content, draft)
+            if durable:
+                _fsync(file.fileno(), draft)
+        _ask("rename", path, 0)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if durable:
+        _fsync_directory(path.parent)
+
+
+@attrs.define(eq=False)
+class Appender:
+    """An append-only log held open by one owner; each record is one `write` on an O_APPEND descriptor."""
+
+    path: Path
+    _descriptor: int
+
+    @classmethod
+    def open(cls, path: Path) -> "Appender":
+        """Open or create *path*; its directory must exist. Raises `OSError`."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return cls(path, os.open(path, flags, 0o600))
+
+    def append(self, record: bytes) -> None:
+        """Write *record* at the end in one call. Raises `OSError`; part of the record may then be on disk."""
+        _write(self._descriptor, record, self.path)
+
+    def sync(self) -> None:
+        """Return once everything appended survives a power cut. Raises `OSError`."""
+        _fsync(self._descriptor, self.path)
+
+    def close(self) -> None:
+        """Close the descriptor; appending afterwards is an error."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _ask(operation: Operation, path: Path, size: int) -> int:
+    return size if _hook is None else _hook.before(operation, path, size)
+
+
+def _write(descriptor: int, content: bytes, path: Path) -> None:
+    allowed = _ask("write", path, len(content))
+    written = (
+        os.write(descriptor, content[:allowed]) if allowed < len(content) else _write_all(descriptor, content)
+    )
+    if written < len(content):
+        raise Torn(errno.EIO, "torn write", str(path))
+
+
+def _write_all(descriptor: int, content: bytes) -> int:
+    # One call writes all of it on a local disk; the loop is for signals, quotas and writes over 2 GiB.
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    return len(content)
+
+
+def _fsync(descriptor: int, path: Path) -> None:
+    _ask("fsync", path, 0)
+    os.fsync(descriptor)
+
+
+def _fsync_directory(directory: Path) -> None:
+    # Without this a crash can bring the old name back although the new file's bytes are safe.
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _fsync(descriptor, directory)
+    finally:
+        os.close(descriptor)
