@@ -1,10 +1,10 @@
 """The table of models: what each one holds, costs and refuses; and the price of a usage record.
 
-The numbers are in `models.toml`, with a user's own file laid over it, because they change more often than code.
-The embedded server reads the same table: it is the only thing it shares with the agents.
+The numbers are in `models.toml`, under a user's own file, because they change more often than code.
+The embedded server reads the same table and shares nothing else with the agents.
 """
 
-import datetime
+import datetime as dt
 import difflib
 import functools
 import os
@@ -55,7 +55,7 @@ class Model:
 
     id: str
     name: str
-    created: datetime.date
+    created: dt.date
     prices: tuple[Price, ...]
     """Cheapest tier first; the last one has no limit."""
     window: int
@@ -111,8 +111,9 @@ def load_models(*overlays: Path) -> ModelTable:
         table = _lay_over(table, _read(path))
         _check_keys(table, path)
     source = str(overlays[-1]) if overlays else "models.toml"
+    rows = {name: {**table["defaults"], **row} for name, row in table["models"].items()}
     return ModelTable(
-        models={name: _model(name, {**table["defaults"], **row}, source) for name, row in table["models"].items()},
+        models={name: _model(name, row, source) for name, row in rows.items()},
         aliases=table["aliases"],
         betas=table["betas"],
     )

@@ -1,0 +1,130 @@
+"""A prefix is a key header and a length of a shared log of segments; longer ones are made, none is changed."""
+
+import bisect
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import attrs
+
+from coterie.agents.conversation.blocks import Block
+from coterie.agents.conversation.key_header import KeyHeader
+from coterie.agents.conversation.segments import Role, Segment, check_role, glue_between, link_hash, seed_hash
+from coterie.agents.models import Section
+
+
+class Message(NamedTuple):
+    """One message as bytes; a plain pair will do where one is taken."""
+
+    role: Role
+    blocks: Sequence[bytes]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Prefix:
+    """The first *length* segments of a log under a key header.
+
+    Several prefixes share one log. The first to be extended grows it in place; another copies the
+    pointers, never the bytes.
+    """
+
+    header: KeyHeader
+    _segments: list[Segment] = attrs.field(factory=list)
+    _pieces: list[bytes] = attrs.field(factory=list)
+    """Glue and data of each segment in turn: the body of a request is their join."""
+    _length: int = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """A copy of the list; the segments themselves are shared."""
+        return self._segments[: self._length]
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """Glue and data of each segment in turn, in a list that is the caller's."""
+        return self._pieces[: 2 * self._length]
+
+    @property
+    def last(self) -> Segment | None:
+        """The last segment, if there is one."""
+        return self._segments[self._length - 1] if self._length else None
+
+    @property
+    def prompt_length(self) -> int:
+        """How many segments stand before the messages."""
+        return prompt_length(self._segments, self._length)
+
+    def hash_at(self, length: int) -> bytes:
+        """The hash of the first *length* segments, seeded with the header."""
+        return self._segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
+
+    def to_bytes(self, length: int | None = None) -> bytes:
+        """Key header, tools, system and messages, in that order; of the first *length* segments if given."""
+        end = self._length if length is None else min(length, self._length)
+        return b"".join([self.header.to_bytes(), *self._pieces[: 2 * end]])
+
+    def extended(self, section: Section, blocks: Iterable[Block], role: Role | None = None) -> "Prefix":
+        """The prefix with *blocks* after it; with a *role* they are one new message."""
+        added: list[Segment] = []
+        before, running = self.last, self.hash_at(self._length)
+        for block in blocks:
+            opens = role is not None and not added
+            glue = glue_between(before and before.section, section, role, opens=opens)
+            running = link_hash(running, glue, block.data)
+            before = Segment(section=section, role=role, block=block, glue=glue, hash=running)
+            added.append(before)
+        return self._with(added)
+
+    def with_message(self, role: Role, blocks: Iterable[Block]) -> "Prefix":
+        """The prefix with one message after it. Raises `ValueError` for an unknown role or no blocks."""
+        check_role(role)
+        longer = self.extended("messages", blocks, role)
+        if len(longer) == len(self):
+            raise ValueError("a message needs at least one block")
+        return longer
+
+    def cut(self, length: int) -> "Prefix":
+        """The first *length* segments, on the same log."""
+        return attrs.evolve(self, length=length)
+
+    def under(self, header: KeyHeader) -> "Prefix":
+        """The same blocks under another header: other hashes, the same bytes."""
+        segments, running = [], seed_hash(header.to_bytes())
+        for segment in self.segments:
+            running = link_hash(running, segment.glue, segment.data)
+            segments.append(attrs.evolve(segment, hash=running))
+        return Prefix(header=header, segments=segments, pieces=self.pieces, length=self._length)
+
+    def messages(self, start: int = 0) -> list[Message]:
+        """The messages from segment *start* on, which is where one begins."""
+        found: list[tuple[Role, list[bytes]]] = []
+        for segment in self.segments[max(start, self.prompt_length) :]:
+            assert segment.role is not None
+            if segment.opens_message:
+                found.append((segment.role, []))
+            found[-1][1].append(segment.data)
+        return [Message(role, tuple(blocks)) for role, blocks in found]
+
+    def first_difference(self, other: "Prefix") -> int | None:
+        """The index of the first segment that only one has or that differs; None if they are equal."""
+        shorter = min(len(self), len(other))
+        if self.hash_at(0) != other.hash_at(0):
+            return 0
+        # Each hash covers all before it: once they differ they differ for good.
+        index = bisect.bisect_left(range(shorter), x=True, key=lambda i: self.hash_at(i + 1) != other.hash_at(i + 1))
+        return None if index == len(self) == len(other) else index
+
+    def _with(self, added: Sequence[Segment]) -> "Prefix":
+        segments, pieces = self._segments, self._pieces
+        if len(segments) != self._length:
+            segments, pieces = segments[: self._length], self.pieces
+        segments.extend(added)
+        pieces.extend(part for segment in added for part in (segment.glue, segment.data))
+        return Prefix(header=self.header, segments=segments, pieces=pieces, length=len(segments))
+
+
+def prompt_length(segments: Sequence[Segment], length: int | None = None) -> int:
+    """How many of the first *length* segments stand before the messages."""
+    return bisect.bisect_left(segments, x=True, hi=length, key=lambda segment: segment.section == "messages")

@@ -1,0 +1,104 @@
+"""The records of a transcript: what each kind holds, and how one becomes a line that cannot be misread.
+
+A line is a JSON object that ends with a checksum of everything before it. It begins and ends with a newline,
+so that a torn record cannot swallow the next one.
+"""
+
+import zlib
+
+import msgspec
+
+from coterie.agents.conversation.segments import Role
+
+VERSION = 1
+
+_CHECKSUM_SIZE = len(',"crc":"00000000"}')
+
+
+class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
+    """The memory of markers has changed, most often because a request was answered."""
+
+    v: int = VERSION
+    previous: int | None = None
+    shared: int | None = None
+
+
+class MessageRecord(msgspec.Struct, tag_field="kind", tag="message"):
+    """One message was appended; all of its blocks, or the record is not there."""
+
+    v: int
+    role: Role
+    blocks: list[msgspec.Raw]
+    hash: str
+    """Of the prefix that ends with this message, in hexadecimal."""
+
+
+class EpochMessage(msgspec.Struct):
+    """A message an epoch begins with."""
+
+    role: Role
+    blocks: list[msgspec.Raw]
+
+
+class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
+    """An epoch began, whole: the first segments of the one before, then what is listed."""
+
+    v: int
+    epoch: int
+    header: msgspec.Raw
+    keep: int
+    """How many segments of the epoch before come first."""
+    tools: list[msgspec.Raw]
+    system: list[msgspec.Raw]
+    messages: list[EpochMessage]
+    previous: int | None
+    shared: int | None
+    hash: str
+
+
+Record = MarksRecord | MessageRecord | EpochRecord
+
+_record = msgspec.json.Decoder(Record)
+_KINDS = frozenset({"marks", "message", "epoch"})
+
+
+class _Kind(msgspec.Struct):
+    v: int
+    kind: str
+
+
+_kind = msgspec.json.Decoder(_Kind)
+
+
+def write_line(record: Record) -> bytes:
+    """The bytes to append to a transcript for *record*."""
+    start = msgspec.json.encode(record)[:-1]
+    return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
+
+
+def read_line(line: bytes) -> Record | None:
+    """The record on a line without its newlines; None for a kind this version does not know.
+
+    Raises `ValueError` for a line that is not as it was written.
+    """
+    start, tail = line[:-_CHECKSUM_SIZE], line[-_CHECKSUM_SIZE:]
+    if tail != b',"crc":"%08x"}' % zlib.crc32(start):
+        raise ValueError("the checksum is wrong")
+    kind = _kind.decode(line)
+    if kind.kind not in _KINDS:
+        return None
+    if kind.v != VERSION:
+        raise ValueError(f"version {kind.v} of {kind.kind!r}; this program reads version {VERSION}")
+    record: Record = _record.decode(line)
+    return record
+
+
+def store(data: bytes) -> msgspec.Raw:
+    """JSON as a member of a record: itself, or a string of it when it holds a newline of its own."""
+    return msgspec.Raw(msgspec.json.encode(data.decode()) if b"\n" in data else data)
+
+
+def restore(stored: msgspec.Raw) -> bytes:
+    """The bytes that were given to `store`. Raises `ValueError`."""
+    data = bytes(stored)
+    return msgspec.json.decode(data, type=str).encode() if data.startswith(b'"') else data

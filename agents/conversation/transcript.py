@@ -1,0 +1,209 @@
+"""A transcript is a log from which a conversation comes back byte for byte, even after a torn write."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import attrs
+import msgspec
+
+from coterie.agents.conversation.blocks import Block
+from coterie.agents.conversation.conversation import Conversation
+from coterie.agents.conversation.key_header import KeyHeader
+from coterie.agents.conversation.markers import Marks
+from coterie.agents.conversation.prefix import Prefix
+from coterie.agents.conversation.records import (
+    VERSION,
+    EpochMessage,
+    EpochRecord,
+    MarksRecord,
+    MessageRecord,
+    Record,
+    read_line,
+    restore,
+    store,
+    write_line,
+)
+from coterie.agents.conversation.segments import Segment
+from coterie.agents.errors import TranscriptCorrupt
+from coterie.files import Appender
+
+
+@attrs.frozen(kw_only=True)
+class Loaded:
+    """What a transcript holds."""
+
+    conversation: Conversation | None = None
+    """None when no record was written whole."""
+    size: int = 0
+    """Bytes of the file that are whole records."""
+    dropped_bytes: int = 0
+    """Bytes behind them, left by a write that did not end."""
+
+
+def load_transcript(path: Path) -> Loaded:
+    """Read a transcript; what a torn last write left is dropped and counted. Blocks on the disk.
+
+    Records of kinds this version does not know are passed over. Raises `TranscriptCorrupt` for damage anywhere
+    else, and `OSError`.
+    """
+    content = path.read_bytes()
+    conversation, size = None, 0
+    for number, line, end in _lines(content):
+        try:
+            record = read_line(line)
+        except ValueError as exc:
+            # Only a write that did not end leaves a line without its newline.
+            if end == len(content) and not content.endswith(b"\n"):
+                break
+            raise TranscriptCorrupt(number, str(exc)) from exc
+        try:
+            conversation = conversation if record is None else _apply(conversation, record)
+        except ValueError as exc:
+            raise TranscriptCorrupt(number, str(exc)) from exc
+        size = end
+    return Loaded(conversation=conversation, size=size, dropped_bytes=len(content) - size)
+
+
+@attrs.define(eq=False)
+class TranscriptWriter:
+    """The one writer of a transcript. Its writes are bounded appends and may be made inline."""
+
+    loaded: Loaded
+    """What the file held when it was opened: the conversation to go on with."""
+    _appender: Appender
+    _size: int
+    _recorded: Conversation | None
+    _is_torn: bool
+
+    @classmethod
+    def open(cls, path: Path) -> "TranscriptWriter":
+        """Open or create *path*, reading what it holds. Raises as `load_transcript` does."""
+        loaded = load_transcript(path) if path.exists() else Loaded()
+        recorded = loaded.conversation.fork() if loaded.conversation else None
+        return cls(loaded, Appender.open(path), loaded.size, recorded, loaded.dropped_bytes > 0)
+
+    def record(self, conversation: Conversation) -> None:
+        """Append what is new in *conversation* since the last call: call it after every change.
+
+        A message, and the beginning of an epoch, are recorded whole or not at all. Raises `OSError`; nothing
+        is then counted as recorded, and the next call writes it again.
+        """
+        lines = b"".join(map(write_line, _news(self._recorded, conversation)))
+        if lines:
+            self._append(lines)
+            self._recorded = conversation.fork()
+
+    def sync(self) -> None:
+        """Return once everything recorded survives a power cut. Raises `OSError`; call from a thread."""
+        self._appender.sync()
+
+    def close(self) -> None:
+        """Close the file; recording afterwards is an error."""
+        self._appender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, lines: bytes) -> None:
+        if self._is_torn:
+            # Behind a good record a torn one would read as damage.
+            os.truncate(self._appender.path, self._size)
+        self._is_torn = True
+        self._appender.append(lines)
+        self._is_torn = False
+        self._size += len(lines)
+
+
+def _lines(content: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Number, bytes and end of each line that is not blank; the end is behind its newline."""
+    start, number = 0, 0
+    while start < len(content):
+        newline = content.find(b"\n", start)
+        stop, end = (newline, newline + 1) if newline >= 0 else (len(content), len(content))
+        number += 1
+        if stop > start:
+            yield number, content[start:stop], end
+        start = end
+
+
+def _news(before: Conversation | None, after: Conversation) -> Iterator[Record]:
+    if before is None or after.epoch != before.epoch or not after.extends(before):
+        yield _epoch_record(before.segments if before else (), after)
+        return
+    length = len(before)
+    for message in after.prefix.messages(length):
+        length += len(message.blocks)
+        prefix_hash = after.prefix.hash_at(length).hex()
+        yield MessageRecord(VERSION, message.role, _stored(message.blocks), prefix_hash)
+    if after.marks != before.marks:
+        yield MarksRecord(VERSION, after.marks.previous, after.marks.shared)
+
+
+def _epoch_record(before: Sequence[Segment], after: Conversation) -> EpochRecord:
+    segments = after.segments
+    keep = _kept(before, segments)
+    return EpochRecord(
+        v=VERSION,
+        epoch=after.epoch,
+        header=store(after.header.to_bytes()),
+        keep=keep,
+        tools=_stored(s.data for s in segments[keep:] if s.section == "tools"),
+        system=_stored(s.data for s in segments[keep:] if s.section == "system"),
+        messages=[EpochMessage(role, _stored(blocks)) for role, blocks in after.prefix.messages(keep)],
+        previous=after.marks.previous,
+        shared=after.marks.shared,
+        hash=after.prefix_hash.hex(),
+    )
+
+
+def _kept(before: Sequence[Segment], after: Sequence[Segment]) -> int:
+    """How many first segments are the same, without parting a message."""
+    keep = 0
+    for old, new in zip(before, after, strict=False):
+        if (old.glue, old.data) != (new.glue, new.data):
+            break
+        keep += 1
+    while 0 < keep < len(after) and after[keep].section == "messages" and not after[keep].opens_message:
+        keep -= 1
+    return keep
+
+
+def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
+    return [store(data) for data in blocks]
+
+
+def _apply(conversation: Conversation | None, record: Record) -> Conversation:
+    if isinstance(record, EpochRecord):
+        conversation = _epoch(conversation, record)
+    elif conversation is None:
+        raise ValueError("the transcript does not begin with an epoch")
+    elif isinstance(record, MessageRecord):
+        conversation.append(record.role, [restore(block) for block in record.blocks])
+    if isinstance(record, EpochRecord | MarksRecord):
+        conversation.marks = _marks(record, len(conversation))
+    if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
+        raise ValueError("the record does not follow from the one before")
+    return conversation
+
+
+def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
+    header = KeyHeader.from_bytes(restore(record.header))
+    if record.keep > (len(before) if before else 0):
+        raise ValueError("the epoch keeps more than there was")
+    prefix = before.prefix.cut(record.keep).under(header) if before else Prefix(header=header)
+    prefix = prefix.extended("tools", [Block.read(restore(tool), "tools") for tool in record.tools])
+    prefix = prefix.extended("system", [Block.read(restore(block), "system") for block in record.system])
+    for message in record.messages:
+        prefix = prefix.with_message(message.role, [Block.read(restore(b)) for b in message.blocks])
+    return Conversation(prefix, record.epoch)
+
+
+def _marks(record: EpochRecord | MarksRecord, length: int) -> Marks:
+    if any(mark is not None and not 0 <= mark < length for mark in (record.previous, record.shared)):
+        raise ValueError("a marker stands outside the conversation")
+    return Marks(previous=record.previous, shared=record.shared)

@@ -1,0 +1,175 @@
+"""The streaming client: the real SDK sends bytes that are already rendered, and every attempt passes the gate.
+
+Importing this module imports the SDK, which costs about two seconds; only processes that call the model do.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import attrs
+import httpx2
+import trio
+from anthropic.types import Message, RawMessageStreamEvent
+
+from coterie.agents.errors import ConfigInvalid, ModelError, ModelUnreachable
+from coterie.agents.gate import Gate, Intent, Permit
+from coterie.agents.model.failures import translate
+from coterie.agents.model.reply import Reply, ReplyBuilder
+from coterie.agents.model.request import ModelRequest
+from coterie.agents.model.retry import RetryPolicy
+from coterie.agents.model.sse import EventCutter
+from coterie.agents.usage import Usage
+
+CLOSING = 2.0
+"""Seconds a cancelled call may take to close its connection."""
+
+Listener = Callable[[dict[str, Any]], None]
+"""Called with each stream event, parsed, as it arrives; a retry starts again with `message_start`."""
+
+_EventStream = anthropic.AsyncStream[RawMessageStreamEvent]
+
+
+@attrs.define(eq=False)
+class ModelClient:
+    """Asks the model over HTTP. Made by `open_model_client`; may be used by several tasks at once."""
+
+    _sdk: anthropic.AsyncAnthropic
+    _gate: Gate
+    _policy: RetryPolicy
+    _silence: float
+    _is_loopback: bool
+
+    async def ask(self, request: ModelRequest, listener: Listener | None = None) -> Reply:
+        """Send *request* until a reply is whole or the policy gives up.
+
+        Raises the last attempt's `ModelError`, or `ReplyMalformed`. Cancellation closes the connection at once; what
+        had been streamed is lost, and the permit is given back.
+        """
+        attempt = 1
+        while True:
+            try:
+                reply = await self._attempt(request, listener)
+            except ModelError as error:
+                wait = self._policy.wait(error, attempt)
+                if wait is None:
+                    raise
+                await self._back_off(error, wait)
+            else:
+                return attrs.evolve(reply, attempts=attempt)
+            attempt += 1
+
+    async def _back_off(self, error: ModelError, wait: float) -> None:
+        if error.status in (429, 529) or error.kind in ("rate_limit_error", "overloaded_error"):
+            self._gate.cool_down(wait)  # the next admission waits, ours and everyone's
+        else:
+            await trio.sleep(wait)
+
+    async def _attempt(self, request: ModelRequest, listener: Listener | None) -> Reply:
+        intent = Intent(
+            agent=request.identity.agent,
+            purpose=request.purpose,
+            model=request.model,
+            prompt_tokens=request.prompt_tokens,
+            max_tokens=request.max_tokens,
+            prefix=request.prefix,
+        )
+        async with self._gate.admit(intent) as permit:
+            builder = ReplyBuilder()
+            try:
+                return await self._stream(request, builder, permit, listener)
+            finally:
+                # A stream that broke off was billed too: its input, and what it had said.
+                if builder.has_begun:
+                    permit.settle(Usage.from_api(builder.usage))
+
+    async def _stream(
+        self, request: ModelRequest, builder: ReplyBuilder, permit: Permit, listener: Listener | None
+    ) -> Reply:
+        started = begun = trio.current_time()
+        with trio.CancelScope(deadline=started + self._silence) as patience:
+            async with self._open(request, builder) as response, aclosing(response.aiter_bytes()) as chunks:
+                cutter = EventCutter()
+                async for chunk in chunks:
+                    patience.deadline = trio.current_time() + self._silence
+                    for data in cutter.feed(chunk):
+                        event = builder.take(data)
+                        if event["type"] == "message_start":
+                            begun = trio.current_time()
+                            permit.begin()
+                        if listener is not None:
+                            listener(event)
+        if not builder.has_stopped:
+            reason = (
+                f"silent for {self._silence:g} seconds" if patience.cancelled_caught else "closed too early"
+            )
+            raise ModelUnreachable(reason, begun=builder.has_begun)
+        return builder.build(
+            request_id=response.headers.get("request-id"),
+            first_byte=begun - started,
+            duration=trio.current_time() - started,
+        )
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest, builder: ReplyBuilder) -> AsyncIterator[httpx2.Response]:
+        """The response to *request*; errors of the SDK and its transport leave as ours, also from the block."""
+        try:
+            stream = await self._sdk.post(
+                request.path,
+                cast_to=Message,
+                content=request.body,
+                options={"headers": request.headers(is_loopback=self._is_loopback)},
+                stream=True,
+                stream_cls=_EventStream,
+            )
+            try:
+                yield stream.response
+            finally:
+                with trio.move_on_after(CLOSING, shield=True):
+                    await stream.close()
+        except (anthropic.APIError, httpx2.HTTPError) as exc:
+            raise translate(exc, begun=builder.has_begun) from exc
+
+
+@asynccontextmanager
+async def open_model_client(
+    gate: Gate,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    policy: RetryPolicy | None = None,
+    silence: float = 120.0,
+) -> AsyncIterator[ModelClient]:
+    """A client that is closed, with its connections, when the block ends.
+
+    Without *base_url* and *api_key* the SDK's environment variables decide. A call without an answer, or a
+    stream without an event, for *silence* seconds is given up; pings count as events. Raises `ConfigInvalid`
+    when there is no key.
+    """
+    base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
+    is_loopback = base_url is not None and _is_loopback(base_url)
+    if api_key is None and not any(
+        os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    ):
+        raise ConfigInvalid(
+            "ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`"
+        )
+    # Building an SSL context costs a quarter of a second, and plain HTTP on loopback needs none.
+    transport = anthropic.DefaultAsyncHttpxClient(verify=not is_loopback)
+    sdk = anthropic.AsyncAnthropic(
+        api_key=api_key,
+        base_url=base_url,
+        http_client=transport,
+        max_retries=0,  # the SDK's own retries would go round the gate
+        timeout=httpx2.Timeout(None, connect=5.0),  # silence is watched here, over the whole call
+    )
+    async with sdk:
+        yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")

@@ -1,0 +1,57 @@
+"""One request to the model: rendered bytes, and who asks for what."""
+
+import attrs
+
+from coterie.agents.models import Model
+
+
+@attrs.frozen(kw_only=True)
+class Identity:
+    """Which start of which agent is asking."""
+
+    agent: str = "main"
+    incarnation: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class ModelRequest:
+    """Everything one model call needs; sending it twice sends the same bytes."""
+
+    body: bytes
+    model: Model
+    max_tokens: int
+    prompt_tokens: int
+    """An estimate of the input, for the gate's reservation."""
+    prefix: bytes = b""
+    """The running hash of the conversation's prefix."""
+    purpose: str = "turn"
+    """turn, notes, compaction, extraction, dream, recall or summary."""
+    turn: int = 1
+    """Counts an agent's requests of one purpose; retries of a request share its number."""
+    api_version: str | None = None
+    """None leaves the SDK's own."""
+    betas: tuple[str, ...] = ()
+    identity: Identity = attrs.field(factory=Identity)
+
+    @property
+    def path(self) -> str:
+        """Where the request goes; betas have their own view of the same endpoint."""
+        return "/v1/messages?beta=true" if self.betas else "/v1/messages"
+
+    def headers(self, *, is_loopback: bool) -> dict[str, str]:
+        """HTTP headers beyond the SDK's own.
+
+        Only a server on this machine learns who asks: the names are nobody else's business, and the embedded
+        server picks its scripted reply by them.
+        """
+        headers = {"content-type": "application/json"}
+        if self.api_version is not None:
+            headers["anthropic-version"] = self.api_version
+        if self.betas:
+            headers["anthropic-beta"] = ",".join(self.betas)
+        if is_loopback:
+            headers["x-coterie-agent"] = self.identity.agent
+            headers["x-coterie-incarnation"] = str(self.identity.incarnation)
+            headers["x-coterie-purpose"] = self.purpose
+            headers["x-coterie-turn"] = str(self.turn)
+        return headers

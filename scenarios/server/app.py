@@ -1,0 +1,170 @@
+"""The embedded Messages API: its routes, its error envelope, and what its parts share."""
+
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+
+import attrs
+import msgspec
+
+from coterie.agents.models import ModelTable, known_models
+from coterie.clock import Clock
+from coterie.scenarios.server.call import Caller
+from coterie.scenarios.server.caller import read_caller
+from coterie.scenarios.server.catalogue import model_json, models_json
+from coterie.scenarios.server.control import PREFIX, Control
+from coterie.scenarios.server.endpoint import MessagesEndpoint
+from coterie.scenarios.server.errors import ApiError, not_found
+from coterie.scenarios.server.exchange import ORGANIZATION, Exchange
+from coterie.scenarios.server.faults import FaultPlan
+from coterie.scenarios.server.http import ClientGone, HttpRequest, Responder
+from coterie.scenarios.server.ids import Ids
+from coterie.scenarios.server.ratelimit import RateLimiter, RateLimits
+from coterie.scenarios.server.request_log import LogEntry, RequestLog, who
+from coterie.scenarios.server.script import Script
+from coterie.scenarios.server.signals import Signals
+
+Header = tuple[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class ServerOptions:
+    """How a server behaves; two servers with equal options answer equal requests equally."""
+
+    script: Script
+    seed: int = 0
+    is_strict: bool = True
+    """Refuse what the real API refuses; otherwise accept any documented parameter whatever its value."""
+    rates: RateLimits = attrs.field(factory=RateLimits)
+    models: ModelTable = attrs.field(factory=known_models)
+    token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
+    """Opens the `/_coterie/` side."""
+
+
+@attrs.define(eq=False)
+class EmbeddedServer:
+    """The application behind `serve_http`. It knows nothing of agents: it speaks HTTP."""
+
+    options: ServerOptions
+    clock: Clock = attrs.field(factory=Clock)
+    bugs: list[str] = attrs.field(factory=list)
+    """Tracebacks of answers that failed for no planned reason; tests check that there are none."""
+    log: RequestLog = attrs.field(init=False, factory=RequestLog)
+    control: Control = attrs.field(init=False)
+    _ids: Ids = attrs.field(init=False)
+    _messages: MessagesEndpoint = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        options = self.options
+        faults = FaultPlan(options.seed)
+        signals = Signals()
+        self._ids = Ids(options.seed)
+        self.control = Control(options.token, self.clock, faults, signals, self.log)
+        self._messages = MessagesEndpoint(
+            script=options.script,
+            seed=options.seed,
+            is_strict=options.is_strict,
+            models=options.models,
+            limiter=RateLimiter(options.rates),
+            ids=self._ids,
+            faults=faults,
+            signals=signals,
+        )
+
+    async def handle(self, request: HttpRequest, respond: Responder) -> None:
+        """Answer one request. Every answer has a request id; a failed one is the API's error envelope."""
+        if request.path.startswith(PREFIX):
+            await self._answer_control(request, respond)
+            return
+        exchange = Exchange(
+            request=request,
+            respond=respond,
+            request_id=self._ids.request(),
+            number=self.log.next_number(),
+            started=self.clock.now(),
+        )
+        began = time.perf_counter()
+        try:
+            await self._route(exchange)
+        except ApiError as error:
+            exchange.status, exchange.error = error.status, error.kind
+            await self._refuse(exchange, error)
+        except ClientGone:
+            exchange.error = "client_gone"
+            raise
+        except Exception as exc:  # noqa: BLE001 - the outermost frame of a request: one bug must not end the others
+            self.bugs.append("".join(traceback.format_exception(exc)))
+            sys.stderr.write(self.bugs[-1])
+            exchange.status, exchange.error = 500, "api_error"
+            await self._refuse(exchange, ApiError(500, "api_error", f"the embedded server failed: {exc!r}"))
+        finally:
+            self.log.add(_entry(exchange, time.perf_counter() - began))
+
+    def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
+        """Headers and body for *error*."""
+        return self._envelope(error, self._ids.request())
+
+    async def _route(self, exchange: Exchange) -> None:
+        request = exchange.request
+        path = request.path.rstrip("/")
+        if path in ("/v1/messages", "/v1/messages/count_tokens"):
+            _need(request, "POST")
+            exchange.caller = read_caller(request.headers)
+            answer = self._messages.count if path.endswith("count_tokens") else self._messages.answer
+            await answer(exchange)
+        elif path == "/v1/models" or path.startswith("/v1/models/"):
+            _need(request, "GET")
+            read_caller(request.headers)
+            models = self.options.models
+            name = path.removeprefix("/v1/models").lstrip("/")
+            body = model_json(models, name) if name else models_json(models, request.query)
+            await exchange.send(msgspec.json.encode(body))
+        else:
+            raise not_found(f"{request.method} {request.path[:200]}: no such endpoint")
+
+    async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
+        if exchange.respond.begun:
+            await exchange.respond.abort()  # too late for a status: a half answer must not look whole
+            return
+        headers, body = self._envelope(error, exchange.request_id)
+        await exchange.respond.send(error.status, headers, body)
+
+    async def _answer_control(self, request: HttpRequest, respond: Responder) -> None:
+        try:
+            body = self.control.answer(request)
+        except ApiError as error:
+            headers, refusal = self.refusal(error)
+            await respond.send(error.status, headers, refusal)
+        else:
+            await respond.send(200, [("content-type", "application/json")], body)
+
+    def _envelope(self, error: ApiError, request_id: str) -> tuple[Sequence[Header], bytes]:
+        fields: dict[str, object] = {"type": error.kind, "message": error.message}
+        if error.details is not None:
+            fields["details"] = error.details
+        body = msgspec.json.encode({"type": "error", "error": fields, "request_id": request_id})
+        return [("content-type", "application/json"), ("request-id", request_id), ORGANIZATION, *error.headers], body
+
+
+def _need(request: HttpRequest, method: str) -> None:
+    if request.method != method:
+        raise ApiError(
+            405, "invalid_request_error", f"{request.method} {request.path}: use {method}", (("allow", method),)
+        )
+
+
+def _entry(exchange: Exchange, seconds: float) -> LogEntry:
+    caller = exchange.caller
+    return LogEntry(
+        number=exchange.number,
+        request_id=exchange.request_id,
+        time=exchange.started,
+        seconds=seconds,
+        path=exchange.request.path[:200],
+        status=exchange.status,
+        error=exchange.error,
+        **(who(caller) if isinstance(caller, Caller) else {}),
+        **exchange.facts,
+    )

@@ -1,0 +1,170 @@
+"""`POST /v1/messages`: from a parsed call to a billed answer, whole or streamed."""
+
+import hashlib
+from typing import Any
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.models import ModelTable
+from coterie.scenarios.server.cache import PromptCache, Verdict
+from coterie.scenarios.server.call import Call, parse_call
+from coterie.scenarios.server.choice import Chooser, Chosen
+from coterie.scenarios.server.compose import PREWARM, Composed, compose
+from coterie.scenarios.server.delivery import deliver, strike_before
+from coterie.scenarios.server.diagnostics import Diagnoser
+from coterie.scenarios.server.exchange import Exchange
+from coterie.scenarios.server.faults import Fault, FaultPlan
+from coterie.scenarios.server.ids import Ids
+from coterie.scenarios.server.markers import find_markers
+from coterie.scenarios.server.prompt import Prompt, build_prompt
+from coterie.scenarios.server.ratelimit import RateLimiter
+from coterie.scenarios.server.request_log import CacheState
+from coterie.scenarios.server.rules import check_call
+from coterie.scenarios.server.script import Script
+from coterie.scenarios.server.signals import Signals
+from coterie.scenarios.server.structured import check_reply
+from coterie.scenarios.server.thinking import ThinkingSigner
+from coterie.scenarios.server.usage import billed, usage_json
+
+
+@attrs.define(eq=False)
+class MessagesEndpoint:
+    """Answers calls by the script, and keeps the prompt cache."""
+
+    script: Script
+    seed: int
+    is_strict: bool
+    models: ModelTable
+    limiter: RateLimiter
+    ids: Ids
+    faults: FaultPlan
+    signals: Signals
+    cache: PromptCache = attrs.field(init=False, factory=PromptCache)
+    _diagnoser: Diagnoser = attrs.field(init=False, factory=Diagnoser)
+    _chooser: Chooser = attrs.field(init=False)
+    _signer: ThinkingSigner = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._chooser = Chooser(self.script)
+        self._signer = ThinkingSigner(hashlib.blake2b(str(self.seed).encode()).digest())
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one call; raises `ApiError` as long as the answer has not begun."""
+        call = self._call(exchange)
+        exchange.facts["stream"] = call.stream
+        fault = await self._strike(exchange, self.faults.take(call.caller))
+        self.limiter.admit(call.caller.key, call.model.id, exchange.started)
+        prompt = self._checked(call)
+        markers = find_markers(call, prompt)
+        verdict = self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=exchange.started)
+        digest = hashlib.blake2b(exchange.request.body, digest_size=16).digest()
+        chosen, composed = await self._reply(exchange, call, prompt, digest)
+        if chosen is not None and chosen.fault is not None:
+            fault = await self._strike(exchange, chosen.fault)
+        message = self._message(call, prompt, verdict, composed, digest)
+        self._settle(exchange, call, prompt, verdict, message)
+        # An entry becomes readable when the response begins, and this is the last moment before it does.
+        self.cache.publish(verdict)
+        await deliver(exchange, call, message, composed, chosen, fault)
+        for name in chosen.reply.signals if chosen else ():
+            self.signals.raise_signal(name)
+
+    async def count(self, exchange: Exchange) -> None:
+        """`count_tokens`: free, and blind to the cache."""
+        call = self._call(exchange, needs_max_tokens=False)
+        prompt = self._checked(call)
+        find_markers(call, prompt)
+        answer: dict[str, Any] = {"input_tokens": prompt.total}
+        if call.params.get("context_management") is not None:
+            answer["context_management"] = {"original_input_tokens": prompt.original_total}
+        await exchange.send(msgspec.json.encode(answer))
+
+    def _call(self, exchange: Exchange, *, needs_max_tokens: bool = True) -> Call:
+        assert exchange.caller is not None
+        call = parse_call(exchange.request.body, exchange.caller, self.models, needs_max_tokens=needs_max_tokens)
+        exchange.facts["model"] = call.model.id
+        return call
+
+    async def _strike(self, exchange: Exchange, fault: Fault | None) -> Fault | None:
+        """Carry out what comes in place of an answer; what is returned strikes in the middle of one."""
+        if fault is not None:
+            exchange.facts["fault"] = fault.kind
+            await strike_before(fault, exchange.respond)
+        return fault
+
+    def _checked(self, call: Call) -> Prompt:
+        check_call(call, strict=self.is_strict)
+        if self.is_strict:
+            self._signer.check(call)
+        prompt = build_prompt(call)
+        check_call(call, strict=False, prompt_tokens=prompt.total)
+        return prompt
+
+    async def _reply(
+        self, exchange: Exchange, call: Call, prompt: Prompt, digest: bytes
+    ) -> tuple[Chosen | None, Composed]:
+        if call.max_tokens == 0:
+            return None, PREWARM
+        chosen = self._chooser.choose(call, digest)
+        reply = chosen.reply
+        exchange.facts["reply"] = reply.name
+        composed = compose(call, chosen, digest, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
+        if self.is_strict:
+            check_reply(call, composed, reply.name)
+        if reply.until or reply.delay:
+            async with exchange.respond.while_connected():
+                await self.signals.wait(reply.until)
+                await trio.sleep(reply.delay)
+        return chosen, composed
+
+    def _message(
+        self, call: Call, prompt: Prompt, verdict: Verdict, composed: Composed, digest: bytes
+    ) -> dict[str, Any]:
+        message_id = self.ids.message(call.caller, digest)
+        message: dict[str, Any] = {
+            "id": message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": call.model_name,
+            "content": composed.content,
+            "stop_reason": composed.stop_reason,
+            "stop_sequence": composed.stop_sequence,
+            "stop_details": composed.stop_details,
+            "usage": usage_json(verdict, composed.output_tokens, composed.thinking_tokens),
+        }
+        diagnostics = call.params.get("diagnostics")
+        if isinstance(diagnostics, dict):
+            previous = diagnostics.get("previous_message_id")
+            message["diagnostics"] = self._diagnoser.diagnose(previous, call.model.id, prompt)
+        if call.params.get("context_management") is not None:
+            message["context_management"] = {"applied_edits": prompt.applied_edits}
+        self._diagnoser.remember(message_id, call.model.id, prompt)
+        return message
+
+    def _settle(
+        self, exchange: Exchange, call: Call, prompt: Prompt, verdict: Verdict, message: dict[str, Any]
+    ) -> None:
+        """Bill the answer: to the rate limits, and to the log."""
+        usage = billed(verdict, message["usage"]["output_tokens"])
+        key, model, now = call.caller.key, call.model, exchange.started
+        self.limiter.settle(key, model.id, input_tokens=usage.prompt - usage.read, output_tokens=usage.output, now=now)
+        exchange.headers.extend(self.limiter.headers(key, model.id, now))
+        exchange.facts.update(
+            message_id=message["id"],
+            stop_reason=message["stop_reason"],
+            usage=message["usage"],
+            cost_usd=format(model.cost(usage), "f"),
+            cache=_cache_state(verdict),
+            tools_hash=prompt.tools_digest.hex(),
+            system_hash=prompt.system_digest.hex(),
+            prefix_hash=prompt.digests[-1].hex(),
+        )
+
+
+def _cache_state(verdict: Verdict) -> CacheState:
+    written = verdict.write_5m + verdict.write_1h
+    if verdict.read:
+        return "partial" if written else "hit"
+    return "miss" if written else "off"

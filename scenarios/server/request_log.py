@@ -1,0 +1,81 @@
+"""What the server answered, request by request: usage, cost, prefix hashes and what the cache did."""
+
+from collections import deque
+from typing import Any, Literal
+
+import attrs
+import msgspec
+
+from coterie.scenarios.server.call import Caller
+
+KEPT = 10_000
+"""Requests the log holds; the oldest leave first."""
+
+CacheState = Literal["off", "hit", "partial", "miss"]
+"""off: nothing was cacheable; hit: read, nothing written; partial: read and written; miss: written only."""
+
+
+@attrs.frozen(kw_only=True)
+class LogEntry:
+    """One answered request. A refused one has `error` and no usage."""
+
+    number: int
+    """Counts the requests of this server from 1."""
+    request_id: str
+    time: float
+    """When the request began, by the server's clock."""
+    seconds: float
+    """How long the answer took, in real time."""
+    path: str
+    status: int
+    error: str | None = None
+    agent: str | None = None
+    incarnation: int | None = None
+    purpose: str | None = None
+    turn: int | None = None
+    model: str | None = None
+    message_id: str | None = None
+    reply: str | None = None
+    """Which reply of the script answered, for example `default[2]`."""
+    fault: str | None = None
+    stop_reason: str | None = None
+    stream: bool = False
+    usage: dict[str, Any] | None = None
+    cost_usd: str | None = None
+    """Exact dollars as a decimal string."""
+    cache: CacheState | None = None
+    tools_hash: str | None = None
+    system_hash: str | None = None
+    prefix_hash: str | None = None
+    """Of the whole prompt; equal for two requests exactly if all their cache keys are."""
+
+
+@attrs.define(eq=False)
+class RequestLog:
+    """A bounded log in memory."""
+
+    _entries: deque[LogEntry] = attrs.field(factory=lambda: deque(maxlen=KEPT))
+    _count: int = 0
+
+    def next_number(self) -> int:
+        """The number of the request that has just arrived."""
+        self._count += 1
+        return self._count
+
+    def add(self, entry: LogEntry) -> None:
+        """Keep *entry*, at the price of the oldest one when the log is full."""
+        self._entries.append(entry)
+
+    def to_bytes(self, since: int = 0) -> bytes:
+        """JSON of all entries numbered above *since*, in the order they ended."""
+        return msgspec.json.encode({"requests": [entry for entry in self._entries if entry.number > since]})
+
+
+def who(caller: Caller) -> dict[str, Any]:
+    """The fields of an entry that name the caller; its key is not logged."""
+    return {
+        "agent": caller.agent,
+        "incarnation": caller.incarnation,
+        "purpose": caller.purpose,
+        "turn": caller.turn,
+    }

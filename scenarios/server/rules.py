@@ -1,0 +1,65 @@
+"""What the embedded server refuses, as one list of named rules over a parsed call."""
+
+from collections.abc import Callable
+
+from coterie.scenarios.server import blocks, messages, pairing, parameters, tool_definitions
+from coterie.scenarios.server.call import Call
+from coterie.scenarios.server.errors import invalid_request
+
+Rule = Callable[[Call], None]
+"""Returns when the call keeps it, raises `ApiError` (400) when not."""
+
+SHAPES: tuple[Rule, ...] = (
+    parameters.values_have_their_type,
+    blocks.blocks_have_their_fields,
+    pairing.every_tool_use_has_its_result,
+)
+"""Without these no reply can be computed: they hold in lenient mode too."""
+
+STRICT: tuple[Rule, ...] = (
+    parameters.parameters_are_known,
+    parameters.sampling_is_allowed,
+    parameters.effort_is_known,
+    parameters.output_format_is_supported,
+    parameters.stop_sequences_are_not_empty,
+    parameters.thinking_is_supported,
+    tool_definitions.tools_are_well_formed,
+    tool_definitions.tool_names_are_unique,
+    tool_definitions.tool_choice_is_possible,
+    blocks.block_types_are_known,
+    blocks.thinking_is_signed,
+    blocks.sources_are_complete,
+    messages.user_speaks_first,
+    messages.blocks_stand_where_they_may,
+    messages.nothing_is_empty,
+    messages.prefill_is_allowed,
+)
+"""What the API refuses although a reply could be computed."""
+
+OUTPUT: tuple[Rule, ...] = (
+    parameters.max_tokens_fit_the_model,
+    parameters.prewarming_asks_for_no_output,
+    parameters.budget_leaves_room_for_text,
+)
+"""Strict rules about `max_tokens`, which a request to count tokens does not have."""
+
+
+def check_call(call: Call, *, strict: bool, prompt_tokens: int | None = None, counting: bool = False) -> None:
+    """Raise `ApiError` (400) with the first rule that *call* breaks.
+
+    Lenient mode takes any documented parameter whatever its value. *prompt_tokens* is checked against the
+    window when given; *counting* leaves out the rules about `max_tokens`.
+    """
+    for rule in SHAPES:
+        rule(call)
+    if strict:
+        for rule in STRICT if counting else STRICT + OUTPUT:
+            rule(call)
+    if prompt_tokens is not None:
+        check_size(call, prompt_tokens)
+
+
+def check_size(call: Call, prompt_tokens: int) -> None:
+    """Raise `ApiError` (400) if the prompt alone is larger than the model's window."""
+    if prompt_tokens > call.model.window:
+        raise invalid_request(f"prompt is too long: {prompt_tokens} tokens > {call.model.window} maximum")

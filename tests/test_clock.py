@@ -1,0 +1,33 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from coterie.clock import CLOCK_FILE_VARIABLE, Clock
+
+
+def test_a_plain_clock_tells_wall_time() -> None:
+    before = time.time()
+    assert before <= Clock().now() <= time.time()
+
+
+def test_two_clocks_on_one_file_move_together(tmp_path: Path) -> None:
+    first, second = Clock(file=tmp_path / "clock"), Clock(file=tmp_path / "clock")
+    first.advance(3600)
+    assert second.offset == 3600
+    second.advance(-600)
+    assert first.offset == 3000
+    assert abs(first.now() - time.time() - 3000) < 5
+
+
+def test_a_clock_without_its_file_is_wall_time_until_the_file_appears(tmp_path: Path) -> None:
+    clock = Clock(file=tmp_path / "clock")
+    assert clock.offset == 0
+    Clock(file=tmp_path / "clock").advance(5)
+    assert clock.offset == 5
+
+
+def test_the_environment_names_the_sessions_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CLOCK_FILE_VARIABLE, str(tmp_path / "clock"))
+    Clock(file=tmp_path / "clock").advance(60)
+    assert Clock.from_environment().offset == 60

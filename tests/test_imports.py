@@ -1,0 +1,101 @@
+"""The direction of imports, read from the code itself."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+ALLOWED = {
+    "scenarios": {"scenarios", "orchestrator", "agents", "mailbox", "memory"},
+    "orchestrator": {"orchestrator", "agents", "mailbox", "memory"},
+    "agents": {"agents", "mailbox", "memory"},
+    "mailbox": {"mailbox"},
+    "memory": {"memory"},
+}
+"""Directory -> the directories it may import; everything may import coterie.clock and coterie.files."""
+
+SHARED_WITH_SERVER = {"coterie.agents.models", "coterie.agents.usage", "coterie.agents.errors"}
+"""The embedded server speaks HTTP: of an agent it knows the table of models, what prices count, nothing else."""
+
+
+def _modules(directory: str) -> list[Path]:
+    return sorted((ROOT / directory).rglob("*.py"))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("directory", ALLOWED)
+def test_a_directory_imports_only_what_lies_below_it(directory: str) -> None:
+    for path in _modules(directory):
+        for name in _imports(path):
+            package, _, rest = name.partition(".")
+            below = rest.partition(".")[0]
+            if package == "coterie" and below in ALLOWED:
+                assert below in ALLOWED[directory], f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_clock_and_files_stand_on_nothing_of_ours() -> None:
+    for module in ("clock.py", "files.py"):
+        ours = {name for name in _imports(ROOT / "src/coterie" / module) if name.startswith("coterie.")}
+        assert all(name.startswith(("coterie.clock", "coterie.files")) for name in ours), (module, ours)
+
+
+def test_the_embedded_server_shares_only_the_table_of_models_with_agents() -> None:
+    for path in _modules("scenarios/server"):
+        for name in _imports(path):
+            if name.startswith("coterie.agents"):
+                assert name.rpartition(".")[0] in SHARED_WITH_SERVER, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_nothing_runs_on_another_event_loop() -> None:
+    for directory in ALLOWED:
+        for path in _modules(directory):
+            assert not {name for name in _imports(path) if name.partition(".")[0] == "asyncio"}, path
+
+
+def _loaded_by(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_imports_nothing_else_of_ours() -> None:
+    assert {name for name in _loaded_by("import coterie") if name.startswith("coterie")} == {"coterie"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_help_loads_neither_the_sdk_nor_trio(arguments: list[str]) -> None:
+    code = f"""
+import contextlib, io, sys
+from coterie.orchestrator.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    try:
+        main({arguments!r}, standalone_mode=True)
+    except SystemExit:
+        pass
+"""
+    assert not {"anthropic", "trio", "httpx2"} & _loaded_by(code)
+
+
+def test_the_standard_librarys_mailbox_is_not_shadowed_at_the_root() -> None:
+    code = "import mailbox; mailbox.Maildir"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_root_directories_are_linked_and_have_no_init() -> None:
+    for directory in ALLOWED:
+        link = ROOT / "src/coterie" / directory
+        assert link.is_symlink(), directory
+        assert link.readlink() == Path("../..") / directory
+        assert not (ROOT / directory / "__init__.py").exists()
