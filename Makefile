@@ -41,7 +41,7 @@ format: $(READY)
 	@$(BIN)/ruff check --fix .
 
 bench: $(READY)
-	@$(BIN)/python -P -m benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: $(READY)
 	@$(BIN)/python -m pytest -m soak

@@ -146,9 +146,7 @@ def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def _check_keys(table: Mapping[str, Any], path: Path) -> None:
     known = {"betas", "aliases", "defaults", "models"}
     if unknown := sorted(table.keys() - known):
-        raise ConfigInvalid(
-            str(path), f"unknown table [{unknown[0]}]; expected one of {', '.join(sorted(known))}"
-        )
+        raise ConfigInvalid(str(path), f"unknown table [{unknown[0]}]; expected one of {', '.join(sorted(known))}")
 
 
 def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002 - the API's word

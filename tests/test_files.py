@@ -78,3 +78,13 @@ def test_the_hook_sees_every_operation_and_ends_with_its_block(tmp_path: Path) -
         replace_file(tmp_path / "file", b"x")
     replace_file(tmp_path / "file", b"y")
     assert seen == ["write", "fsync", "rename", "fsync"]
+
+
+def test_what_a_torn_append_left_can_be_cut_off(tmp_path: Path) -> None:
+    with Appender.open(tmp_path / "log") as log:
+        log.append(b"whole\n")
+        with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(Torn):
+            log.append(b"never whole\n")
+        log.cut(6)
+        log.append(b"next\n")
+    assert (tmp_path / "log").read_bytes() == b"whole\nnext\n"

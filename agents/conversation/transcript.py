@@ -1,6 +1,5 @@
 """A transcript is a log from which a conversation comes back byte for byte, even after a torn write."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -112,7 +111,7 @@ class TranscriptWriter:
     def _append(self, lines: bytes) -> None:
         if self._is_torn:
             # Behind a good record a torn one would read as damage.
-            os.truncate(self._appender.path, self._size)
+            self._appender.cut(self._size)
         self._is_torn = True
         self._appender.append(lines)
         self._is_torn = False

@@ -15,7 +15,7 @@ import httpx2
 import trio
 from anthropic.types import Message, RawMessageStreamEvent
 
-from coterie.agents.errors import ConfigInvalid, ModelError, ModelUnreachable
+from coterie.agents.errors import ConfigInvalid, ModelError, ModelUnreachable, ReplyMalformed
 from coterie.agents.gate import Gate, Intent, Permit
 from coterie.agents.model.failures import translate
 from coterie.agents.model.reply import Reply, ReplyBuilder
@@ -89,27 +89,23 @@ class ModelClient:
     async def _stream(
         self, request: ModelRequest, builder: ReplyBuilder, permit: Permit, listener: Listener | None
     ) -> Reply:
-        started = begun = trio.current_time()
+        intake = _Intake(builder, permit, listener)
+        started = trio.current_time()
         with trio.CancelScope(deadline=started + self._silence) as patience:
             async with self._open(request, builder) as response, aclosing(response.aiter_bytes()) as chunks:
-                cutter = EventCutter()
                 async for chunk in chunks:
                     patience.deadline = trio.current_time() + self._silence
-                    for data in cutter.feed(chunk):
-                        event = builder.take(data)
-                        if event["type"] == "message_start":
-                            begun = trio.current_time()
-                            permit.begin()
-                        if listener is not None:
-                            listener(event)
+                    if not intake.take(chunk):
+                        # Leaving the loop would leave the SDK's generators to the collector; this unwinds them.
+                        patience.cancel()
+        if intake.failure is not None:
+            raise intake.failure
         if not builder.has_stopped:
-            reason = (
-                f"silent for {self._silence:g} seconds" if patience.cancelled_caught else "closed too early"
-            )
+            reason = f"silent for {self._silence:g} seconds" if patience.cancelled_caught else "closed too early"
             raise ModelUnreachable(reason, begun=builder.has_begun)
         return builder.build(
             request_id=response.headers.get("request-id"),
-            first_byte=begun - started,
+            first_byte=(intake.begun or started) - started,
             duration=trio.current_time() - started,
         )
 
@@ -134,6 +130,32 @@ class ModelClient:
             raise translate(exc, begun=builder.has_begun) from exc
 
 
+@attrs.define(eq=False)
+class _Intake:
+    """What becomes of a stream's chunks."""
+
+    builder: ReplyBuilder
+    permit: Permit
+    listener: Listener | None
+    cutter: EventCutter = attrs.field(factory=EventCutter)
+    begun: float | None = None
+    failure: ModelError | ReplyMalformed | None = None
+
+    def take(self, chunk: bytes) -> bool:
+        """Pass on the events that *chunk* completes; False when one of them ends the call with `failure`."""
+        try:
+            for data in self.cutter.feed(chunk):
+                event = self.builder.take(data)
+                if self.begun is None and self.builder.has_begun:
+                    self.begun = trio.current_time()
+                    self.permit.begin()
+                if self.listener is not None:
+                    self.listener(event)
+        except (ModelError, ReplyMalformed) as exc:
+            self.failure = exc
+        return self.failure is None
+
+
 @asynccontextmanager
 async def open_model_client(
     gate: Gate,
@@ -151,12 +173,8 @@ async def open_model_client(
     """
     base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
     is_loopback = base_url is not None and _is_loopback(base_url)
-    if api_key is None and not any(
-        os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-    ):
-        raise ConfigInvalid(
-            "ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`"
-        )
+    if api_key is None and not any(os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")):
+        raise ConfigInvalid("ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`")
     # Building an SSL context costs a quarter of a second, and plain HTTP on loopback needs none.
     transport = anthropic.DefaultAsyncHttpxClient(verify=not is_loopback)
     sdk = anthropic.AsyncAnthropic(

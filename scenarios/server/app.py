@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 
@@ -11,7 +10,6 @@ import msgspec
 
 from coterie.agents.models import ModelTable, known_models
 from coterie.clock import Clock
-from coterie.scenarios.server.call import Caller
 from coterie.scenarios.server.caller import read_caller
 from coterie.scenarios.server.catalogue import model_json, models_json
 from coterie.scenarios.server.control import PREFIX, Control
@@ -22,7 +20,7 @@ from coterie.scenarios.server.faults import FaultPlan
 from coterie.scenarios.server.http import ClientGone, HttpRequest, Responder
 from coterie.scenarios.server.ids import Ids
 from coterie.scenarios.server.ratelimit import RateLimiter, RateLimits
-from coterie.scenarios.server.request_log import LogEntry, RequestLog, who
+from coterie.scenarios.server.request_log import RequestLog
 from coterie.scenarios.server.script import Script
 from coterie.scenarios.server.signals import Signals
 
@@ -78,29 +76,19 @@ class EmbeddedServer:
         if request.path.startswith(PREFIX):
             await self._answer_control(request, respond)
             return
-        exchange = Exchange(
-            request=request,
-            respond=respond,
-            request_id=self._ids.request(),
-            number=self.log.next_number(),
-            started=self.clock.now(),
-        )
-        began = time.perf_counter()
+        exchange = Exchange(request, respond, self.log, self._ids.request(), self.clock.now())
         try:
             await self._route(exchange)
         except ApiError as error:
-            exchange.status, exchange.error = error.status, error.kind
             await self._refuse(exchange, error)
         except ClientGone:
             exchange.error = "client_gone"
+            exchange.record()
             raise
         except Exception as exc:  # noqa: BLE001 - the outermost frame of a request: one bug must not end the others
             self.bugs.append("".join(traceback.format_exception(exc)))
             sys.stderr.write(self.bugs[-1])
-            exchange.status, exchange.error = 500, "api_error"
             await self._refuse(exchange, ApiError(500, "api_error", f"the embedded server failed: {exc!r}"))
-        finally:
-            self.log.add(_entry(exchange, time.perf_counter() - began))
 
     def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
         """Headers and body for *error*."""
@@ -125,6 +113,8 @@ class EmbeddedServer:
             raise not_found(f"{request.method} {request.path[:200]}: no such endpoint")
 
     async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
+        exchange.status, exchange.error = error.status, error.kind
+        exchange.record()
         if exchange.respond.begun:
             await exchange.respond.abort()  # too late for a status: a half answer must not look whole
             return
@@ -153,18 +143,3 @@ def _need(request: HttpRequest, method: str) -> None:
         raise ApiError(
             405, "invalid_request_error", f"{request.method} {request.path}: use {method}", (("allow", method),)
         )
-
-
-def _entry(exchange: Exchange, seconds: float) -> LogEntry:
-    caller = exchange.caller
-    return LogEntry(
-        number=exchange.number,
-        request_id=exchange.request_id,
-        time=exchange.started,
-        seconds=seconds,
-        path=exchange.request.path[:200],
-        status=exchange.status,
-        error=exchange.error,
-        **(who(caller) if isinstance(caller, Caller) else {}),
-        **exchange.facts,
-    )

@@ -1,6 +1,7 @@
 """The content blocks a request may hold: their types, and the fields each cannot be read without."""
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from coterie.scenarios.server.call import Block, Call
@@ -88,12 +89,10 @@ def blocks_have_their_fields(call: Call) -> None:
     """Every block has the fields that pairing, counting and caching read, each of its type."""
     for index, block in enumerate(call.system):
         _has_fields(block, f"system.{index}")
-    for number, message in enumerate(call.messages):
-        for index, block in enumerate(message.content):
-            path = f"messages.{number}.content.{index}"
-            _has_fields(block, path)
-            if block["type"] == "tool_result":
-                _result_is_readable(block.get("content"), f"{path}.tool_result.content")
+    for path, block in _blocks(call, FIELDS):
+        _has_fields(block, path)
+        if block["type"] == "tool_result":
+            _result_is_readable(block.get("content"), f"{path}.tool_result.content")
 
 
 def block_types_are_known(call: Call) -> None:
@@ -101,33 +100,41 @@ def block_types_are_known(call: Call) -> None:
     for index, block in enumerate(call.system):
         if block["type"] != "text":
             raise unknown_tag(f"system.{index}", block["type"], ("text",))
-    for number, message in enumerate(call.messages):
-        for index, block in enumerate(message.content):
-            path = f"messages.{number}.content.{index}"
-            if not _is_known(block["type"]):
-                raise unknown_tag(path, block["type"], (*KNOWN_TYPES, f"*{SERVER_RESULT}"))
-            if block["type"] == "tool_result" and isinstance(block.get("content"), list):
-                _part_types_are_known(block["content"], f"{path}.tool_result.content")
+    types = {block["type"] for message in call.messages for block in message.content}
+    for path, block in _blocks(call, {kind for kind in types if not _is_known(kind)}):
+        raise unknown_tag(path, block["type"], (*KNOWN_TYPES, f"*{SERVER_RESULT}"))
+    for path, part in _parts(call):
+        if part["type"] not in PART_TYPES:
+            raise unknown_tag(path, part["type"], PART_TYPES)
 
 
 def thinking_is_signed(call: Call) -> None:
     """Thinking carries the field that says where it comes from."""
-    for number, message in enumerate(call.messages):
-        for index, block in enumerate(message.content):
-            if block["type"] in SIGNED:
-                path = f"messages.{number}.content.{index}.{block['type']}"
-                _are_of_type(block, SIGNED[block["type"]], path)
+    for path, block in _blocks(call, SIGNED):
+        _are_of_type(block, SIGNED[block["type"]], f"{path}.{block['type']}")
 
 
 def sources_are_complete(call: Call) -> None:
     """Images and documents name a known kind of source with all its fields."""
+    for path, block in itertools.chain(_blocks(call, SOURCES), _parts(call)):
+        if block["type"] in SOURCES:
+            _source_is_complete(block, f"{path}.{block['type']}.source")
+
+
+def _blocks(call: Call, types: Container[str]) -> Iterator[tuple[str, Block]]:
+    """The blocks of these *types* in messages, each with its path."""
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
-            _source_is_complete(block, f"messages.{number}.content.{index}")
-            if block["type"] == "tool_result" and isinstance(block.get("content"), list):
-                for position, part in enumerate(block["content"]):
-                    path = f"messages.{number}.content.{index}.tool_result.content.{position}"
-                    _source_is_complete(part, path)
+            if block["type"] in types:
+                yield f"messages.{number}.content.{index}", block
+
+
+def _parts(call: Call) -> Iterator[tuple[str, Block]]:
+    """The blocks inside tool results, each with its path."""
+    for path, block in _blocks(call, ("tool_result",)):
+        content = block.get("content")
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            yield f"{path}.tool_result.content.{index}", part
 
 
 def _is_known(kind: str) -> bool:
@@ -161,18 +168,8 @@ def _result_is_readable(content: Any, path: str) -> None:
         _has_fields(part, f"{path}.{index}")
 
 
-def _part_types_are_known(parts: list[Block], path: str) -> None:
-    for index, part in enumerate(parts):
-        if part["type"] not in PART_TYPES:
-            raise unknown_tag(f"{path}.{index}", part["type"], PART_TYPES)
-
-
 def _source_is_complete(block: Block, path: str) -> None:
-    kinds = SOURCES.get(block["type"])
-    if kinds is None:
-        return
-    source: Block = block["source"]
-    path = f"{path}.{block['type']}.source"
+    kinds, source = SOURCES[block["type"]], block["source"]
     kind = source.get("type")
     if not isinstance(kind, str) or kind not in kinds:
         raise unknown_tag(path, kind, kinds)

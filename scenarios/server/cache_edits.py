@@ -19,6 +19,8 @@ def deleted_references(call: Call, beta: str | None) -> frozenset[str]:
     *beta* names the header under which such blocks are known; without it they are an unknown block type.
     Raises `ApiError` (400) with the path of what is wrong. An id may be deleted more than once.
     """
+    if not any(block["type"] == CACHE_EDITS for message in call.messages for block in message.content):
+        return frozenset()
     deleted: set[str] = set()
     results: set[str] = set()
     for at, message in enumerate(call.messages):

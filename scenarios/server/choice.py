@@ -156,7 +156,8 @@ class Chooser:
         if fault.count is not None and asked > fault.count:
             return None
         # Seeded by the question itself, so that other agents' requests in between change nothing.
-        draw = random.Random(f"{self._seed}/{reply.name}/{place}/{asked}").random()  # noqa: S311 - repeatable, not secret
+        question = f"{self._seed}/{reply.name}/{caller.agent}/{caller.purpose}/{caller.turn}/{asked}"
+        draw = random.Random(question).random()  # noqa: S311 - repeatable, not secret
         return fault if draw < fault.probability else None
 
     def _explain(self, lane: Lane | None, client: Client, facts: Facts) -> str:
@@ -168,7 +169,7 @@ class Chooser:
         lines = [asked]
         if lane.rules:
             lines.append(self._nearest_rule(lane, client, facts))
-        if lane.sequence or not lane.rules:
+        if lane.sequence:
             lines.append(_sequence_end(lane, facts.turn))
         return "\n".join(lines)
 
@@ -201,10 +202,9 @@ def _sequence_end(lane: Lane, turn: int) -> str:
 
 
 class _Recent(Generic[Key, Value]):
-    """A mapping of what was used last."""
+    """A mapping that forgets what was used least recently beyond `MEMORY_LIMIT`."""
 
-    def __init__(self, limit: int = MEMORY_LIMIT) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._values: OrderedDict[Key, Value] = OrderedDict()
 
     def get(self, key: Key, default: Value) -> Value:
@@ -215,7 +215,7 @@ class _Recent(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         self._values[key] = value
         self._values.move_to_end(key)
-        if len(self._values) > self._limit:
+        if len(self._values) > MEMORY_LIMIT:
             self._values.popitem(last=False)
 
 

@@ -86,18 +86,23 @@ class _Refused(click.ClickException):
 async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_json: bool) -> ExitCode:
     """Serve until a signal or the end of standard input; the exit code says which."""
     code = ExitCode.DONE
+    failure: OSError | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             try:
                 actual: int = await nursery.start(partial(serve_http, server, port=port))
             except OSError as exc:
-                raise _Refused(_port_problem(exc, port)) from exc
-            _announce(server, actual, as_json=as_json)
+                failure = exc  # raised from here it would come out in a group
+                nursery.cancel_scope.cancel()
+            else:
+                _announce(server, actual, as_json=as_json)
             if while_stdin_open:
                 nursery.start_soon(_cancel_at_end_of_stdin, nursery.cancel_scope)
             async for number in signals:
                 code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
                 nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise _Refused(_port_problem(failure, port)) from failure
     return code
 
 

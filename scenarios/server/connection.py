@@ -60,7 +60,7 @@ class HttpRequest:
 
 @attrs.define(eq=False)
 class Connection:
-    """A peer's stream with its protocol state; owned by one task, closed by whoever accepted it."""
+    """A peer's stream with its protocol state; owned by one task, which must close it."""
 
     stream: trio.SocketStream
     limits: Limits
@@ -131,11 +131,15 @@ class Connection:
                 await self._receive()
             await trio.sleep_forever()
 
+    def close(self) -> None:
+        """Close now; may be done twice."""
+        self.stream.socket.close()
+
     def reset(self) -> None:
-        """Close at once; the peer sees a TCP reset instead of an end."""
+        """Close now; the peer sees a TCP reset instead of an end."""
         with contextlib.suppress(OSError):
             self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.stream.socket.close()
+        self.close()
 
     async def close_gently(self) -> None:
         """Send the end and read what the peer still sends, within bounds.

@@ -51,6 +51,7 @@ async def deliver(
     await respond.start(200, exchange.all_headers("text/event-stream; charset=utf-8"))
     if fault is not None:
         events, pace = await _strike_within(fault, events, pace, respond)
+    exchange.record()
     await _write(respond, events, pace)
     await respond.finish()
 

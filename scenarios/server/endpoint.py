@@ -21,7 +21,7 @@ from coterie.scenarios.server.markers import find_markers
 from coterie.scenarios.server.prompt import Prompt, build_prompt
 from coterie.scenarios.server.ratelimit import RateLimiter
 from coterie.scenarios.server.request_log import CacheState
-from coterie.scenarios.server.rules import check_call
+from coterie.scenarios.server.rules import check_call, check_size
 from coterie.scenarios.server.script import Script
 from coterie.scenarios.server.signals import Signals
 from coterie.scenarios.server.structured import check_reply
@@ -47,14 +47,14 @@ class MessagesEndpoint:
     _signer: ThinkingSigner = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._chooser = Chooser(self.script)
+        self._chooser = Chooser(self.script, seed=self.seed)
         self._signer = ThinkingSigner(hashlib.blake2b(str(self.seed).encode()).digest())
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer one call; raises `ApiError` as long as the answer has not begun."""
         call = self._call(exchange)
         exchange.facts["stream"] = call.stream
-        fault = await self._strike(exchange, self.faults.take(call.caller))
+        fault = await self._strike(exchange, self.faults.take(call.caller, call.model.id))
         self.limiter.admit(call.caller.key, call.model.id, exchange.started)
         prompt = self._checked(call)
         markers = find_markers(call, prompt)
@@ -74,7 +74,7 @@ class MessagesEndpoint:
     async def count(self, exchange: Exchange) -> None:
         """`count_tokens`: free, and blind to the cache."""
         call = self._call(exchange, needs_max_tokens=False)
-        prompt = self._checked(call)
+        prompt = self._checked(call, counting=True)
         find_markers(call, prompt)
         answer: dict[str, Any] = {"input_tokens": prompt.total}
         if call.params.get("context_management") is not None:
@@ -94,12 +94,12 @@ class MessagesEndpoint:
             await strike_before(fault, exchange.respond)
         return fault
 
-    def _checked(self, call: Call) -> Prompt:
-        check_call(call, strict=self.is_strict)
+    def _checked(self, call: Call, *, counting: bool = False) -> Prompt:
+        check_call(call, strict=self.is_strict, counting=counting)
         if self.is_strict:
             self._signer.check(call)
-        prompt = build_prompt(call)
-        check_call(call, strict=False, prompt_tokens=prompt.total)
+        prompt = build_prompt(call, cache_edits_beta=self.models.betas["cache_edits"])
+        check_size(call, prompt.total)
         return prompt
 
     async def _reply(

@@ -114,12 +114,14 @@ async def serve_http(
     _raise_descriptor_limit()
     (listener,) = await trio.open_tcp_listeners(port, host=address)
     slots = trio.Semaphore(limits.connections)
-    async with listener, trio.open_nursery() as nursery:
-        task_status.started(listener.socket.getsockname()[1])
-        while True:
-            await slots.acquire()
-            connection = Connection(await _accept(listener), limits)
-            nursery.start_soon(_serve_connection, application, connection, slots)
+    # Closed without the checkpoint of `aclose`, where a cancellation would take the place of an application's error.
+    with contextlib.closing(listener.socket) as door:
+        async with trio.open_nursery() as nursery:
+            task_status.started(door.getsockname()[1])
+            while True:
+                await slots.acquire()
+                connection = Connection(await _accept(listener), limits)
+                nursery.start_soon(_serve_connection, application, connection, slots)
 
 
 def _loopback(host: str) -> str:
@@ -153,13 +155,14 @@ async def _accept(listener: trio.SocketListener) -> trio.SocketStream:
 
 async def _serve_connection(application: Application, connection: Connection, slots: trio.Semaphore) -> None:
     try:
-        async with connection.stream:
-            while await _serve_request(application, connection):
-                pass
-            await connection.close_gently()
+        while await _serve_request(application, connection):
+            pass
+        await connection.close_gently()
     except* ClientGone:
         pass
     finally:
+        # Again without a checkpoint.
+        connection.close()
         slots.release()
 
 

@@ -54,21 +54,25 @@ def nothing_is_empty(call: Call) -> None:
 
 def blocks_stand_where_they_may(call: Call) -> None:
     """Thinking is the assistant's; the newest version of the API also minds documents and citations."""
+    is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
-            path = f"messages.{number}.content.{index}"
-            owner = OWNERS.get(block["type"], message.role)
-            if owner != message.role:
-                raise invalid_request(f"{path}: `{block['type']}` blocks can only be in `{owner}` messages")
-            if call.caller.version == NEWEST_VERSION:
-                _newest_version_allows(block, message.role, path)
+            fault = _misplaced(block, message.role) or (is_newest and _misplaced_since_newest(block, message.role))
+            if fault:
+                raise invalid_request(f"messages.{number}.content.{index}{fault}")
 
 
-def _newest_version_allows(block: Block, role: str, path: str) -> None:
+def _misplaced(block: Block, role: str) -> str | None:
+    owner = OWNERS.get(block["type"], role)
+    return None if owner == role else f": `{block['type']}` blocks can only be in `{owner}` messages"
+
+
+def _misplaced_since_newest(block: Block, role: str) -> str | None:
     if block["type"] == "document" and role == "assistant":
-        raise invalid_request(f"{path}: `document` blocks cannot stand directly in `assistant` messages")
+        return ": `document` blocks cannot stand directly in `assistant` messages"
     if block["type"] == "text" and role == "user" and block.get("citations"):
-        raise invalid_request(f"{path}.text.citations: `citations` must be empty in `user` messages")
+        return ".text.citations: `citations` must be empty in `user` messages"
+    return None
 
 
 def _holds(message: Message, kinds: frozenset[str]) -> bool:

@@ -18,11 +18,12 @@ class Run:
     messages: tuple[tuple[int, Message], ...]
     """Each with its index in the request."""
 
-    def blocks(self) -> Iterator[tuple[str, Block]]:
-        """Every block with its path in the request."""
+    def blocks(self, *types: str) -> Iterator[tuple[str, Block]]:
+        """The blocks of these *types*, each with its path in the request."""
         for number, message in self.messages:
             for index, block in enumerate(message.content):
-                yield f"messages.{number}.content.{index}", block
+                if block["type"] in types:
+                    yield f"messages.{number}.content.{index}", block
 
     def tool_use_ids(self) -> list[str]:
         """The ids of its tool calls, in order."""
@@ -71,9 +72,7 @@ def _tool_blocks_have_their_role(call: Call) -> None:
 def _ids_are_unique(runs: Sequence[Run]) -> None:
     seen: set[str] = set()
     for run in runs:
-        for path, block in run.blocks() if run.role == "assistant" else ():
-            if block["type"] != "tool_use":
-                continue
+        for path, block in run.blocks("tool_use"):
             if block["id"] in seen:
                 raise invalid_request(f"{path}: `tool_use` ids must be unique: {block['id']}")
             seen.add(block["id"])
@@ -81,9 +80,7 @@ def _ids_are_unique(runs: Sequence[Run]) -> None:
 
 def _results_are_expected(run: Run, asked: AbstractSet[str]) -> None:
     left = set(asked)
-    for path, block in run.blocks():
-        if block["type"] != "tool_result":
-            continue
+    for path, block in run.blocks("tool_result"):
         name = block["tool_use_id"]
         if name not in asked:
             raise invalid_request(

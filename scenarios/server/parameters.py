@@ -24,25 +24,6 @@ READ_AS: Mapping[str, type] = {
 }
 """Parameters the server looks into, which must therefore have their JSON type; null counts as absent."""
 
-TAKEN = frozenset(
-    {
-        "betas",
-        "container",
-        "fallback_credit_token",
-        "fallbacks",
-        "inference_geo",
-        "mcp_servers",
-        "service_tier",
-        "speed",
-        "temperature",
-        "top_k",
-        "top_p",
-        "user_profile_id",
-        "workspace_id",
-    }
-)
-"""Documented parameters that the server takes without a look inside."""
-
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING_TYPES = ("adaptive", "enabled", "disabled", "between_tools")
@@ -60,13 +41,6 @@ def values_have_their_type(call: Call) -> None:
     if output_format is not None:
         _is_a(output_format[1], dict, output_format[0])
         _is_a(output_format[1].get("schema"), dict, f"{output_format[0]}.schema")
-
-
-def parameters_are_known(call: Call) -> None:
-    """A parameter nobody documented is most likely misspelt."""
-    for name in call.params:
-        if name not in READ_AS and name not in TAKEN:
-            raise invalid_request(f"{name}: Extra inputs are not permitted")
 
 
 def sampling_is_allowed(call: Call) -> None:

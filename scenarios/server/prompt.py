@@ -99,23 +99,26 @@ class _Chain:
 
     def extend(self, blocks: Iterable[Block], first: bytes, rest: bytes) -> None:
         """Add the blocks of one message, or of one section outside the messages."""
-        frame, previous, digest, tokens = first, None, self.digest, self.tokens
+        # The one hot loop of the server: locals, and no object per block.
+        frame, previous = first, None
+        digest, tokens, run, deleted = self.digest, self.tokens, self.run, self.deleted
         for block in blocks:
             encoded = canonical(block)
             digest = blake2b(digest + frame + encoded, digest_size=DIGEST_SIZE).digest()
             own = count_block(block, encoded)
-            tokens += self._without_deleted(block, own) if self.deleted else own
+            tokens += self._without_deleted(block, own) if deleted else own
             kind = block.get("type")
             if kind != CACHE_EDITS:
                 # An edit belongs to the step before it: it must not cost a step of the lookback.
-                self.run += kind != previous or kind not in RUNS
+                if kind != previous or kind not in RUNS:
+                    run += 1
                 previous = kind
             self.blocks.append(block)
             self.digests.append(digest)
             self.cumulative.append(tokens)
-            self.runs.append(max(0, self.run))
+            self.runs.append(run)
             frame = rest
-        self.digest, self.tokens = digest, tokens
+        self.digest, self.tokens, self.run = digest, tokens, run
 
     def _without_deleted(self, block: Block, tokens: int) -> int:
         kind = block.get("type")
@@ -237,19 +240,14 @@ def _without_stale_thinking(messages: tuple[Message, ...]) -> tuple[Message, ...
 
 def _features(messages: Sequence[Message]) -> tuple[bool, bool]:
     """Whether there is an image anywhere, and whether citations are switched on anywhere."""
-    parts = [part for message in messages for part in _rich_parts(message.content)]
-    return any(part["type"] == "image" for part in parts), any(map(_cites, parts))
-
-
-def _rich_parts(blocks: Iterable[Any]) -> list[Block]:
-    """What is more than text, at any depth."""
-    rich = [block for block in blocks if isinstance(block, dict) and block.get("type") in RICH]
-    for block in rich.copy():
+    rich = [block for message in messages for block in message.content if block["type"] in RICH]
+    # The list grows under the loop: parts are looked into as their holders are.
+    for block in rich:
         holder = block.get("source") if block["type"] == "document" else block
         content = holder.get("content") if isinstance(holder, dict) else None
         if isinstance(content, list):
-            rich += _rich_parts(content)
-    return rich
+            rich += [part for part in content if isinstance(part, dict) and part.get("type") in RICH]
+    return any(block["type"] == "image" for block in rich), any(map(_cites, rich))
 
 
 def _cites(part: Block) -> bool:

@@ -1,12 +1,10 @@
 """What the server answered, request by request: usage, cost, prefix hashes and what the cache did."""
 
-from collections import deque
+from collections import OrderedDict
 from typing import Any, Literal
 
 import attrs
 import msgspec
-
-from coterie.scenarios.server.call import Caller
 
 KEPT = 10_000
 """Requests the log holds; the oldest leave first."""
@@ -54,7 +52,7 @@ class LogEntry:
 class RequestLog:
     """A bounded log in memory."""
 
-    _entries: deque[LogEntry] = attrs.field(factory=lambda: deque(maxlen=KEPT))
+    _entries: OrderedDict[int, LogEntry] = attrs.field(factory=OrderedDict)
     _count: int = 0
 
     def next_number(self) -> int:
@@ -62,20 +60,12 @@ class RequestLog:
         self._count += 1
         return self._count
 
-    def add(self, entry: LogEntry) -> None:
-        """Keep *entry*, at the price of the oldest one when the log is full."""
-        self._entries.append(entry)
+    def put(self, entry: LogEntry) -> None:
+        """Keep *entry* in place of an earlier one of its number, or else of the oldest when the log is full."""
+        self._entries[entry.number] = entry
+        if len(self._entries) > KEPT:
+            self._entries.popitem(last=False)
 
     def to_bytes(self, since: int = 0) -> bytes:
-        """JSON of all entries numbered above *since*, in the order they ended."""
-        return msgspec.json.encode({"requests": [entry for entry in self._entries if entry.number > since]})
-
-
-def who(caller: Caller) -> dict[str, Any]:
-    """The fields of an entry that name the caller; its key is not logged."""
-    return {
-        "agent": caller.agent,
-        "incarnation": caller.incarnation,
-        "purpose": caller.purpose,
-        "turn": caller.turn,
-    }
+        """JSON of all entries numbered above *since*, in the order they were answered."""
+        return msgspec.json.encode({"requests": [entry for entry in self._entries.values() if entry.number > since]})

@@ -17,7 +17,6 @@ SHAPES: tuple[Rule, ...] = (
 """Without these no reply can be computed: they hold in lenient mode too."""
 
 STRICT: tuple[Rule, ...] = (
-    parameters.parameters_are_known,
     parameters.sampling_is_allowed,
     parameters.effort_is_known,
     parameters.output_format_is_supported,
@@ -44,19 +43,17 @@ OUTPUT: tuple[Rule, ...] = (
 """Strict rules about `max_tokens`, which a request to count tokens does not have."""
 
 
-def check_call(call: Call, *, strict: bool, prompt_tokens: int | None = None, counting: bool = False) -> None:
+def check_call(call: Call, *, strict: bool, counting: bool = False) -> None:
     """Raise `ApiError` (400) with the first rule that *call* breaks.
 
-    Lenient mode takes any documented parameter whatever its value. *prompt_tokens* is checked against the
-    window when given; *counting* leaves out the rules about `max_tokens`.
+    Lenient mode takes any documented parameter whatever its value; a parameter nobody knows is tolerated in
+    both. *counting* leaves out the rules about `max_tokens`.
     """
     for rule in SHAPES:
         rule(call)
     if strict:
         for rule in STRICT if counting else STRICT + OUTPUT:
             rule(call)
-    if prompt_tokens is not None:
-        check_size(call, prompt_tokens)
 
 
 def check_size(call: Call, prompt_tokens: int) -> None:

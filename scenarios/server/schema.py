@@ -116,9 +116,8 @@ def _refuse_keywords(schema: Mapping[str, Any], keywords: Sequence[str], words: 
 def _types(schema: Mapping[str, Any], path: str) -> list[Any]:
     value = schema.get("type", [])
     types = value if isinstance(value, list) else [value]
-    for kind in types:
-        if kind not in TYPES:
-            raise invalid_request(f"{path}.type: Input should be one of {', '.join(TYPES)}")
+    if any(kind not in TYPES for kind in types) or ("type" in schema and not types):
+        raise invalid_request(f"{path}.type: Input should be one of {', '.join(TYPES)}")
     return types
 
 
@@ -203,7 +202,7 @@ def _member_violations(value: Mapping[str, Any], schema: Mapping[str, Any], path
     named = schema.get("properties")
     properties = named if isinstance(named, dict) else {}
     for name in _listed(schema, "required"):
-        if name not in value:
+        if isinstance(name, str) and name not in value:
             yield f"{path}: required property {name!r} is missing"
     for name, member in value.items():
         if name in properties:

@@ -39,7 +39,7 @@ class SigningKey:
         """The MAC over a block's text."""
         return self._mac(b"text", text.encode())
 
-    def prefix_mac(self) -> "hashlib.blake2b":
+    def prefix_mac(self) -> hashlib.blake2b:
         """A running MAC for the prefix of a conversation, with nothing in it yet."""
         return hashlib.blake2b(key=self._key, person=b"prefix", digest_size=MAC_SIZE)
 

@@ -107,7 +107,7 @@ class ThinkingSigner:
             signature.text_mac, self._key.mac_of(block["thinking"])
         )
 
-    def _begin_prefix(self, call: Call) -> "hashlib.blake2b":
+    def _begin_prefix(self, call: Call) -> hashlib.blake2b:
         """Tools that load later are not in the prompt yet."""
         prefix = self._key.prefix_mac()
         _extend(prefix, "tools", [tool for tool in call.tools if tool.get("defer_loading") is not True])
@@ -123,7 +123,7 @@ class ThinkingSigner:
         for number, message in enumerate(call.messages):
             for index, block in enumerate(message.content):
                 if block["type"] in SIGNED_IN:
-                    yield f"messages.{number}.content.{index}", block, prefix.copy().digest()
+                    yield f"messages.{number}.content.{index}", block, prefix.digest()
                     left -= 1
                     if left == 0:
                         return
@@ -134,7 +134,7 @@ class ThinkingSigner:
         wanted = self._remembered_thinking(run, call.model.id)
         if not wanted:
             return
-        found = [(path, block) for path, block in run.blocks() if block["type"] in SIGNED_IN]
+        found = list(run.blocks(*SIGNED_IN))
         if len(run.messages) > 1:
             # Among merged messages may be replies without tool calls, whose thinking nobody remembers.
             found = [(path, block) for path, block in found if _signed(block) in wanted]
@@ -173,7 +173,7 @@ def _signed(block: Block) -> str:
     return str(block[SIGNED_IN[block["type"]]])
 
 
-def _extend(prefix: "hashlib.blake2b", role: str, blocks: Iterable[Block]) -> None:
+def _extend(prefix: hashlib.blake2b, role: str, blocks: Iterable[Block]) -> None:
     """Add *blocks* one by one under their role, so that merging or splitting messages changes nothing."""
     for block in blocks:
         if block.get("type") == "cache_edits":

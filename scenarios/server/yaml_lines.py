@@ -220,9 +220,9 @@ class _Reader:
         return self.mapping(name, line, depth - 1)
 
     def members(self, name: str, depth: int) -> Iterator[Node]:
-        for number, event in enumerate(iter(self.events.__next__, None), 1):
-            if isinstance(event, yaml.SequenceEndEvent):
-                return
+        number = 0
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            number += 1
             yield self.node(event, f"{name}[{number}]", depth)
 
     def mapping(self, name: str, line: int, depth: int) -> Node:

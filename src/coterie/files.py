@@ -15,7 +15,7 @@ from typing import Literal, Protocol, Self
 
 import attrs
 
-Operation = Literal["write", "fsync", "rename"]
+Operation = Literal["write", "fsync", "rename", "cut"]
 
 
 class FaultHook(Protocol):
@@ -118,6 +118,11 @@ class Appender:
         """Write *record* at the end in one call. Raises `OSError`; part of the record may then be on disk."""
         _write(self._descriptor, record, self.path)
 
+    def cut(self, size: int) -> None:
+        """Drop everything behind the first *size* bytes: what a torn append left. Raises `OSError`."""
+        _ask("cut", self.path, 0)
+        os.ftruncate(self._descriptor, size)
+
     def sync(self) -> None:
         """Return once everything appended survives a power cut. Raises `OSError`."""
         _fsync(self._descriptor, self.path)
@@ -139,9 +144,7 @@ def _ask(operation: Operation, path: Path, size: int) -> int:
 
 def _write(descriptor: int, content: bytes, path: Path) -> None:
     allowed = _ask("write", path, len(content))
-    written = (
-        os.write(descriptor, content[:allowed]) if allowed < len(content) else _write_all(descriptor, content)
-    )
+    written = os.write(descriptor, content[:allowed]) if allowed < len(content) else _write_all(descriptor, content)
     if written < len(content):
         raise Torn(errno.EIO, "torn write", str(path))
 

@@ -220,8 +220,7 @@ def test_a_changed_header_begins_an_epoch_with_the_same_bytes_under_other_hashes
         image(),
         b'{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a"},{"type":"image"}]}',
         b'{"type":"document","source":{"type":"content","content":[{"type":"image"}]}}',
-        b'{"type":"tool_result","tool_use_id":"t","content":'
-        b'[{"type":"document","source":{"type":"content","content":[{"type":"image"}]}}]}',
+        b'{"type":"tool_result","content":[{"type":"document","source":{"content":[{"type":"image"}]}}]}',
     ],
 )
 def test_the_first_image_begins_an_epoch_and_the_second_does_not(block: bytes) -> None:

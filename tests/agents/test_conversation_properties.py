@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.conversation import Conversation, KeyHeader, Role, TranscriptWriter, load_transcript
-from tests.agents.conversation_blocks import HEADER, MESSAGES, SYSTEMS, TOOLS
+from tests.agents.conversation_blocks import HEADER, MESSAGES, SYSTEMS, TOOLS, image
 
 
 @attrs.define(eq=False)
@@ -24,9 +25,11 @@ class Pair:
     messages: list[tuple[Role, Sequence[bytes]]]
 
     def fork(self) -> "Pair":
+        """Fork the conversation; copy the lists."""
         return attrs.evolve(self, conversation=self.conversation.fork(), messages=[*self.messages])
 
     def check(self) -> None:
+        """Compare every byte and hash."""
         afresh = Conversation.begin(self.header(), tools=self.tools, system=self.system)
         for role, blocks in self.messages:
             afresh.append(role, blocks)
@@ -35,16 +38,19 @@ class Pair:
         assert self.conversation.first_difference(afresh) is None
 
     def header(self) -> KeyHeader:
-        shown = any(b'"image"' in block for _, blocks in self.messages for block in blocks)
+        """The header the messages call for."""
+        shown = any(image() in blocks for _, blocks in self.messages)
         return attrs.evolve(self.conversation.header, has_images=shown)
 
     def naive_bytes(self) -> bytes:
+        """The sections of a request body up to the last block, by plain joins."""
         messages = [b'{"role":"%s","content":[%s' % (r.encode(), b",".join(b)) for r, b in self.messages]
         sections = {b"tools": b",".join(self.tools), b"system": b",".join(self.system)}
         sections[b"messages"] = b"]},".join(messages)
-        return b"],".join(b'"%s":[%s' % item for item in sections.items() if item[1]).join([b",", b""])
+        return b"]".join(b',"%s":[%s' % item for item in sections.items() if item[1])
 
     def naive_body(self) -> Any:
+        """The request as one would build it from parsed blocks."""
         body: dict[str, Any] = {"max_tokens": 9, "stream": True, "model": HEADER.model}
         for name, blocks in (("tools", self.tools), ("system", self.system)):
             if blocks:
@@ -113,6 +119,7 @@ def act(pairs: list[Pair], directory: Path, action: tuple[str, int, Any]) -> Non
             pair.conversation.evolve_header(betas=(*pair.conversation.header.betas, "b"))
 
 
+@pytest.mark.slow
 @given(TOOLS, SYSTEMS, st.lists(ACTIONS, max_size=15))
 @settings(max_examples=150, deadline=None)
 def test_any_history_gives_the_bytes_and_hashes_of_a_single_pass(
@@ -126,6 +133,7 @@ def test_any_history_gives_the_bytes_and_hashes_of_a_single_pass(
                 pair.check()
 
 
+@pytest.mark.slow
 @given(TOOLS, SYSTEMS, st.lists(MESSAGES, min_size=1, max_size=5), st.text(max_size=9), st.text(max_size=9))
 @settings(max_examples=100, deadline=None)
 def test_siblings_share_every_byte_before_the_directive(

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.errors import ConfigInvalid
@@ -48,6 +48,7 @@ def test_a_block_is_estimated_by_its_type(block: bytes, tokens: int) -> None:
     assert estimate_block(block) == tokens
 
 
+@settings(max_examples=50)
 @given(st.binary(max_size=50) | st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode()))
 def test_an_estimate_never_fails(block: bytes) -> None:
     assert estimate_block(b'{"type":"tool_result","content":%s}' % block) >= 0

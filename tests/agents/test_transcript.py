@@ -126,12 +126,12 @@ def last_record(content: bytes) -> int:
     return content.rindex(b"\n{")
 
 
-@pytest.mark.parametrize("blocks", [[text("é"), tool_result("t", "end")]])
-def test_a_record_torn_at_any_byte_is_dropped_and_cut_off(tmp_path: Path, blocks: list[bytes]) -> None:
+@pytest.mark.slow
+def test_a_record_torn_at_any_byte_is_dropped_and_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     before = recorded(path)
     after = before.fork()
-    after.append("user", blocks)
+    after.append("user", [text("é"), tool_result("t", "end")])
     with TranscriptWriter.open(path) as writer:
         writer.record(after)
     whole = path.read_bytes()
@@ -169,6 +169,7 @@ class TornOnce:
     size: int | None
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
+        """Allow only so many bytes, the first time."""
         del operation, path
         allowed, self.size = self.size, None
         return size if allowed is None else min(allowed, size)
@@ -189,6 +190,7 @@ def test_a_write_that_failed_is_written_again(tmp_path: Path, size: int) -> None
     assert loaded.dropped_bytes == 0
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @REUSES_DIRECTORY
 def test_damage_is_reported_with_its_line_and_never_read_as_truth(tmp_path: Path, data: st.DataObject) -> None:

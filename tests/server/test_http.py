@@ -132,7 +132,7 @@ async def test_an_old_client_gets_one_answer_and_a_close(version: str) -> None:
 
 
 async def test_an_idle_connection_is_closed_without_a_word() -> None:
-    async with serving(limits=HASTY) as port, await connect(port) as stream:
+    async with serving(limits=attrs.evolve(HASTY, headers_within=60)) as port, await connect(port) as stream:
         await stream.send_all(ROOT_GET)
         await read_one(stream)
         assert await read_to_end(stream) == b""

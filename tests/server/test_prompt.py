@@ -26,20 +26,18 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
 OLD_MODEL = "claude-haiku-4-5"
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
+odd_values: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        *(None, True, 7, 1.5, "", "é", [], {}, {"type": []}, ["a", None]),
+        *({"type": "text", "data": 3}, {"type": "content", "content": [text("a"), "b"]}, [{"type": "image"}, 5]),
+    ]
 )
-block_types = st.sampled_from(
-    ["text", "thinking", "image", "document", "tool_use", "tool_result", "cache_edits", "new", [], None, 7]
+block_types: st.SearchStrategy[Any] = st.sampled_from(
+    ["text", "thinking", "image", "document", "search_result", "tool_use", "tool_result", "new", [], None, 7]
 )
+fields = st.sampled_from(["text", "thinking", "content", "input", "name", "source", "tool_use_id", "citations"])
 any_blocks = st.builds(
-    lambda kind, fields: {"type": kind, **fields},
-    block_types,
-    st.dictionaries(
-        st.sampled_from(["text", "thinking", "content", "input", "name", "source"]), json_values, max_size=4
-    ),
+    lambda kind, fields: {"type": kind, **fields}, block_types, st.dictionaries(fields, odd_values, max_size=3)
 )
 
 
@@ -69,7 +67,7 @@ def test_a_block_counts_by_its_kind(block: dict[str, Any], tokens: int) -> None:
     assert count_block({**block, "cache_control": EPHEMERAL}) == tokens
 
 
-@settings(max_examples=200)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(any_blocks, max_size=4))
 def test_any_json_is_counted_and_the_count_is_additive(blocks: list[dict[str, Any]]) -> None:
     assert all(count_block(block) >= 0 for block in blocks)
@@ -242,15 +240,13 @@ def test_an_older_model_loses_its_cache_at_the_first_thinking_when_a_turn_begins
 roles = st.sampled_from(["user", "assistant", "system"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.builds(
             lambda role, blocks: {"role": role, "content": blocks},
             roles,
-            st.lists(
-                any_blocks.filter(lambda b: isinstance(b["type"], str) and b["type"] != "cache_edits"), max_size=3
-            ),
+            st.lists(any_blocks.filter(lambda block: isinstance(block["type"], str)), max_size=3),
         ),
         min_size=1,
         max_size=4,

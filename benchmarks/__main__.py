@@ -1,0 +1,43 @@
+"""Runs the benchmarks one after another and prints each figure beside its goal."""
+
+import importlib
+import inspect
+import json
+import time
+from typing import Any
+
+import click
+import trio
+
+from benchmarks.figures import Figure, rows
+
+# Those that hold much memory come last, so that the others' garbage collection does not walk it.
+NAMES = ("cache_lookup", "server_rate", "streams", "client_growth", "client_cpu")
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(NAMES))
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def main(*, names: tuple[str, ...], as_json: bool) -> None:
+    """Measure what NAMES say, or everything. A missed goal is shown, and is no failure: timings are the machine's."""
+    report: dict[str, Any] = {}
+    for name in names or NAMES:
+        module = importlib.import_module(f"benchmarks.{name}")
+        began = time.perf_counter()
+        figures: list[Figure] = trio.run(module.measure)
+        report[name] = {"seconds": time.perf_counter() - began, "figures": [figure.to_mapping() for figure in figures]}
+        if not as_json:
+            _print(name, inspect.getdoc(module) or "", figures)
+    if as_json:
+        click.echo(json.dumps(report))
+
+
+def _print(name: str, doc: str, figures: list[Figure]) -> None:
+    click.echo(f"{name}: {doc.splitlines()[0]}")
+    for row in rows(figures):
+        click.echo(row)
+    click.echo()
+
+
+if __name__ == "__main__":
+    main()

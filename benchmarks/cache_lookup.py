@@ -1,0 +1,72 @@
+"""CPU of the server's cache work on one request of 800 KB in about 2,000 blocks, step by step and in sum.
+
+The prompt was cached up to its last turn but one, as in any running conversation. Measured in this process, against
+a limit; the steps are timed within one pass, so their sum is that pass.
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import TypeVar
+
+import attrs
+
+from benchmarks.figures import Figure, at_most
+from benchmarks.history import MAX_TOKENS, build_conversation
+from coterie.agents.models import known_models
+from coterie.scenarios.server.cache import PromptCache
+from coterie.scenarios.server.call import Caller, parse_call
+from coterie.scenarios.server.markers import find_markers
+from coterie.scenarios.server.prompt import build_prompt
+
+SIZE = 800_000
+PASSES = 60
+LIMIT = 10.0
+"""Milliseconds for all steps."""
+
+Result = TypeVar("Result")
+
+
+@attrs.define(eq=False)
+class _Pass:
+    """The CPU of one request's steps, in milliseconds."""
+
+    steps: dict[str, float] = attrs.field(factory=dict)
+
+    def time(self, name: str, work: Callable[[], Result]) -> Result:
+        began = time.process_time()
+        result = work()
+        self.steps[name] = (time.process_time() - began) * 1e3
+        return result
+
+
+async def measure() -> list[Figure]:
+    """Each step and their sum: the median of all passes, and the best sum."""
+    conversation = build_conversation(SIZE)
+    cache = PromptCache()
+    _look_up(cache, conversation.render(max_tokens=MAX_TOKENS).body)
+    earlier = conversation.render(max_tokens=MAX_TOKENS)
+    conversation.sent(earlier)
+    conversation.append("assistant", [b'{"type":"text","text":"Both files are read."}'])
+    conversation.append("user", [b'{"type":"text","text":"Then say what they do."}'])
+    body = conversation.render(max_tokens=MAX_TOKENS).body
+    passes = [_look_up(cache, body) for _ in range(PASSES)]
+    sums = [sum(steps.values()) for steps in passes]
+    return [
+        Figure(name="body", value=len(body) / 1e3, unit="KB", digits=0),
+        Figure(name="blocks", value=len(conversation), unit="", digits=0),
+        *(Figure(name=name, value=median(steps[name] for steps in passes), unit="ms") for name in passes[0]),
+        Figure(name="all steps, best", value=min(sums), unit="ms"),
+        Figure(name="all steps, median", value=median(sums), unit="ms", goal=at_most(LIMIT)),
+    ]
+
+
+def _look_up(cache: PromptCache, body: bytes) -> dict[str, float]:
+    caller, models, timed = Caller(key="benchmark"), known_models(), _Pass()
+    call = timed.time("parse_call", lambda: parse_call(body, caller, models))
+    prompt = timed.time("build_prompt", lambda: build_prompt(call))
+    markers = timed.time("find_markers", lambda: find_markers(call, prompt))
+    minimum = call.model.cache_minimum
+    verdict = timed.time("look_up", lambda: cache.look_up(prompt, markers, minimum=minimum, now=1.0))
+    cache.publish(verdict)
+    return timed.steps

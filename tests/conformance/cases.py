@@ -1,0 +1,230 @@
+"""The cases of the cache conformance suite: one documented rule each, asked of the embedded server by the real SDK."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anthropic
+import attrs
+import msgspec
+import pytest
+import trio
+
+from coterie.clock import Clock
+from tests.servers import Served, open_sdk, open_served
+
+Block = dict[str, Any]
+Message = dict[str, Any]
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+MODEL = "claude-opus-5"
+"""Caches from 512 tokens, takes every tool choice, and binds no thinking: most rules show on it plainly."""
+MINIMUM = 512
+SCRIPT = "default: [{text: okay, times: always}]"
+HOLDING = """
+default:
+  - {text: okay, until: go, when: {last_user_text: hold}}
+  - {text: okay, times: always}
+"""
+"""A request whose last text is `hold` is answered once the signal `go` is raised."""
+
+RULES: dict[str, str] = {}
+"""What each case refers to, by the full name of its test."""
+
+
+def rule(reference: str) -> Callable[[Test], Test]:
+    """Make a test a case of the suite; *reference* is the page of the documentation and its rule in short."""
+
+    def note(test: Test) -> Test:
+        RULES[f"{test.__module__}.{test.__name__}"] = reference
+        return test
+
+    return note
+
+
+class StillClock(Clock):
+    """A clock that moves only when it is told to, so that borders are met exactly."""
+
+    def now(self) -> float:
+        """A fixed moment, moved by the offset."""
+        return 1_800_000_000.0 + self.offset
+
+
+@attrs.frozen(kw_only=True)
+class Bill:
+    """The input side of a usage object, by the price it is billed at."""
+
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    uncached: int = 0
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> "Bill":
+        """What *usage* says; fails if its total of writes is not their sum."""
+        created = usage["cache_creation"]
+        bill = cls(
+            read=usage["cache_read_input_tokens"],
+            write_5m=created["ephemeral_5m_input_tokens"],
+            write_1h=created["ephemeral_1h_input_tokens"],
+            uncached=usage["input_tokens"],
+        )
+        assert usage["cache_creation_input_tokens"] == bill.written
+        return bill
+
+    @property
+    def written(self) -> int:
+        """Tokens written, for however long."""
+        return self.write_5m + self.write_1h
+
+    @property
+    def cached(self) -> int:
+        """Tokens up to the last breakpoint: what the same request would read right afterwards."""
+        return self.read + self.written
+
+    @property
+    def total(self) -> int:
+        """All tokens of the prompt."""
+        return self.cached + self.uncached
+
+
+@attrs.frozen(kw_only=True)
+class Api:
+    """The embedded server behind the real SDK, which asks for whole replies or for streams."""
+
+    served: Served
+    client: anthropic.AsyncAnthropic
+    is_streamed: bool = False
+    """Streams go through the SDK's beta namespace, whole replies through the plain one."""
+
+    async def send(self, *, betas: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+        """The reply to a request that differs from the plainest one by *changes*."""
+        body = {"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes}
+        if not self.is_streamed:
+            whole = await _call(self.client.messages.create, body, betas)
+            return whole.to_dict()  # type: ignore[no-any-return]  # the SDK's call is untyped here
+        async with _call(self.client.beta.messages.stream, body, betas) as stream:
+            return (await stream.get_final_message()).to_dict()  # type: ignore[no-any-return]  # likewise
+
+    async def ask(self, **changes: Any) -> Bill:
+        """What the input of such a request is billed as."""
+        return Bill.of((await self.send(**changes))["usage"])
+
+    async def refusal(self, **changes: Any) -> str:
+        """The message with which such a request is refused as invalid."""
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            await self.send(**changes)
+        body: Any = caught.value.body
+        assert body["error"]["type"] == "invalid_request_error"
+        return str(body["error"]["message"])
+
+    async def count(self, *, betas: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+        """The answer of `count_tokens` for such a request."""
+        body = {"model": MODEL, "messages": [user(text(1))], **changes}
+        counted = await _call(self.client.beta.messages.count_tokens, body, betas)
+        return counted.to_dict()  # type: ignore[no-any-return]  # the SDK's call is untyped here
+
+    def advance(self, seconds: float) -> None:
+        """Let cache entries age."""
+        self.served.clock.advance(seconds)
+
+    def go(self) -> None:
+        """Let the replies of `HOLDING` begin."""
+        self.served.server.control.signals.raise_signal("go")
+
+    async def until_held(self, *signals: str) -> None:
+        """Return when exactly these signals are awaited by replies that have not begun."""
+        with trio.fail_after(5):
+            while tuple(self.served.server.control.signals.awaited) != (signals or ("go",)):
+                await trio.lowlevel.checkpoint()
+
+
+def _call(method: Any, body: dict[str, Any], betas: tuple[str, ...]) -> Any:
+    """Call the SDK; parameters it has no name for go into the body beside the others."""
+    known = inspect.signature(method).parameters
+    named = {name: value for name, value in body.items() if name in known}
+    extra = {name: value for name, value in body.items() if name not in known}
+    headers = {"anthropic-beta": ",".join(betas)} if betas else {}
+    return method(**named, extra_body=extra, extra_headers=headers)
+
+
+@asynccontextmanager
+async def open_api(script: str = SCRIPT, *, is_streamed: bool = False, **options: Any) -> AsyncIterator[Api]:
+    """Serve *script* on a clock that stands still."""
+    async with open_served(script, **options) as served, open_sdk(served) as client:
+        served.server.clock = StillClock()
+        yield Api(served=served, client=client, is_streamed=is_streamed)
+
+
+def text(tokens: int, letter: str = "x") -> Block:
+    """A text block of exactly *tokens*, by the server's count of four bytes each."""
+    return {"type": "text", "text": letter * (4 * tokens)}
+
+
+def say(words: str) -> Block:
+    """A text block with these words."""
+    return {"type": "text", "text": words}
+
+
+def tool(tokens: int, name: str = "lookup", **fields: Any) -> Block:
+    """A tool definition of exactly *tokens*, by the server's count of three bytes of JSON each."""
+    bare = {"name": name, "description": "", "input_schema": {"type": "object"}, **fields}
+    padding = 3 * tokens - len(msgspec.json.encode(bare))
+    assert padding >= 0, f"{name} needs more than {tokens} tokens"
+    return {**bare, "description": "d" * padding}
+
+
+def tool_use(name: str, tool_name: str = "lookup", **arguments: Any) -> Block:
+    """A tool call with the id *name*."""
+    return {"type": "tool_use", "id": name, "name": tool_name, "input": arguments}
+
+
+def tool_result(name: str, content: Any = "done") -> Block:
+    """The answer to the tool call with the id *name*."""
+    return {"type": "tool_result", "tool_use_id": name, "content": content}
+
+
+def image(data: str = "aGk=") -> Block:
+    """An image, which the server counts as 1,600 tokens."""
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+def marked(block: Block, ttl: str | None = None) -> Block:
+    """*block* as a breakpoint."""
+    return {**block, "cache_control": control(ttl)}
+
+
+def control(ttl: str | None = None) -> dict[str, str]:
+    """A `cache_control` object."""
+    return {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
+
+
+def user(*blocks: Block) -> Message:
+    """A user message."""
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Block) -> Message:
+    """An assistant message."""
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def replied(message: Mapping[str, Any]) -> Message:
+    """A reply as the client sends it back."""
+    content = [{name: value for name, value in block.items() if value is not None} for block in message["content"]]
+    return assistant(*content)
+
+
+TOOLS, SYSTEM, MESSAGES = 600, 670, 678
+"""Tokens of `layered` up to the end of each section; each ends with a breakpoint."""
+
+
+def layered(**changes: Any) -> dict[str, Any]:
+    """A request with all three sections, each cached, that differs from the usual one by *changes*."""
+    return {
+        "tools": [tool(300, "alpha"), marked(tool(300, "beta"))],
+        "system": [marked(text(70, "s"))],
+        "messages": [user(marked(text(8, "m")))],
+        **changes,
+    }
