@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-SOURCE = Path(__file__).parents[2] / "src" / "coterie"
-INSTALLED = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]
+"""The import package, whether installed or reached through the links of a checkout."""
 FOUND_LIMIT = 20
 
 DEFINITIONS = (
@@ -40,16 +40,10 @@ def run_tool(call: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({**result, "is_error": True} if is_error else result)
 
 
-def _root() -> Path:
-    # In a checkout this module is reached through a link, so the package is not simply the parent.
-    return SOURCE if SOURCE.is_dir() else INSTALLED
-
-
 def _search(text: str) -> str:
-    root = _root()
     found = [
-        f"{path.relative_to(root)}:{number}: {line.strip()}"
-        for path in sorted(root.glob("*.py"))
+        f"{path.name}:{number}: {line.strip()}"
+        for path in sorted(PACKAGE.glob("*.py"))
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if text in line
     ]
@@ -57,7 +51,7 @@ def _search(text: str) -> str:
 
 
 def _read(path: str) -> str:
-    target = (_root() / path).resolve()
-    if not target.is_relative_to(_root().resolve()):
+    target = (PACKAGE / path).resolve()
+    if not target.is_relative_to(PACKAGE.resolve()):
         raise ValueError(f"{path} is outside the code base")
     return target.read_text()

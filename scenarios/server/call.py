@@ -95,12 +95,20 @@ def _object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _too_deep(value: Any, left: int) -> bool:
-    if isinstance(value, dict):
-        return left == 0 or any(_too_deep(v, left - 1) for v in value.values() if isinstance(v, dict | list))
-    if isinstance(value, list):
-        return left == 0 or any(_too_deep(v, left - 1) for v in value if isinstance(v, dict | list))
-    return False
+def _too_deep(value: Any, limit: int) -> bool:
+    # Level by level: a call for every block of a long history would cost more than parsing it.
+    level = [value]
+    for _ in range(limit):
+        items = [holder.values() if holder.__class__ is dict else holder for holder in level]
+        level = [
+            item
+            for held in items
+            for item in held
+            if item.__class__ is not str and (item.__class__ is dict or item.__class__ is list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _take(fields: dict[str, Any], name: str, kind: type) -> Any:

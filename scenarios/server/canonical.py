@@ -16,16 +16,23 @@ def canonical(block: Block) -> bytes:
 
 def _unmarked(block: Block) -> Block:
     content = block.get("content")
-    if isinstance(content, list) and any(isinstance(part, dict) and "cache_control" in part for part in content):
-        block = {
-            **block,
-            "content": [_unmarked(part) if isinstance(part, dict) else part for part in content],
-        }
-    elif isinstance(content, str) and block.get("type") == "tool_result":
-        block = {**block, "content": _as_text_block(content)}
+    if content is not None:
+        if isinstance(content, list) and has_marked_part(content):
+            parts = [_unmarked(part) if isinstance(part, dict) else part for part in content]
+            block = {**block, "content": parts}
+        elif isinstance(content, str) and block.get("type") == "tool_result":
+            block = {**block, "content": _as_text_block(content)}
     if "cache_control" in block:
         return {key: value for key, value in block.items() if key != "cache_control"}
     return block
+
+
+def has_marked_part(parts: list[Any]) -> bool:
+    """Whether a cache marker, be it null, stands inside a block, on one of its *parts*."""
+    for part in parts:  # noqa: SIM110 - run for every tool result of a history, where a generator costs twice as much
+        if isinstance(part, dict) and "cache_control" in part:
+            return True
+    return False
 
 
 def _as_text_block(content: str) -> list[Any]:

@@ -102,7 +102,7 @@ class Chooser:
             facts = attrs.evolve(facts, match=reply.when.found(facts))
         content = self._content(reply, facts)
         self._remember(reply, client, turn, call.caller, body_digest)
-        fault = self._fault(reply, client, attrs.evolve(call.caller, turn=turn), facts.model)
+        fault = reply.fault and self._fault(reply, client, attrs.evolve(call.caller, turn=turn), facts.model)
         return Chosen(reply=reply, content=content, facts=facts, fault=fault)
 
     def _turn(self, caller: Caller, client: Client, digest: bytes) -> int:

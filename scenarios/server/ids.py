@@ -1,6 +1,5 @@
 """Ids that are the same in every run: derived from a seed and from what they name."""
 
-import base64
 import hashlib
 import itertools
 
@@ -34,8 +33,7 @@ class Ids:
 
     def _derive(self, *parts: str) -> str:
         text = "\0".join((str(self.seed), *parts))
-        digest = hashlib.blake2b(text.encode(), digest_size=15).digest()
-        return base64.b32encode(digest).decode().lower()
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _turn(caller: Caller, body_digest: bytes) -> tuple[str, ...]:

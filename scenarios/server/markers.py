@@ -7,6 +7,7 @@ import attrs
 
 from coterie.scenarios.server.cache_edits import CACHE_EDITS
 from coterie.scenarios.server.call import Block, Call
+from coterie.scenarios.server.canonical import has_marked_part
 from coterie.scenarios.server.editing import THINKING
 from coterie.scenarios.server.errors import invalid_request
 from coterie.scenarios.server.prompt import Prompt
@@ -58,8 +59,9 @@ def _marked_blocks(call: Call) -> Iterator[tuple[str, Block]]:
         for index, block in enumerate(message.content):
             if block.get("cache_control") is not None:
                 yield f"messages.{at}.content.{index}", block
-            if isinstance(block.get("content"), list):
-                _check_parts(block["content"], f"messages.{at}.content.{index}.content")
+            content = block.get("content")
+            if isinstance(content, list) and has_marked_part(content):
+                _check_parts(content, f"messages.{at}.content.{index}.content")
 
 
 def _check_parts(parts: list[Any], path: str) -> None:

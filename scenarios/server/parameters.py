@@ -33,8 +33,9 @@ SMALLEST_BUDGET = 1024
 
 def values_have_their_type(call: Call) -> None:
     """What the server reads of a parameter can be read."""
-    for name, kind in READ_AS.items():
-        _is_a(call.params.get(name), kind, name)
+    for name, value in call.params.items():
+        if name in READ_AS:
+            _is_a(value, READ_AS[name], name)
     for index, stop in enumerate(call.params.get("stop_sequences") or ()):
         _is_a(stop, str, f"stop_sequences.{index}", optional=False)
     output_format = _output_format(call)

@@ -21,7 +21,7 @@ DIGEST_SIZE = 16
 WEB_TOOLS = ("web_search_", "web_fetch_")
 RUNS = ("tool_use", "tool_result")
 """Consecutive blocks of one of these types in one message are one step of the cache's lookback."""
-RICH = ("image", "document", "search_result", "tool_result")
+RICH = frozenset({"image", "document", "search_result", "tool_result"})
 """What may be or hold an image, or switch citations on."""
 
 # The first byte before a block says whose it is; a capital, that a message begins with it.
@@ -95,7 +95,7 @@ class _Chain:
 
     def mix(self, *settings: object) -> None:
         """Make everything that follows depend on *settings*."""
-        self.digest = _digest(self.digest, _settings.encode(settings))
+        self.digest = blake2b(self.digest + _settings.encode(settings), digest_size=DIGEST_SIZE).digest()
 
     def extend(self, blocks: Iterable[Block], first: bytes, rest: bytes) -> None:
         """Add the blocks of one message, or of one section outside the messages."""

@@ -46,7 +46,7 @@ def is_deferred(tool: Block) -> bool:
 
 def _text(text: str) -> int:
     size = len(text) if text.isascii() else len(text.encode())
-    return max(1, -(-size // BYTES_PER_TOKEN))
+    return -(-size // BYTES_PER_TOKEN) or 1
 
 
 def _json(encoded: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Random histories of requests: conversations that grow, fork and change, marked in every legal way."""
+"""Random histories of requests: conversations that grow, fork and change, and a clock that jumps."""
 
 import json
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+
+from tests.conformance.marking import THINKING, WRITINGS, Writing
 
 Block = dict[str, Any]
 
@@ -18,7 +20,6 @@ TOOLS: tuple[Block, ...] = (
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d" * 90}}
 CITED = {**DOCUMENT, "citations": {"enabled": True}}
-THINKING = {"type": "thinking", "thinking": "hm " * 200, "signature": "c2ln"}
 FORMAT = {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}}
 MODELS = (
     "claude-opus-5-5",
@@ -51,8 +52,6 @@ WORDS: dict[str, list[Block]] = {
     "cited": [CITED],
     "odd": [{"type": "text", "text": '"\\\n\x01é\u2028 </>'}, {"type": "text", "text": ""}],
 }
-MARKS = ((), (-1,), (1,), (1, -1), (3, -1), (1, 3, 4, -1), (3, -2, -1), (-20,), (-21, -1))
-"""Places as clients choose them: the ends of tools, system and first message, and the last blocks."""
 ASIDE = 60.0
 """Seconds the clock may move while a request waits for its response to begin."""
 
@@ -103,7 +102,8 @@ class Talk:
             "system": self.system,
             "messages": self.messages,
         }
-        return apart({name: value for name, value in request.items() if value not in ([], {})})
+        given: dict[str, Any] = apart({name: value for name, value in request.items() if value not in ([], {})})
+        return given
 
     def fork(self, cut: int) -> "Talk":
         """The same conversation without its last *cut* turns."""
@@ -120,15 +120,7 @@ class Step:
     number: int
     change: tuple[Any, ...]
     wait: float
-    marks: tuple[int, ...]
-    """Which of the blocks that can be marked are, counted from either end."""
-    hours: int
-    """How many of the markers live for an hour: the first ones."""
-    is_automatic: bool
-    is_plain: bool
-    """Whether a lone text block is sent as a string, and how white space is written."""
-    is_prefilled: bool
-    """Whether the request ends with thinking of the assistant, on which no marker can stand."""
+    writing: Writing
     is_held: bool
 
 
@@ -147,12 +139,12 @@ class History:
             talk = self.talks[step.number % len(self.talks)]
             self._change(talk, step.change)
             yield from self._wait(step.wait)
-            yield Send(body=marked_body(talk.request(), step), key=talk.key, is_held=step.is_held)
+            yield Send(body=step.writing.to_bytes(talk.request()), key=talk.key, is_held=step.is_held)
             self.held += step.is_held
         yield from self._begin_all()
 
     def _wait(self, seconds: float) -> Iterator[Event]:
-        self.aside += seconds
+        self.aside = self.aside + seconds if self.held else 0.0
         if self.aside > ASIDE:
             yield from self._begin_all()
         if seconds:
@@ -233,47 +225,6 @@ def split(messages: list[dict[str, Any]], at: int) -> None:
         messages[at : at + 1] = [{"role": role, "content": content[:1]}, {"role": role, "content": content[1:]}]
 
 
-def marked_body(request: dict[str, Any], step: Step) -> bytes:
-    """The request as bytes, with the markers of *step* as far as the API allows them."""
-    if step.is_prefilled:
-        request["messages"].append({"role": "assistant", "content": [THINKING]})
-    blocks = [tool for tool in request.get("tools", []) if not tool.get("defer_loading")]
-    blocks += request.get("system", [])
-    blocks += [block for message in request["messages"] for block in message["content"]]
-    markable = [b for b in blocks if b.get("text") != "" and b.get("type") not in ("thinking", "redacted_thinking")]
-    last = len(markable) - 1
-    places = sorted({min(mark, last) if mark >= 0 else max(0, last + 1 + mark) for mark in step.marks})
-    for number, place in enumerate(places):
-        markable[place]["cache_control"] = control("1h" if number < step.hours else "5m")
-    if step.is_automatic:
-        _mark_automatically(request, markable, len(places), step.hours)
-    if step.is_plain:
-        _write_plainly(request)
-    return json.dumps(request, separators=(",", ":") if step.is_plain else None).encode()
-
-
-def control(ttl: str) -> dict[str, str]:
-    """A marker; five minutes are the default."""
-    return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
-
-
-def _mark_automatically(request: dict[str, Any], markable: list[Block], explicit: int, hours: int) -> None:
-    last = markable[-1].get("cache_control")
-    if last is not None:
-        request["cache_control"] = last
-    elif explicit < 4:
-        request["cache_control"] = control("1h" if hours > explicit else "5m")
-
-
-def _write_plainly(request: dict[str, Any]) -> None:
-    results = (b for m in request["messages"] for b in m["content"] if b["type"] == "tool_result")
-    holders = [(request, "system"), *((holder, "content") for holder in [*results, *request["messages"]])]
-    for holder, name in holders:
-        blocks = holder.get(name, [])
-        if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
-            holder[name] = blocks[0]["text"]
-
-
 _CALLS = st.sampled_from([0, 0, 1, 2, 7, 25])
 _GROW = st.tuples(
     st.just("grow"), st.sampled_from([*THOUGHTS]), _CALLS, st.sampled_from([*RESULTS]), st.sampled_from([*WORDS])
@@ -315,11 +266,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
         wait=st.sampled_from(
             [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 59.0, 240.0, 299.0, 300.0, 301.0, 3_300.0, 3_599.0, 3_600.0, 3_601.0]
         ),
-        marks=st.sampled_from(MARKS) | st.lists(st.integers(-24, 4), max_size=4).map(tuple),
-        hours=st.integers(0, 5),
-        is_automatic=st.booleans(),
-        is_plain=st.booleans(),
-        is_prefilled=st.sampled_from([False, False, False, False, True]),
+        writing=WRITINGS,
         is_held=st.booleans(),
     ),
     min_size=2,

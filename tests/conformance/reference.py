@@ -235,10 +235,8 @@ def _json(value: Any) -> str:
 
 def _tokens(block: dict[str, Any]) -> int:
     match block.get("type"):
-        case "text":
-            return _text_tokens(block["text"])
-        case "thinking":
-            return _text_tokens(block["thinking"])
+        case "text" | "thinking" as name:
+            return _text_tokens(block[name])
         case "image":
             return 1_600
         case "document":

@@ -62,21 +62,20 @@ async def test_a_last_block_with_another_ttl_is_refused(api: Api, explicit: str 
 
 @rule("automatic caching / edge cases: four explicit breakpoints leave no slot for it")
 async def test_it_is_the_fifth_of_four_breakpoints(api: Api) -> None:
-    request = layered(messages=[user(marked(text(1)), text(1))])
-    assert (await api.ask(**request, cache_control=control())).uncached == 0
-    request = layered(messages=[user(marked(text(1)), marked(text(1)), text(1))])
-    refusal = await api.refusal(**layered(**{"messages": request["messages"]}), cache_control=control())
+    three = layered(messages=[user(marked(text(1)), text(1))])
+    assert (await api.ask(**three, cache_control=control())).uncached == 0
+    four = layered(messages=[user(marked(text(1)), marked(text(1)), text(1))])
+    refusal = await api.refusal(**four, cache_control=control())
     assert refusal == "A maximum of 4 blocks with cache_control may be provided. Found 5."
 
 
 @rule("automatic caching / edge cases: from an ineligible last block it walks back to the nearest eligible one")
 async def test_it_walks_back_over_what_cannot_be_marked(api: Api) -> None:
     """A prefill that is still empty is the last block."""
-    request = {"model": "claude-sonnet-4-5", "cache_control": control()}
-    began = [user(text(1_100)), assistant(say(""))]
-    bill = await api.ask(messages=began, **request)
-    assert bill.write_5m == 1_100
-    assert await api.ask(messages=[user(marked(text(1_100)))], model="claude-sonnet-4-5") == Bill(read=1_100)
+    model, asked = "claude-haiku-4-5", text(5_000)
+    bill = await api.ask(model=model, messages=[user(asked), assistant(say(""))], cache_control=control())
+    assert bill.write_5m == 5_000
+    assert await api.ask(model=model, messages=[user(marked(asked))]) == Bill(read=5_000)
 
 
 @rule("automatic caching / edge cases: without an eligible block nothing is cached and nothing refused")

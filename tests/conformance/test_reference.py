@@ -1,22 +1,31 @@
 """The server bills every request as a naive reading of the documentation does."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anthropic
 import attrs
 import pytest
+import trio
+from anthropic.types import Message
 from hypothesis import HealthCheck, given, settings
+from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.models import load_models
+from coterie.clock import Clock
 from coterie.scenarios.server.cache import PromptCache, Verdict
 from coterie.scenarios.server.call import Caller, parse_call
 from coterie.scenarios.server.markers import find_markers
 from coterie.scenarios.server.prompt import build_prompt
 from tests.conformance.histories import STEPS, Begin, Event, History, Send, Step, Wait
 from tests.conformance.reference import Begun, Bill, ReferenceCache
+from tests.servers import Served, open_sdk, open_served
 
 TABLE = load_models()
 
 
 @attrs.define(eq=False)
-class Pure:
+class PureServer:
     """The server's own code without its HTTP, beside the reference."""
 
     now: float = 1_000.0
@@ -25,6 +34,7 @@ class Pure:
     held: list[tuple[Verdict, Begun]] = attrs.field(factory=list)
 
     def act(self, event: Event) -> None:
+        """Let *event* happen to both, and compare their bills."""
         match event:
             case Wait(seconds=seconds):
                 self.now += seconds
@@ -32,7 +42,7 @@ class Pure:
                 self._publish(*self.held.pop(0))
             case Send(body=body, key=key, is_held=is_held):
                 verdict, begun = self._look_up(body, key), self.reference.begin(body, key, self.now)
-                assert billed(verdict) == begun.bill
+                assert verdict_bill(verdict) == begun.bill
                 if is_held:
                     self.held.append((verdict, begun))
                 else:
@@ -49,18 +59,138 @@ class Pure:
         self.reference.publish(begun)
 
 
-def billed(verdict: Verdict) -> Bill:
+def verdict_bill(verdict: Verdict) -> Bill:
     return Bill(read=verdict.read, write_5m=verdict.write_5m, write_1h=verdict.write_1h, uncached=verdict.uncached)
 
 
 def check_history(steps: list[Step]) -> None:
-    pure = Pure()
+    server = PureServer()
     for event in History().events(steps):
-        pure.act(event)
+        server.act(event)
+
+
+HELD = 12
+"""Requests that one history may hold back: as many as it can have."""
+SCRIPT = "\n".join(
+    ["default: [{text: ok, times: always}]", *(f"held-{n}: [{{text: ok, until: begin-{n}}}]" for n in range(HELD))]
+)
+
+
+@attrs.define(eq=False)
+class StillClock(Clock):
+    """Only `advance` moves it, so that a lifetime can end on the second."""
+
+    def now(self) -> float:
+        """Seconds it was advanced."""
+        return self.offset
+
+
+@attrs.define(eq=False)
+class ServerOverHttp:
+    """The running server and a real client for each key, beside the reference."""
+
+    served: Served
+    sdks: dict[str, anthropic.AsyncAnthropic]
+    nursery: trio.Nursery
+    answers: trio.MemorySendChannel[Bill]
+    answered: trio.MemoryReceiveChannel[Bill]
+    reference: ReferenceCache = attrs.field(factory=ReferenceCache)
+    held: list[Begun] = attrs.field(factory=list)
+    begun: int = 0
+    """How many of the held requests have been answered."""
+
+    async def act(self, event: Event) -> None:
+        """Let *event* happen to both; the bills of a request are compared when it is answered."""
+        match event:
+            case Wait(seconds=seconds):
+                self.served.clock.advance(seconds)
+            case Begin():
+                await self._begin()
+            case Send():
+                begun = self.reference.begin(event.body, event.key, self.served.clock.now())
+                await (self._hold if event.is_held else self._send)(event, begun)
+
+    async def _send(self, sent: Send, begun: Begun) -> None:
+        assert await self._post(sent, "free") == begun.bill
+        self.reference.publish(begun)
+
+    async def _hold(self, sent: Send, begun: Begun) -> None:
+        number = self.begun + len(self.held)
+        self.held.append(begun)
+        self.nursery.start_soon(self._post_held, sent, f"held-{number}")
+        while f"begin-{number}" not in self.served.server.control.signals.awaited:
+            await wait_all_tasks_blocked()
+
+    async def _begin(self) -> None:
+        begun = self.held.pop(0)
+        self.served.server.control.signals.raise_signal(f"begin-{self.begun}")
+        self.begun += 1
+        assert await self.answered.receive() == begun.bill
+        self.reference.publish(begun)
+
+    async def _post_held(self, sent: Send, agent: str) -> None:
+        await self.answers.send(await self._post(sent, agent))
+
+    async def _post(self, sent: Send, agent: str) -> Bill:
+        headers = {"content-type": "application/json", "x-coterie-agent": agent}
+        message = await self.sdks[sent.key].post(
+            "/v1/messages", cast_to=Message, content=sent.body, options={"headers": headers}
+        )
+        created = message.usage.cache_creation
+        assert created is not None
+        return Bill(
+            read=message.usage.cache_read_input_tokens or 0,
+            write_5m=created.ephemeral_5m_input_tokens,
+            write_1h=created.ephemeral_1h_input_tokens,
+            uncached=message.usage.input_tokens,
+        )
+
+
+@asynccontextmanager
+async def open_server_over_http() -> AsyncIterator[ServerOverHttp]:
+    """A server that takes any documented parameter, with nothing in its cache."""
+    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served, "a") as a, open_sdk(served, "b") as b:
+        served.server.clock = StillClock()
+        answers, answered = trio.open_memory_channel[Bill](0)
+        async with trio.open_nursery() as nursery, answers, answered:
+            yield ServerOverHttp(served, {"a": a, "b": b}, nursery, answers, answered)
+
+
+async def check_history_over_http(steps: list[Step]) -> None:
+    async with open_server_over_http() as server:
+        for event in History().events(steps):
+            await server.act(event)
+
+
+EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HTTP_EXAMPLES = settings(EXAMPLES, max_examples=60)
 
 
 @pytest.mark.slow
 @given(STEPS)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@EXAMPLES
 def test_any_history_is_billed_as_the_reference_does(steps: list[Step]) -> None:
     check_history(steps)
+
+
+@pytest.mark.slow
+@given(STEPS)
+@HTTP_EXAMPLES
+def test_any_history_over_http_is_billed_as_the_reference_does(steps: list[Step]) -> None:
+    trio.run(check_history_over_http, steps)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@given(STEPS)
+@settings(EXAMPLES, max_examples=5_000)
+def test_thousands_of_histories_are_billed_as_the_reference_does(steps: list[Step]) -> None:
+    check_history(steps)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@given(STEPS)
+@settings(EXAMPLES, max_examples=600)
+def test_hundreds_of_histories_over_http_are_billed_as_the_reference_does(steps: list[Step]) -> None:
+    trio.run(check_history_over_http, steps)

@@ -1,0 +1,302 @@
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.models import load_models
+from tests.conformance.cases import (
+    MESSAGES,
+    MODEL,
+    SYSTEM,
+    TOOLS,
+    Api,
+    Block,
+    assistant,
+    image,
+    layered,
+    marked,
+    open_api,
+    replied,
+    rule,
+    say,
+    text,
+    tool,
+    tool_result,
+    tool_use,
+    user,
+)
+
+ALPHA, BETA = tool(300, "alpha"), tool(300, "beta")
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+FETCH = {"type": "web_fetch_20250910", "name": "web_fetch"}
+FORMAT = {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": False}}
+
+
+async def read_after(api: Api, changed: dict[str, Any], before: dict[str, Any] | None = None) -> int:
+    """Tokens that the request *changed* reads of what the usual one, or *before*, has written."""
+    await api.ask(**layered(**(before or {})))
+    return (await api.ask(**layered(**changed))).read
+
+
+@rule("prompt caching / invalidation: an unchanged request keeps tools, system and messages")
+async def test_an_unchanged_request_keeps_everything(api: Api) -> None:
+    assert await read_after(api, {}) == MESSAGES
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [tool(60, "gamma"), ALPHA, marked(BETA)],
+        [marked(ALPHA)],
+        [marked(BETA)],
+        [BETA, marked(ALPHA)],
+        [ALPHA, marked(tool(301, "beta"))],
+        [tool(300, "alphb"), marked(BETA)],
+        [ALPHA, marked(tool(300, "beta", strict=False))],
+    ],
+    ids=["added", "last removed", "first removed", "reordered", "described", "renamed", "parameter"],
+)
+@rule("prompt caching / invalidation: a changed tool definition loses tools, system and messages")
+async def test_a_changed_tool_loses_everything(api: Api, tools: list[Block]) -> None:
+    assert await read_after(api, {"tools": tools}) == 0
+
+
+@rule("prompt caching / invalidation: a tool appended behind a breakpoint loses system and messages")
+async def test_an_appended_tool_loses_what_stands_behind_it(api: Api) -> None:
+    """The prefix that ends with the tool marked before is still the same prefix."""
+    assert await read_after(api, {"tools": [ALPHA, BETA, marked(tool(60, "gamma"))]}) == TOOLS
+
+
+@rule("prompt caching / invalidation: changed system text keeps the tools")
+async def test_changed_system_text_keeps_the_tools(api: Api) -> None:
+    assert await read_after(api, {"system": [marked(text(70, "t"))]}) == TOOLS
+
+
+@pytest.mark.parametrize("tools", [[ALPHA, marked(BETA), SEARCH], [SEARCH, ALPHA, marked(BETA)]])
+@rule("prompt caching / invalidation: switching web search on keeps the tools")
+async def test_web_search_keeps_the_tools(api: Api, tools: list[Block]) -> None:
+    assert await read_after(api, {"tools": tools}) == TOOLS
+
+
+@rule("prompt caching / invalidation: switching web search off keeps the tools")
+async def test_web_search_switched_off_keeps_the_tools(api: Api) -> None:
+    assert await read_after(api, {}, before={"tools": [ALPHA, marked(BETA), SEARCH]}) == TOOLS
+
+
+@rule("prompt caching / invalidation: switching web fetch on keeps the tools")
+async def test_web_fetch_keeps_the_tools(api: Api) -> None:
+    assert await read_after(api, {"tools": [ALPHA, marked(BETA), FETCH]}) == TOOLS
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+@rule("prompt caching / invalidation: switching citations keeps the tools")
+async def test_citations_keep_the_tools(api: Api, *, was_on: bool) -> None:
+    def cites(*, is_on: bool) -> dict[str, Any]:
+        source = {"type": "text", "media_type": "text/plain", "data": "words"}
+        document = {"type": "document", "source": source, "citations": {"enabled": is_on}}
+        return {"messages": [user(document, marked(text(8, "m")))]}
+
+    assert await read_after(api, cites(is_on=not was_on), before=cites(is_on=was_on)) == TOOLS
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, {"speed": "fast"}), ({"speed": "fast"}, {})])
+@rule("prompt caching / invalidation: switching the speed keeps the tools")
+async def test_speed_keeps_the_tools(api: Api, before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert await read_after(api, after, before=before) == TOOLS
+
+
+@rule("fast mode / speed: standard is the default")
+async def test_standard_speed_is_the_default(api: Api) -> None:
+    assert await read_after(api, {"speed": "standard"}) == MESSAGES
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "none"}, {"type": "tool", "name": "alpha"}])
+@rule("prompt caching / invalidation: tool_choice keeps tools and system")
+async def test_tool_choice_keeps_tools_and_system(api: Api, choice: dict[str, Any]) -> None:
+    assert await read_after(api, {"tool_choice": choice}) == SYSTEM
+
+
+@rule("prompt caching / invalidation: disable_parallel_tool_use keeps tools and system")
+async def test_disabling_parallel_tool_use_keeps_tools_and_system(api: Api) -> None:
+    assert await read_after(api, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}) == SYSTEM
+
+
+@pytest.mark.parametrize("choice", [{"type": "auto"}, {"type": "auto", "disable_parallel_tool_use": False}])
+@rule("tool use / tool_choice: auto is the default")
+async def test_the_default_tool_choice_said_aloud_changes_nothing(api: Api, choice: dict[str, Any]) -> None:
+    assert await read_after(api, {"tool_choice": choice}) == MESSAGES
+
+
+@rule("prompt caching / invalidation: an added image keeps tools and system")
+async def test_an_added_image_keeps_tools_and_system(api: Api) -> None:
+    assert await read_after(api, {"messages": [user(marked(text(8, "m")), image())]}) == SYSTEM
+
+
+@rule("prompt caching / invalidation: a removed image keeps tools and system")
+async def test_a_removed_image_keeps_tools_and_system(api: Api) -> None:
+    before = {"messages": [user(marked(text(8, "m")), image())]}
+    assert await read_after(api, {}, before=before) == SYSTEM
+
+
+@rule("prompt caching / invalidation: an image anywhere counts, in a tool result too")
+async def test_an_image_in_a_tool_result_keeps_tools_and_system(api: Api) -> None:
+    result = user(tool_result("toolu_1", [image()]))
+    messages = [user(marked(text(8, "m"))), assistant(tool_use("toolu_1", "alpha")), result]
+    assert await read_after(api, {"messages": messages}) == SYSTEM
+
+
+@rule("prompt caching / invalidation: a second image changes nothing before it")
+async def test_a_second_image_keeps_what_stands_before_it(api: Api) -> None:
+    before = {"messages": [user(image(), marked(text(8, "m")))]}
+    after = {"messages": [user(image(), marked(text(8, "m")), image())]}
+    assert await read_after(api, after, before=before) == MESSAGES + 1_600
+
+
+@pytest.mark.parametrize("thinking", [{"type": "adaptive"}, {"type": "adaptive", "display": "omitted"}])
+@rule("prompt caching / invalidation: the thinking configuration loses the messages")
+async def test_thinking_loses_the_messages(api: Api, thinking: dict[str, Any]) -> None:
+    assert await read_after(api, {"thinking": thinking}) == SYSTEM
+
+
+@rule("extended thinking / prompt caching: another budget loses the messages")
+async def test_another_thinking_budget_loses_the_messages(api: Api) -> None:
+    def budget(tokens: int) -> dict[str, Any]:
+        return {
+            "model": "claude-haiku-4-5",
+            "max_tokens": 4_096,
+            "system": [marked(text(5_000, "s"))],
+            "thinking": {"type": "enabled", "budget_tokens": tokens},
+        }
+
+    assert await read_after(api, budget(2_048), before=budget(1_024)) == TOOLS + 5_000
+
+
+@rule("prompt caching / invalidation: output_config.effort loses the messages")
+async def test_effort_loses_the_messages(api: Api) -> None:
+    assert await read_after(api, {"output_config": {"effort": "low"}}) == SYSTEM
+
+
+@pytest.mark.parametrize(("model", "effort"), [("claude-opus-5", "high"), ("claude-opus-5-5", "medium")])
+@rule("effort / default: the model's default said aloud equals none")
+async def test_the_default_effort_said_aloud_changes_nothing(api: Api, model: str, effort: str) -> None:
+    changed = {"model": model, "output_config": {"effort": effort}}
+    assert await read_after(api, changed, before={"model": model}) == MESSAGES
+
+
+@pytest.mark.parametrize(("section", "kept"), [("tools", 0), ("system", TOOLS), ("messages", SYSTEM)])
+@rule("prompt caching / invalidation: what thinking and effort lose beside the messages is the model's")
+async def test_what_thinking_loses_beside_the_messages_is_told_by_the_model(section: str, kept: int) -> None:
+    known = load_models()
+    changed = attrs.evolve(known.models[MODEL], thinking_invalidates=section)
+    async with open_api(models=attrs.evolve(known, models={**known.models, MODEL: changed})) as api:
+        assert await read_after(api, {"output_config": {"effort": "low"}}) == kept
+
+
+@rule("structured outputs / prompt caching: output_config.format changes the system prompt")
+async def test_an_output_format_keeps_the_tools_alone() -> None:
+    async with open_api("default: [{text: '{}', times: always}]") as api:
+        assert await read_after(api, {"output_config": {"format": FORMAT}}) == TOOLS
+
+
+@rule("prompt caching / isolation: another model is another cache")
+async def test_another_model_keeps_nothing(api: Api) -> None:
+    assert await read_after(api, {"model": "claude-fable-5"}) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"max_tokens": 99}, {"stop_sequences": ["STOP"]}, {"metadata": {"user_id": "u"}}, {"service_tier": "auto"}],
+    ids=lambda changed: next(iter(changed)),
+)
+@rule("prompt caching / invalidation: what is not listed keeps everything")
+async def test_other_parameters_keep_everything(api: Api, changed: dict[str, Any]) -> None:
+    assert await read_after(api, changed) == MESSAGES
+
+
+@rule("streaming / prompt caching: a stream and a whole reply share their entries")
+async def test_a_stream_reads_what_a_whole_reply_wrote(api: Api) -> None:
+    await api.ask(**layered())
+    other = attrs.evolve(api, is_streamed=not api.is_streamed)
+    assert (await other.ask(**layered())).read == MESSAGES
+
+
+@rule("tool search / defer_loading: deferred tools are not in the prefix")
+async def test_a_deferred_tool_keeps_everything_and_costs_nothing(api: Api) -> None:
+    tools = [tool(60, "late", defer_loading=True), ALPHA, marked(BETA), tool(60, "later", defer_loading=True)]
+    first = await api.ask(**layered())
+    second = await api.ask(**layered(tools=tools))
+    assert (second.read, second.total) == (MESSAGES, first.total)
+
+
+@rule("mid-conversation system messages / caching: they append without breaking the prefix")
+async def test_a_system_message_in_the_conversation_keeps_everything_before_it(api: Api) -> None:
+    messages = [user(marked(text(8, "m"))), assistant(text(1)), user(text(1)), {"role": "system", "content": "new"}]
+    assert await read_after(api, {"messages": messages}) == MESSAGES
+
+
+@pytest.mark.parametrize("kind", ["tool_addition", "tool_removal"])
+@rule("mid-conversation tool changes / caching: they append without breaking the prefix")
+async def test_a_tool_change_in_the_conversation_keeps_everything_before_it(api: Api, kind: str) -> None:
+    change = {"type": kind, "tool": {"type": "tool_reference", "name": "alpha"}}
+    messages = [user(marked(text(8, "m"))), {"role": "system", "content": [change]}, user(say("go on"))]
+    betas = ("mid-conversation-tool-changes-2026-07-01",)
+    assert await read_after(api, {"messages": messages, "betas": betas}) == MESSAGES
+
+
+THINKING_LOOP = f"""
+default:
+  - thinking: {"h" * 400}
+    tools: [alpha: {{}}]
+  - {{text: okay, times: always}}
+"""
+
+
+async def _new_turn_after_a_tool_loop(**params: Any) -> tuple[int, int, int]:
+    """What a user's new message reads, and what the conversation had cached after its first and second request."""
+    async with open_api(THINKING_LOOP) as api:
+        request = {"max_tokens": 4_000, "tools": [ALPHA], **params}
+        asked = [user(marked(text(5_000)))]
+        first = await api.send(messages=asked, **request)
+        call = next(block["id"] for block in first["content"] if block["type"] == "tool_use")
+        looped = [*asked, replied(first), user(marked(tool_result(call)))]
+        second = await api.ask(messages=looped, **request)
+        third = await api.ask(messages=[*looped, assistant(text(1)), user(marked(text(1)))], **request)
+        return third.read, second.read, second.cached
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-5", "claude-sonnet-4-6", "claude-fable-5"])
+@rule("extended thinking / caching: a new user turn keeps earlier thinking on newer models")
+async def test_newer_models_keep_thinking_in_the_prefix(model: str) -> None:
+    read, _, cached = await _new_turn_after_a_tool_loop(model=model, thinking={"type": "adaptive"})
+    assert read == cached
+
+
+@rule("extended thinking / caching: Opus 4.5 keeps earlier thinking too")
+async def test_the_first_model_that_keeps_thinking_keeps_it() -> None:
+    thinking = {"type": "enabled", "budget_tokens": 1_024}
+    read, _, cached = await _new_turn_after_a_tool_loop(model="claude-opus-4-5", thinking=thinking)
+    assert read == cached
+
+
+@pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")  # the SDK warns of a model that is to end
+@pytest.mark.parametrize("model", ["claude-haiku-4-5", "claude-sonnet-4-5"])
+@rule("extended thinking / caching: a new user turn strips earlier thinking on older models")
+async def test_older_models_lose_the_messages_from_the_first_thinking_on(model: str) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 1_024}
+    read, first, cached = await _new_turn_after_a_tool_loop(model=model, thinking=thinking)
+    assert read == first == 5_300
+    assert cached > first
+
+
+@rule("extended thinking / caching: tool results alone keep the thinking of their turn on older models")
+async def test_tool_results_keep_the_thinking_of_their_turn() -> None:
+    async with open_api(THINKING_LOOP) as api:
+        thinking = {"type": "enabled", "budget_tokens": 1_024}
+        request = {"model": "claude-haiku-4-5", "max_tokens": 4_000, "tools": [ALPHA], "thinking": thinking}
+        asked = [user(text(5_000))]
+        first = await api.send(messages=asked, **request)
+        call = next(block["id"] for block in first["content"] if block["type"] == "tool_use")
+        looped = [*asked, replied(first), user(tool_result(call))]
+        again = [assistant(tool_use("toolu_2", "alpha")), user(marked(tool_result("toolu_2")))]
+        written = await api.ask(messages=[*looped[:2], user(marked(tool_result(call)))], **request)
+        assert (await api.ask(messages=[*looped, *again], **request)).read == written.cached

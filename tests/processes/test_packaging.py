@@ -1,0 +1,78 @@
+"""What a user installs: the wheel, and the wheel built from the sdist, run from another directory."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import coterie
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy to build in: a build writes beside the sources, and two may run at once."""
+    unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
+    return Path(shutil.copytree(ROOT, tmp_path / "source", symlinks=True, ignore=unwanted))
+
+
+@pytest.fixture(params=["wheel", "wheel from sdist"])
+def wheel(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Path:
+    # Without a choice `build` makes the sdist and then the wheel out of it.
+    choice = ["--wheel"] if request.param == "wheel" else []
+    command = [sys.executable, "-m", "build", "--no-isolation", *choice, "--outdir", str(tmp_path), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    [path] = tmp_path.glob("*.whl")
+    return path
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Callable[..., str]:
+    """Run a command of a new environment that has the wheel, and the libraries of this one."""
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=False)
+    python = str(home / "bin/python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(pip, check=True)
+    [site] = home.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(command: str, *arguments: str) -> str:
+        program = [str(home / "bin" / command), *arguments]
+        done = subprocess.run(
+            program,
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=elsewhere,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+        return done.stdout
+
+    return run
+
+
+def test_an_installed_coterie_works_from_another_directory(installed: Callable[..., str], tmp_path: Path) -> None:
+    assert installed("coterie", "--version") == f"coterie, version {coterie.__version__}\n"
+    place = installed("python", "-c", "import coterie.scenarios.server.app as app; print(app.__file__)")
+    assert place.startswith(str(tmp_path))
+    rows = json.loads(installed("coterie", "demo", "--json"))
+    assert len(rows) == 5
+    script = tmp_path / "script.yaml"
+    script.write_text("default: [hello]")
+    announced = installed("coterie", "serve", "--port", "0", "--json", "--while-stdin-open", "--script", str(script))
+    assert json.loads(announced)["url"].startswith("http://127.0.0.1:")
