@@ -44,8 +44,8 @@ async def measure() -> list[Figure]:
     """Each step and their sum: the median of all passes, and the best sum."""
     conversation = build_conversation(SIZE)
     cache = PromptCache()
-    _look_up(cache, conversation.render(max_tokens=MAX_TOKENS).body)
     earlier = conversation.render(max_tokens=MAX_TOKENS)
+    _look_up(cache, earlier.body)
     conversation.sent(earlier)
     conversation.append("assistant", [b'{"type":"text","text":"Both files are read."}'])
     conversation.append("user", [b'{"type":"text","text":"Then say what they do."}'])
@@ -56,6 +56,11 @@ async def measure() -> list[Figure]:
         Figure(name="body", value=len(body) / 1e3, unit="KB", digits=0),
         Figure(name="blocks", value=len(conversation), unit="", digits=0),
         *(Figure(name=name, value=median(steps[name] for steps in passes), unit="ms") for name in passes[0]),
+        Figure(
+            name="all but parsing, median",
+            value=median(s - p["parse_call"] for s, p in zip(sums, passes, strict=True)),
+            unit="ms",
+        ),
         Figure(name="all steps, best", value=min(sums), unit="ms"),
         Figure(name="all steps, median", value=median(sums), unit="ms", goal=at_most(LIMIT)),
     ]

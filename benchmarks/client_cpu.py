@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 import anthropic
-import attrs
 import msgspec
 
 from benchmarks.figures import Figure, at_least

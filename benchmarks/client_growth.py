@@ -1,25 +1,29 @@
-"""How the client's CPU grows with the history, against a bare write of as many bytes to the same server.
+"""How the client's CPU grows when the history doubles, against a bare write of as many bytes to the same server.
 
 The server is the fixed reply in another process, so its work does not depend on what it is sent. The bare client
 writes bytes that are ready to a socket and reads the answer: what no client can save.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+
+import trio
 
 from benchmarks.client_cpu import ask, cpu_of
 from benchmarks.figures import Figure, at_most
 from benchmarks.fixed_reply import open_fixed_server
 from benchmarks.history import MAX_TOKENS, build_conversation
 from benchmarks.wire import open_wire, post
+from coterie.agents.conversation import Conversation
 from coterie.agents.gate import LocalGate
 from coterie.agents.model.client import open_model_client
 
 SIZES = (400_000, 800_000, 1_600_000)
-ROUNDS = 100
+ROUNDS = 120
 
 
 async def measure() -> list[Figure]:
-    """Both clients at each size, and by how much each grows when the history doubles."""
+    """Both clients at each size, and by how much each grows from one size to the next."""
     conversations = [build_conversation(size) for size in SIZES]
     bodies = [conversation.render(max_tokens=MAX_TOKENS).body for conversation in conversations]
     async with (
@@ -28,11 +32,28 @@ async def measure() -> list[Figure]:
         open_wire(server.port) as wire,
     ):
         asks = [partial(ask, client, conversation) for conversation in conversations]
+        renders = [partial(_render, conversation) for conversation in conversations]
         writes = [partial(wire.exchange, post(body)) for body in bodies]
-        spent = await cpu_of([*asks, *writes], rounds=ROUNDS)
-    ours, bare = spent[: len(SIZES)], spent[len(SIZES) :]
-    figures = []
+        spent = await cpu_of([*asks, *renders, *writes], rounds=ROUNDS)
+    by_way = {"ours": spent[:3], "rendering alone": spent[3:6], "bare write": spent[6:]}
+    return [*_totals(by_way), *_growths(by_way)]
+
+
+async def _render(conversation: Conversation) -> None:
+    conversation.render(max_tokens=MAX_TOKENS)
+    await trio.lowlevel.checkpoint()
+
+
+def _totals(by_way: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
     for index, size in enumerate(SIZES):
-        figures.append(Figure(name=f"{size // 1000} KB: ours", value=ours[index], unit="ms"))
-        figures.append(Figure(name=f"{size // 1000} KB: bare write", value=bare[index], unit="ms"))
-    return figures
+        for way, spent in by_way.items():
+            yield Figure(name=f"{size // 1000:,} KB: {way}", value=spent[index], unit="ms")
+
+
+def _growths(by_way: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
+    for index in range(1, len(SIZES)):
+        growth = {way: spent[index] - spent[index - 1] for way, spent in by_way.items()}
+        doubling = f"{SIZES[index - 1] // 1000:,} to {SIZES[index] // 1000:,} KB"
+        for way, grown in growth.items():
+            goal = at_most(growth["bare write"]) if way == "ours" else None
+            yield Figure(name=f"{doubling}: {way} grows by", value=grown, unit="ms", goal=goal)

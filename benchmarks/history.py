@@ -13,10 +13,11 @@ MAX_TOKENS = 8_000
 
 Block = dict[str, Any]
 
-_WORDS = (
+_PROSE = (
     "the session reads a prefix from the cache and writes what follows; every marker costs one entry, so an agent "
     "keeps its tools and its system prompt still while messages grow at their end, turn by turn, result by result"
-).split()
+)
+_WORDS = _PROSE.split()
 _NAMES = ("read", "search", "edit", "run")
 
 
@@ -32,7 +33,7 @@ def build_conversation(size: int, seed: int = 0) -> Conversation:
     )
     conversation.append("user", [_encode({"type": "text", "text": _prose(source, 400)})])
     length = len(conversation.render(max_tokens=MAX_TOKENS).body)
-    for turn, (said, results) in enumerate(_turns(source)):
+    for said, results in _turns(source):
         if length >= size:
             break
         conversation.append("assistant", said)
@@ -57,7 +58,11 @@ def _turns(source: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
 
 
 def _call(source: random.Random, call: str) -> Block:
-    arguments = {"path": f"src/part_{source.randrange(99)}.py", "lines": [source.randrange(500), 40], "text": _prose(source, 60)}
+    arguments = {
+        "path": f"src/part_{source.randrange(99)}.py",
+        "lines": [source.randrange(500), 40],
+        "text": _prose(source, 60),
+    }
     return {"type": "tool_use", "id": call, "name": source.choice(_NAMES), "input": arguments}
 
 

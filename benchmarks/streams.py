@@ -72,7 +72,13 @@ async def measure() -> list[Figure]:
             grown = process.memory_info().rss - before
     return [
         Figure(name="streams held at once", value=held, unit="streams", digits=0, goal=at_least(STREAMS)),
-        Figure(name="of these came to their proper end", value=crowd.whole, unit="streams", digits=0, goal=at_least(STREAMS)),
+        Figure(
+            name="of these came to their proper end",
+            value=crowd.whole,
+            unit="streams",
+            digits=0,
+            goal=at_least(STREAMS),
+        ),
         Figure(name="time to open all", value=opening, unit="s"),
         Figure(name="memory of one stream", value=grown / max(held, 1) / 1e3, unit="KB", digits=1),
     ]

@@ -34,7 +34,7 @@ class Wire:
 
     async def finish(self) -> bytes:
         """Read the rest of the answer that `begin` has begun, and return all of it."""
-        head, _, body = self._answer.partition(b"\r\n\r\n")
+        head = self._answer.partition(b"\r\n\r\n")[0]
         _, length, value = head.partition(b"content-length: ")
         if length:
             end = len(head) + 4 + int(value.split(b"\r\n", 1)[0])

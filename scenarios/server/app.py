@@ -86,9 +86,7 @@ class EmbeddedServer:
             exchange.record()
             raise
         except Exception as exc:  # noqa: BLE001 - the outermost frame of a request: one bug must not end the others
-            self.bugs.append("".join(traceback.format_exception(exc)))
-            sys.stderr.write(self.bugs[-1])
-            await self._refuse(exchange, ApiError(500, "api_error", f"the embedded server failed: {exc!r}"))
+            await self._refuse(exchange, self._bug(exc))
 
     def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
         """Headers and body for *error*."""
@@ -124,11 +122,21 @@ class EmbeddedServer:
     async def _answer_control(self, request: HttpRequest, respond: Responder) -> None:
         try:
             body = self.control.answer(request)
-        except ApiError as error:
-            headers, refusal = self.refusal(error)
-            await respond.send(error.status, headers, refusal)
+        except ApiError as exc:
+            error = exc
+        except Exception as exc:  # noqa: BLE001 - as in `handle`
+            error = self._bug(exc)
         else:
             await respond.send(200, [("content-type", "application/json")], body)
+            return
+        headers, body = self.refusal(error)
+        await respond.send(error.status, headers, body)
+
+    def _bug(self, exc: Exception) -> ApiError:
+        """Keep and print the traceback; what the client is told comes back."""
+        self.bugs.append("".join(traceback.format_exception(exc)))
+        sys.stderr.write(self.bugs[-1])
+        return ApiError(500, "api_error", f"the embedded server failed: {exc!r}")
 
     def _envelope(self, error: ApiError, request_id: str) -> tuple[Sequence[Header], bytes]:
         fields: dict[str, object] = {"type": error.kind, "message": error.message}

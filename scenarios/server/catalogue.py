@@ -11,20 +11,23 @@ LARGEST_PAGE = 1000
 
 
 def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
-    """One page of models, newest first. Raises `ApiError` for a limit or cursor that cannot be."""
+    """One page of models, newest first; `has_more` looks in the direction of the cursor. Raises `ApiError` for a limit or cursor that cannot be."""
     listed = sorted(models.models.values(), key=lambda model: (model.created, model.id), reverse=True)
     limit = _limit(query.get("limit"))
     ids = [model.id for model in listed]
-    if (after := query.get("after_id")) is not None:
-        start = _cursor(ids, after, "after_id") + 1
-    elif (before := query.get("before_id")) is not None:
-        start = max(0, _cursor(ids, before, "before_id") - limit)
+    after, before = query.get("after_id"), query.get("before_id")
+    if after is None and before is not None:
+        end = _cursor(ids, before, "before_id")
+        start = max(0, end - limit)
+        has_more = start > 0
     else:
-        start = 0
-    page = listed[start : start + limit]
+        start = 0 if after is None else _cursor(ids, after, "after_id") + 1
+        end = start + limit
+        has_more = end < len(listed)
+    page = listed[start:end]
     return {
         "data": [_item(model) for model in page],
-        "has_more": start + limit < len(listed),
+        "has_more": has_more,
         "first_id": page[0].id if page else None,
         "last_id": page[-1].id if page else None,
     }
@@ -48,7 +51,7 @@ def _item(model: Model) -> dict[str, Any]:
         "max_input_tokens": model.window,
         "max_tokens": model.max_output,
         "line": model.id.split("-")[1],
-        "capabilities": {},
+        "capabilities": None,
         "deprecated_at": None,
         "retires_at": None,
     }
@@ -57,7 +60,7 @@ def _item(model: Model) -> dict[str, Any]:
 def _limit(text: str | None) -> int:
     if text is None:
         return PAGE
-    if not text.isdecimal() or not 1 <= int(text) <= LARGEST_PAGE:
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= LARGEST_PAGE:
         raise invalid_request(f"limit: Input should be between 1 and {LARGEST_PAGE}")
     return int(text)
 

@@ -44,9 +44,9 @@ def compose(
     blocks = [block for block in chosen.content if _thinks(call) or block["type"] not in _THINKING]
     composed = _at_stop_sequence(blocks, call, chosen)
     composed = _at_limit(composed, min(call.max_tokens, max(0, call.model.window - prompt_tokens)), call)
-    content = _finished(composed.content, call, body_digest, ids, signer)
+    content = tuple(_finished(composed.content, call, body_digest, ids, signer))
     signer.remember([block["id"] for block in content if block["type"] == "tool_use"], content)
-    return attrs.evolve(composed, content=tuple(content))
+    return composed if content == composed.content else attrs.evolve(composed, content=content)
 
 
 def _thinks(call: Call) -> bool:
@@ -77,9 +77,12 @@ def _at_limit(composed: Composed, limit: int, call: Call) -> Composed:
         if used + tokens > limit:
             piece, cut_input = _cut(block, limit - used)
             reason = "max_tokens" if limit == call.max_tokens else "model_context_window_exceeded"
-            content = (*kept, *([piece] if piece else []))
             return Composed(
-                content=content, stop_reason=reason, output_tokens=limit, thinking_tokens=thought, cut_input=cut_input
+                content=(*kept, *([piece] if piece else [])),
+                stop_reason=reason,
+                output_tokens=limit,
+                thinking_tokens=thought + (limit - used if block["type"] in _THINKING else 0),
+                cut_input=cut_input,
             )
         kept.append(block)
         used += tokens

@@ -1,7 +1,6 @@
 """The `/_coterie/` side of the server: move its clock, inject faults, raise signals, read its request log."""
 
 import hmac
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,8 @@ from coterie.scenarios.server.signals import Signals
 
 PREFIX = "/_coterie/"
 TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
+LATEST = 100_000_000_000.0
+"""Where the clock may be moved to, in seconds since the epoch: dates beyond the year 9999 cannot be written."""
 
 
 @attrs.define(eq=False)
@@ -55,8 +56,11 @@ class Control:
 
     def _move_clock(self, request: HttpRequest) -> dict[str, float]:
         seconds = _body(request).get("advance")
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise invalid_request('advance: a number of seconds is needed, for example {"advance": 300}')
+        # The first comparison also keeps an integer out that no float can hold.
+        if abs(seconds) > LATEST or not 0 <= self.clock.now() + seconds <= LATEST:
+            raise invalid_request(f"advance: the clock may be moved to between 0 and {LATEST:.0f} seconds of the epoch")
         self.clock.advance(seconds)
         return self._clock(request)
 
@@ -88,13 +92,13 @@ class Control:
 
     def _requests(self, request: HttpRequest) -> bytes:
         since = request.query.get("since", "0")
-        if not since.isdecimal():
-            raise invalid_request(f"since: {since!r} is not a request number")
+        if not since.isdecimal() or len(since) > 9:
+            raise invalid_request(f"since: {since[:20]!r} is not a request number")
         return self.log.to_bytes(int(since))
 
 
 def _body(request: HttpRequest) -> dict[str, Any]:
     try:
         return msgspec.json.decode(request.body, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
         raise invalid_request(f"The request body must be a JSON object: {exc}") from exc

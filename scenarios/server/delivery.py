@@ -10,7 +10,7 @@ from coterie.scenarios.server.choice import Chosen
 from coterie.scenarios.server.compose import Composed
 from coterie.scenarios.server.errors import ApiError
 from coterie.scenarios.server.exchange import Exchange
-from coterie.scenarios.server.faults import Fault
+from coterie.scenarios.server.faults import ERROR_STATUS, Fault
 from coterie.scenarios.server.http import ClientGone, Responder
 from coterie.scenarios.server.stream import error_event, message_events
 
@@ -28,7 +28,7 @@ async def strike_before(fault: Fault, respond: Responder) -> None:
         raise ClientGone
     if fault.kind in STATUS:
         status, kind = STATUS[fault.kind]
-        headers = () if fault.retry_after is None else (("retry-after", f"{fault.retry_after:g}"),)
+        headers = () if fault.retry_after is None else (("retry-after", f"{fault.retry_after:.3f}".rstrip("0").rstrip(".")),)
         kind = fault.error or kind
         raise ApiError(fault.status or status, kind, f"injected fault: {fault.kind}", headers)
 
@@ -40,11 +40,11 @@ async def deliver(
     composed: Composed,
     chosen: Chosen | None,
     fault: Fault | None,
-) -> None:
-    """Send *message*; a fault that is left strikes in the middle of it."""
+) -> bool:
+    """Send *message*; a fault that is left strikes in the middle of it. False if an error event took its end's place."""
     if not call.stream:
         await _deliver_whole(exchange, message, fault)
-        return
+        return True
     events = list(message_events(message, composed.cut_input))
     pace = chosen.reply.token_delay if chosen else 0.0
     respond = exchange.respond
@@ -54,6 +54,7 @@ async def deliver(
     exchange.record()
     await _write(respond, events, pace)
     await respond.finish()
+    return fault is None or fault.kind != "error_event"
 
 
 async def _deliver_whole(exchange: Exchange, message: dict[str, Any], fault: Fault | None) -> None:
@@ -64,7 +65,8 @@ async def _deliver_whole(exchange: Exchange, message: dict[str, Any], fault: Fau
             raise ClientGone
         case "error_event":
             assert fault is not None
-            raise ApiError(529, fault.error or "overloaded_error", "injected fault: error_event")
+            kind = fault.error or "overloaded_error"
+            raise ApiError(ERROR_STATUS[kind], kind, "injected fault: error_event")
         case "stall" | "slow":
             assert fault is not None
             async with respond.while_connected():

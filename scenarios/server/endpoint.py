@@ -67,8 +67,8 @@ class MessagesEndpoint:
         self._settle(exchange, call, prompt, verdict, message)
         # An entry becomes readable when the response begins, and this is the last moment before it does.
         self.cache.publish(verdict)
-        await deliver(exchange, call, message, composed, chosen, fault)
-        for name in chosen.reply.signals if chosen else ():
+        is_whole = await deliver(exchange, call, message, composed, chosen, fault)
+        for name in chosen.reply.signals if chosen and is_whole else ():
             self.signals.raise_signal(name)
 
     async def count(self, exchange: Exchange) -> None:

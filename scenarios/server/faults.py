@@ -1,6 +1,5 @@
 """Which fault strikes a request; carrying it out is the application's."""
 
-import math
 import random
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -15,6 +14,7 @@ Kind = Literal["rate_limit", "overloaded", "error", "disconnect", "cut", "error_
 
 FAULT_LIMIT = 1_000
 SLOW_SECONDS = 0.1
+LONGEST = 1e9
 
 ERROR_STATUS = {
     "invalid_request_error": 400,
@@ -197,7 +197,7 @@ def _count(key: str, value: object) -> int | None:
 
 
 def _seconds(key: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LONGEST:
         raise ValueError(f"the fault's {key} must be a number of seconds, not {value!r}")
     return float(value)
 

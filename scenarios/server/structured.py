@@ -21,7 +21,8 @@ def check_reply(call: Call, composed: Composed, name: str) -> None:
     text = "".join(block["text"] for block in composed.content if block["type"] == "text")
     if schema is not None and composed.stop_reason != "tool_use":
         _check(_parsed(text, name), schema, f"script reply {name} does not satisfy output_config.format")
-    strict = {tool["name"]: tool["input_schema"] for tool in call.tools if tool.get("strict") is True}
+    custom = [tool for tool in call.tools if tool.get("type") in (None, "custom")]
+    strict = {tool["name"]: tool["input_schema"] for tool in custom if tool.get("strict") is True}
     for block in composed.content:
         if block["type"] == "tool_use" and block["name"] in strict:
             what = f"script reply {name} calls {block['name']} with input that breaks its strict schema"
@@ -29,16 +30,16 @@ def check_reply(call: Call, composed: Composed, name: str) -> None:
 
 
 def _format_schema(call: Call) -> dict[str, Any] | None:
-    config = call.params.get("output_config")
-    wanted = config.get("format") if isinstance(config, dict) else None
-    schema = wanted.get("schema") if isinstance(wanted, dict) else None
+    config = call.params.get("output_config") or {}
+    wanted = config.get("format") or call.params.get("output_format") or {}
+    schema = wanted.get("schema")
     return schema if isinstance(schema, dict) else None
 
 
 def _parsed(text: str, name: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, RecursionError) as exc:
         raise invalid_request(f"script reply {name} is not the JSON that output_config.format asks for: {exc}") from exc
 
 

@@ -98,13 +98,13 @@ class Api:
     is_streamed: bool = False
     """Streams go through the SDK's beta namespace, whole replies through the plain one."""
 
-    async def send(self, *, betas: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
-        """The reply to a request that differs from the plainest one by *changes*."""
+    async def send(self, **changes: Any) -> dict[str, Any]:
+        """The reply to a request that differs from the plainest one by *changes*; `betas` among them is a header."""
         body = {"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes}
         if not self.is_streamed:
-            whole = await _call(self.client.messages.create, body, betas)
+            whole = await _call(self.client.messages.create, body)
             return whole.to_dict()  # type: ignore[no-any-return]  # the SDK's call is untyped here
-        async with _call(self.client.beta.messages.stream, body, betas) as stream:
+        async with _call(self.client.beta.messages.stream, body) as stream:
             return (await stream.get_final_message()).to_dict()  # type: ignore[no-any-return]  # likewise
 
     async def ask(self, **changes: Any) -> Bill:
@@ -119,33 +119,35 @@ class Api:
         assert body["error"]["type"] == "invalid_request_error"
         return str(body["error"]["message"])
 
-    async def count(self, *, betas: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+    async def count(self, **changes: Any) -> dict[str, Any]:
         """The answer of `count_tokens` for such a request."""
         body = {"model": MODEL, "messages": [user(text(1))], **changes}
-        counted = await _call(self.client.beta.messages.count_tokens, body, betas)
+        counted = await _call(self.client.beta.messages.count_tokens, body)
         return counted.to_dict()  # type: ignore[no-any-return]  # the SDK's call is untyped here
 
     def advance(self, seconds: float) -> None:
         """Let cache entries age."""
         self.served.clock.advance(seconds)
 
-    def go(self) -> None:
-        """Let the replies of `HOLDING` begin."""
-        self.served.server.control.signals.raise_signal("go")
+    def go(self, *signals: str) -> None:
+        """Let the replies that are held back begin."""
+        for name in signals or ("go",):
+            self.served.server.control.signals.raise_signal(name)
 
     async def until_held(self, *signals: str) -> None:
-        """Return when exactly these signals are awaited by replies that have not begun."""
+        """Return when replies that have not begun wait for exactly these signals."""
         with trio.fail_after(5):
-            while tuple(self.served.server.control.signals.awaited) != (signals or ("go",)):
+            while self.served.server.control.signals.awaited != list(signals or ("go",)):
                 await trio.lowlevel.checkpoint()
 
 
-def _call(method: Any, body: dict[str, Any], betas: tuple[str, ...]) -> Any:
+def _call(method: Any, body: dict[str, Any]) -> Any:
     """Call the SDK; parameters it has no name for go into the body beside the others."""
+    betas = body.pop("betas", ())
+    headers = {"anthropic-beta": ",".join(betas)} if betas else {}
     known = inspect.signature(method).parameters
     named = {name: value for name, value in body.items() if name in known}
     extra = {name: value for name, value in body.items() if name not in known}
-    headers = {"anthropic-beta": ",".join(betas)} if betas else {}
     return method(**named, extra_body=extra, extra_headers=headers)
 
 

@@ -16,6 +16,13 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
         yield opened
 
 
+@pytest.fixture
+async def whole() -> AsyncIterator[Api]:
+    """The same, for what is never streamed."""
+    async with open_api() as opened:
+        yield opened
+
+
 @pytest.fixture(params=MANNERS)
 async def holding(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """A server that can be made to hold a reply back."""

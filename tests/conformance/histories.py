@@ -52,6 +52,8 @@ WORDS: dict[str, list[Block]] = {
     "cited": [CITED],
     "odd": [{"type": "text", "text": '"\\\n\x01é\u2028 </>'}, {"type": "text", "text": ""}],
 }
+WAITS = (*[0.0] * 14, 1.0, 1.0, 59.0, 240.0, 299.0, 300.0, 301.0, 3_300.0, 3_599.0, 3_600.0, 3_601.0)
+"""Seconds between two requests: most often none, or else all entries would be gone all the time."""
 ASIDE = 60.0
 """Seconds the clock may move while a request waits for its response to begin."""
 
@@ -252,6 +254,7 @@ _SET = st.one_of(
 _CHANGES = st.one_of(
     _GROW,
     _GROW,
+    _GROW,
     st.just(("keep",)),
     st.tuples(st.just("fork"), st.integers(0, 3)),
     st.tuples(st.sampled_from(["edit", "split"]), st.integers(0, 60)),
@@ -263,9 +266,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
         Step,
         number=st.sampled_from([0, 0, 0, 1, 2]),
         change=_CHANGES,
-        wait=st.sampled_from(
-            [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 59.0, 240.0, 299.0, 300.0, 301.0, 3_300.0, 3_599.0, 3_600.0, 3_601.0]
-        ),
+        wait=st.sampled_from(WAITS),
         writing=WRITINGS,
         is_held=st.booleans(),
     ),

@@ -10,7 +10,7 @@ Request = dict[str, Any]
 
 THINKING = {"type": "thinking", "thinking": "hm " * 200, "signature": "c2ln"}
 LIMIT = 4
-PLACES = ((), (-1,), (1,), (1, -1), (3, -1), (1, 3, 4, -1), (3, -2, -1), (-20,), (-21, -1))
+PLACES = ((), (-1,), (-1,), (1,), (1, -1), (3, -1), (1, 3, 4, -1), (3, -2, -1), (-20,), (-21, -1))
 """As clients choose them: the ends of tools, system and first message, and the last blocks."""
 
 

@@ -1,6 +1,6 @@
 """Prompt caching as the documentation tells it: the slow second opinion on what the embedded server bills.
 
-It shares no code with the server and is naive on purpose: a prefix is a tuple of strings, the cache is a list that is
+It shares no code with the server, and is naive on purpose: a prefix is a tuple of strings, the cache is a list that is
 read from one end to the other, and every number is written out here again.
 """
 
@@ -9,6 +9,8 @@ import math
 from typing import Any
 
 import attrs
+
+from tests.conformance.cases import Bill
 
 MINIMUMS = {
     "claude-opus-5-5": 512,
@@ -26,16 +28,6 @@ MEDIUM_EFFORT = ("claude-opus-5-5",)
 SECONDS = {"5m": 300.0, "1h": 3_600.0}
 POSITIONS = 20
 """How far a breakpoint looks back, itself included."""
-
-
-@attrs.frozen(kw_only=True)
-class Bill:
-    """The tokens of a request by their price."""
-
-    read: int
-    write_5m: int
-    write_1h: int
-    uncached: int
 
 
 @attrs.frozen(kw_only=True)
@@ -156,7 +148,7 @@ class _Prompt:
             self.positions.append(
                 Position(
                     prefix=self.prefix,
-                    tokens=(last.tokens if last else 0) + _tokens(block),
+                    tokens=(last.tokens if last else 0) + count_tokens(block),
                     step=(last.step if last else 0) + (not is_run),
                     ttl=_ttl(block.get("cache_control")),
                     is_markable=kind not in ("thinking", "redacted_thinking") and block.get("text") != "",
@@ -233,7 +225,8 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _tokens(block: dict[str, Any]) -> int:
+def count_tokens(block: dict[str, Any]) -> int:
+    """Tokens of one block, by the embedded server's published rule: four bytes of text each, three of JSON."""
     match block.get("type"):
         case "text" | "thinking" as name:
             return _text_tokens(block[name])
@@ -244,7 +237,7 @@ def _tokens(block: dict[str, Any]) -> int:
         case "tool_use":
             return 4 + _text_tokens(block["name"]) + _json_tokens(block["input"])
         case "tool_result":
-            return 4 + sum(map(_tokens, _result(block)))
+            return 4 + sum(map(count_tokens, _result(block)))
         case _:
             return _json_tokens({key: value for key, value in block.items() if key != "cache_control"})
 

@@ -38,9 +38,7 @@ async def test_a_longer_ttl_may_stand_before_a_shorter_one(api: Api) -> None:
 
 @pytest.mark.parametrize(("system", "messages"), [("5m", "1h"), (None, "1h")])
 @rule("prompt caching / mixed ttl: 1h after 5m in messages is refused with the block's path")
-async def test_an_hour_in_messages_after_five_minutes_is_refused(
-    api: Api, system: str | None, messages: str
-) -> None:
+async def test_an_hour_in_messages_after_five_minutes_is_refused(api: Api, system: str | None, messages: str) -> None:
     assert await api.refusal(**ttls("1h", system, messages)) == f"messages.0.content.0.cache_control.ttl: {ORDER}"
 
 

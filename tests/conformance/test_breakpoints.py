@@ -196,7 +196,7 @@ async def test_a_result_string_and_one_result_block_share_an_entry(api: Api) -> 
 
 @rule("prompt caching / troubleshooting: key order inside tool_use input must be stable")
 async def test_another_key_order_in_a_tool_call_breaks_the_prefix(api: Api) -> None:
-    def conversation(**arguments: int) -> dict[str, Any]:
+    def conversation(**arguments: Any) -> dict[str, Any]:
         return {"messages": [user(marked(BIG)), assistant(tool_use("toolu_1", **arguments)), _answer()]}
 
     written = await api.ask(**conversation(a=1, b=2))

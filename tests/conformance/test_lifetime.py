@@ -65,9 +65,7 @@ async def test_the_longer_prefix_survives_the_shorter_one(api: Api) -> None:
 
 @pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
 @rule("prompt caching / ttl: the time counts from the start of the request that writes")
-async def test_the_life_of_a_write_counts_from_the_start_of_its_request(
-    holding: Api, late: float, read: int
-) -> None:
+async def test_the_life_of_a_write_counts_from_the_start_of_its_request(holding: Api, late: float, read: int) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_ask, holding, "hold")
         await holding.until_held()
@@ -79,9 +77,7 @@ async def test_the_life_of_a_write_counts_from_the_start_of_its_request(
 
 @pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
 @rule("prompt caching / ttl: a refresh counts from the start of the request that reads")
-async def test_the_refresh_counts_from_the_start_of_the_reading_request(
-    holding: Api, late: float, read: int
-) -> None:
+async def test_the_refresh_counts_from_the_start_of_the_reading_request(holding: Api, late: float, read: int) -> None:
     await holding.ask(**cached(None))
     holding.advance(250)
     async with trio.open_nursery() as nursery:

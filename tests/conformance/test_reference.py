@@ -7,18 +7,18 @@ import anthropic
 import attrs
 import pytest
 import trio
-from anthropic.types import Message
 from hypothesis import HealthCheck, given, settings
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.models import load_models
-from coterie.clock import Clock
 from coterie.scenarios.server.cache import PromptCache, Verdict
 from coterie.scenarios.server.call import Caller, parse_call
 from coterie.scenarios.server.markers import find_markers
 from coterie.scenarios.server.prompt import build_prompt
+from tests.conformance.cases import Bill, StillClock
 from tests.conformance.histories import STEPS, Begin, Event, History, Send, Step, Wait
-from tests.conformance.reference import Begun, Bill, ReferenceCache
+from tests.conformance.posting import post
+from tests.conformance.reference import Begun, ReferenceCache
 from tests.servers import Served, open_sdk, open_served
 
 TABLE = load_models()
@@ -77,15 +77,6 @@ SCRIPT = "\n".join(
 
 
 @attrs.define(eq=False)
-class StillClock(Clock):
-    """Only `advance` moves it, so that a lifetime can end on the second."""
-
-    def now(self) -> float:
-        """Seconds it was advanced."""
-        return self.offset
-
-
-@attrs.define(eq=False)
 class ServerOverHttp:
     """The running server and a real client for each key, beside the reference."""
 
@@ -111,7 +102,7 @@ class ServerOverHttp:
                 await (self._hold if event.is_held else self._send)(event, begun)
 
     async def _send(self, sent: Send, begun: Begun) -> None:
-        assert await self._post(sent, "free") == begun.bill
+        assert await post(self.sdks[sent.key], sent.body) == begun.bill
         self.reference.publish(begun)
 
     async def _hold(self, sent: Send, begun: Begun) -> None:
@@ -129,21 +120,7 @@ class ServerOverHttp:
         self.reference.publish(begun)
 
     async def _post_held(self, sent: Send, agent: str) -> None:
-        await self.answers.send(await self._post(sent, agent))
-
-    async def _post(self, sent: Send, agent: str) -> Bill:
-        headers = {"content-type": "application/json", "x-coterie-agent": agent}
-        message = await self.sdks[sent.key].post(
-            "/v1/messages", cast_to=Message, content=sent.body, options={"headers": headers}
-        )
-        created = message.usage.cache_creation
-        assert created is not None
-        return Bill(
-            read=message.usage.cache_read_input_tokens or 0,
-            write_5m=created.ephemeral_5m_input_tokens,
-            write_1h=created.ephemeral_1h_input_tokens,
-            uncached=message.usage.input_tokens,
-        )
+        await self.answers.send(await post(self.sdks[sent.key], sent.body, agent))
 
 
 @asynccontextmanager

@@ -1,0 +1,252 @@
+from typing import Any
+
+import pytest
+
+from tests.conformance.cases import (
+    MODEL,
+    Api,
+    Bill,
+    Message,
+    assistant,
+    marked,
+    open_api,
+    replied,
+    rule,
+    text,
+    tool_result,
+    tool_use,
+    user,
+)
+
+BETA = ("context-management-2025-06-27",)
+FIRST = 600
+
+
+def clear_tools(**fields: Any) -> dict[str, Any]:
+    """The edit that clears tool results, triggered by the second tool use unless told otherwise."""
+    return {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 1}, **fields}
+
+
+def clear_thinking(keep: Any) -> dict[str, Any]:
+    """The edit that clears thinking."""
+    return {"type": "clear_thinking_20251015", "keep": keep}
+
+
+def uses(value: int) -> dict[str, Any]:
+    """A number of tool uses."""
+    return {"type": "tool_uses", "value": value}
+
+
+def tokens(value: int) -> dict[str, Any]:
+    """An amount of input tokens."""
+    return {"type": "input_tokens", "value": value}
+
+
+def edits(*listed: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that ask for these edits."""
+    return {"context_management": {"edits": list(listed)}, "betas": BETA}
+
+
+def rounds(count: int, tool_name: str = "lookup", *, size: int = 100) -> list[Message]:
+    """A conversation of *count* tool rounds, each with a result of *size* tokens."""
+    messages: list[Message] = [user(text(FIRST))]
+    for number in range(count):
+        call = f"toolu_{tool_name}_{number}"
+        messages += [assistant(tool_use(call, tool_name, n=number)), user(tool_result(call, "r" * 4 * size))]
+    return messages
+
+
+async def applied(api: Api, messages: list[Message], *listed: dict[str, Any], **params: Any) -> list[dict[str, Any]]:
+    """The `applied_edits` of a reply."""
+    reply = await api.send(messages=messages, **edits(*listed), **params)
+    found: list[dict[str, Any]] = reply["context_management"]["applied_edits"]
+    return found
+
+
+async def cleared(api: Api, messages: list[Message], *listed: dict[str, Any]) -> int:
+    """How many tool uses are cleared."""
+    return sum(edit["cleared_tool_uses"] for edit in await applied(api, messages, *listed))
+
+
+@rule("context editing / clear_tool_uses: the oldest results go, keep says how many stay")
+async def test_the_oldest_tool_results_are_cleared(api: Api) -> None:
+    (edit,) = await applied(api, rounds(5), clear_tools(keep=uses(2)))
+    assert (edit["type"], edit["cleared_tool_uses"]) == ("clear_tool_uses_20250919", 3)
+    before = (await api.count(messages=rounds(5)))["input_tokens"]
+    after = (await api.count(messages=rounds(5), **edits(clear_tools(keep=uses(2)))))["input_tokens"]
+    assert edit["cleared_input_tokens"] == before - after > 0
+
+
+@rule("context editing / clear_tool_uses: three are kept by default")
+async def test_three_tool_uses_stay_by_default(api: Api) -> None:
+    assert await cleared(api, rounds(5), clear_tools()) == 2
+
+
+@pytest.mark.parametrize(("threshold", "is_passed"), [(4, True), (5, False)])
+@rule("context editing / clear_tool_uses: a trigger may count tool uses")
+async def test_a_trigger_may_count_tool_uses(api: Api, threshold: int, *, is_passed: bool) -> None:
+    edit = clear_tools(trigger=uses(threshold))
+    assert bool(await cleared(api, rounds(5), edit)) == is_passed
+
+
+@pytest.mark.parametrize(("threshold", "is_passed"), [(1_000, True), (2_000, False)])
+@rule("context editing / clear_tool_uses: a trigger may count input tokens")
+async def test_a_trigger_may_count_input_tokens(api: Api, threshold: int, *, is_passed: bool) -> None:
+    edit = clear_tools(trigger=tokens(threshold))
+    assert bool(await cleared(api, rounds(5), edit)) == is_passed
+
+
+@pytest.mark.parametrize(("size", "is_passed"), [(19_000, False), (20_100, True)])
+@rule("context editing / clear_tool_uses: the default trigger is 100,000 input tokens")
+async def test_the_default_trigger_is_a_hundred_thousand_tokens(api: Api, size: int, *, is_passed: bool) -> None:
+    assert bool(await cleared(api, rounds(5, size=size), {"type": "clear_tool_uses_20250919"})) == is_passed
+
+
+@pytest.mark.parametrize(("least", "is_applied"), [(100, True), (100_000, False)])
+@rule("context editing / clear_at_least: what cannot clear enough is not applied")
+async def test_an_edit_that_cannot_clear_enough_is_not_applied(api: Api, least: int, *, is_applied: bool) -> None:
+    assert bool(await cleared(api, rounds(5), clear_tools(clear_at_least=tokens(least)))) == is_applied
+
+
+@rule("context editing / exclude_tools: excluded tools are never cleared")
+async def test_excluded_tools_keep_their_results(api: Api) -> None:
+    messages = [*rounds(4, "lookup"), *rounds(4, "search")[1:]]
+    edit = clear_tools(keep=uses(1), exclude_tools=["search"])
+    assert await cleared(api, messages, edit) == 3
+
+
+@pytest.mark.parametrize(("inputs", "is_larger"), [(False, False), (True, True), (["lookup"], True), (["x"], False)])
+@rule("context editing / clear_tool_inputs: inputs go too when asked, by name or all")
+async def test_tool_inputs_are_cleared_on_request(api: Api, inputs: Any, *, is_larger: bool) -> None:
+    (usual,) = await applied(api, rounds(5), clear_tools())
+    (edit,) = await applied(api, rounds(5), clear_tools(clear_tool_inputs=inputs))
+    assert edit["cleared_tool_uses"] == usual["cleared_tool_uses"]
+    assert (edit["cleared_input_tokens"] > usual["cleared_input_tokens"]) == is_larger
+
+
+@rule("context editing / response: an edit that did nothing is not listed")
+async def test_an_edit_that_did_nothing_is_not_listed(api: Api) -> None:
+    assert await applied(api, rounds(2), clear_tools()) == []
+
+
+@rule("context editing / token counting: the count is given before and after")
+async def test_a_count_gives_both_figures(api: Api) -> None:
+    plain = await api.count(messages=rounds(5))
+    counted = await api.count(messages=rounds(5), **edits(clear_tools()))
+    assert counted["context_management"] == {"original_input_tokens": plain["input_tokens"]}
+    assert counted["input_tokens"] == (await api.ask(messages=rounds(5), **edits(clear_tools()))).total
+    assert counted["input_tokens"] < plain["input_tokens"]
+
+
+@rule("context editing / streaming: applied edits stand beside the last message_delta")
+async def test_a_stream_ends_with_its_applied_edits(whole: Api) -> None:
+    create: Any = whole.client.beta.messages.create
+    request = {"context_management": {"edits": [clear_tools()]}, "betas": list(BETA)}
+    stream = await create(model=MODEL, max_tokens=16, messages=rounds(5), stream=True, **request)
+    events = [event.to_dict() async for event in stream]
+    (ending,) = [event for event in events if event["type"] == "message_delta"]
+    (edit,) = ending["context_management"]["applied_edits"]
+    assert edit["cleared_tool_uses"] == 2
+    assert "context_management" not in events[0]["message"]
+
+
+@rule("context editing / prompt caching: clearing breaks the cache where it begins")
+async def test_clearing_loses_the_cache_from_the_first_cleared_result_on(api: Api) -> None:
+    _, *middle, last = rounds(5)
+    messages = [user(marked(text(FIRST))), *middle, user(marked(last["content"][0]))]
+    written = await api.ask(messages=messages)
+    assert await api.ask(messages=messages) == Bill(read=written.cached)
+    edited = await api.ask(messages=messages, **edits(clear_tools()))
+    assert edited.read == FIRST
+    assert await api.ask(messages=messages, **edits(clear_tools())) == Bill(read=edited.cached)
+
+
+@rule("context editing / prompt caching: an edit that does nothing breaks nothing")
+async def test_an_edit_that_is_not_triggered_keeps_the_cache(api: Api) -> None:
+    messages = [user(marked(text(FIRST))), *rounds(2)[1:]]
+    await api.ask(messages=messages)
+    assert (await api.ask(messages=messages, **edits(clear_tools()))).read == FIRST
+
+
+@rule("context editing / header: without its beta the parameter is refused")
+async def test_the_beta_header_is_needed(api: Api) -> None:
+    refusal = await api.refusal(messages=rounds(5), context_management={"edits": [clear_tools()]})
+    assert refusal == "context_management: Extra inputs are not permitted"
+
+
+@rule("context editing / combining: clear_thinking must be first")
+async def test_thinking_must_be_cleared_first(api: Api) -> None:
+    refusal = await api.refusal(messages=rounds(5), **edits(clear_tools(), clear_thinking("all")))
+    assert refusal == "context_management.edits: `clear_thinking_20251015` must be the first edit"
+
+
+@rule("context editing / clear_thinking: keep must be above zero")
+async def test_at_least_one_turn_of_thinking_is_kept(api: Api) -> None:
+    refusal = await api.refusal(**edits(clear_thinking({"type": "thinking_turns", "value": 0})))
+    assert refusal.startswith("context_management.edits.0.keep.value: ")
+
+
+@rule("context editing / edits: an unknown edit is refused")
+async def test_an_unknown_edit_is_refused(api: Api) -> None:
+    refusal = await api.refusal(**edits({"type": "clear_everything"}))
+    assert refusal.startswith("context_management.edits.0")
+
+
+THOUGHTFUL = f"default: [{{thinking: {'h' * 400}, text: okay, times: always}}]"
+ADAPTIVE = {"max_tokens": 500, "thinking": {"type": "adaptive"}}
+
+
+async def thoughtful(api: Api, turns: int) -> list[Message]:
+    """A conversation of *turns* with thinking of a hundred tokens each, and a last question."""
+    messages: list[Message] = [user(text(FIRST))]
+    for _ in range(turns):
+        reply = await api.send(messages=messages, **ADAPTIVE)
+        messages += [replied(reply), user(text(2))]
+    return messages
+
+
+@pytest.mark.parametrize(("turns", "count"), [(1, 3), (2, 2), (3, 1)])
+@rule("context editing / clear_thinking: the last turns with thinking are kept")
+async def test_thinking_is_kept_by_turns(turns: int, count: int) -> None:
+    async with open_api(THOUGHTFUL) as api:
+        messages = await thoughtful(api, 4)
+        edit = clear_thinking({"type": "thinking_turns", "value": turns})
+        (done,) = await applied(api, messages, edit, **ADAPTIVE)
+    assert done == {
+        "type": "clear_thinking_20251015",
+        "cleared_thinking_turns": count,
+        "cleared_input_tokens": 100 * count,
+    }
+
+
+@pytest.mark.parametrize("everything", ["all", {"type": "all"}])
+@rule("context editing / clear_thinking: keep all clears nothing and keeps the cache")
+async def test_all_thinking_can_be_kept(everything: Any) -> None:
+    async with open_api(THOUGHTFUL) as api:
+        messages = [*(await thoughtful(api, 3))[:-1], user(marked(text(2)))]
+        written = await api.ask(messages=messages, **ADAPTIVE)
+        reply = await api.send(messages=messages, **ADAPTIVE, **edits(clear_thinking(everything)))
+    assert reply["context_management"] == {"applied_edits": []}
+    assert Bill.of(reply["usage"]) == Bill(read=written.cached)
+
+
+@rule("context editing / combining: both edits are applied and reported in order")
+async def test_both_edits_are_applied() -> None:
+    async with open_api(THOUGHTFUL) as api:
+        messages = [*(await thoughtful(api, 3)), *rounds(5)[1:]]
+        both = clear_thinking({"type": "thinking_turns", "value": 1}), clear_tools()
+        first, second = await applied(api, messages, *both, **ADAPTIVE)
+    assert (first["type"], first["cleared_thinking_turns"]) == ("clear_thinking_20251015", 2)
+    assert (second["type"], second["cleared_tool_uses"]) == ("clear_tool_uses_20250919", 2)
+
+
+@rule("context editing / clear_thinking: an older model keeps what it is told to keep")
+async def test_an_older_model_keeps_thinking_when_told_to() -> None:
+    async with open_api(THOUGHTFUL) as api:
+        model = {"model": "claude-haiku-4-5", "max_tokens": 2_000}
+        thinking = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
+        first = await api.send(messages=[user(text(FIRST))], **model, **thinking)
+        messages = [user(text(FIRST)), replied(first), user(text(2))]
+        stripped = await api.ask(messages=messages, **model, **thinking)
+        kept = await api.ask(messages=messages, **model, **thinking, **edits(clear_thinking("all")))
+    assert kept.total - stripped.total == 100

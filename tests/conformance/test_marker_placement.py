@@ -1,0 +1,194 @@
+"""However a conversation goes on, its next request reads all that the one before had cached, and writes what is new."""
+
+import json
+import random
+from collections.abc import Iterator
+
+import anthropic
+import attrs
+import pytest
+import trio
+
+from coterie.agents.conversation import Conversation, KeyHeader, Rendered
+from coterie.agents.gate import LocalGate
+from coterie.agents.model.client import ModelClient, open_model_client
+from coterie.agents.model.reply import Reply
+from coterie.agents.model.request import ModelRequest
+from coterie.agents.models import known_models
+from tests.agents.conversation_blocks import text, thinking, tool_result, tool_use
+from tests.conformance.cases import SCRIPT, Bill
+from tests.conformance.posting import post
+from tests.conformance.reference import count_tokens
+from tests.servers import open_sdk, open_served
+
+MODEL = "claude-opus-5-5"
+TOOL = b'{"name":"Bash","description":"Run a command.","input_schema":{"type":"object"}}'
+TURNS = 500
+CALLS = 30
+"""Tool calls that one reply may make side by side."""
+BEYOND_LOOKBACK = 25
+FEW = [*[0] * 16, *[1] * 6, 2, 3]
+"""How many of a thing most turns have: the server reads every block of the history again at every turn."""
+PAUSE = 290.0
+"""Seconds between two requests: an entry that was not refreshed would be gone at the second."""
+
+
+def begun() -> Conversation:
+    conversation = Conversation.begin(KeyHeader(model=MODEL), tools=[TOOL], system=[text("s" * 3_000)])
+    conversation.append("user", [text("Here is the code. " * 20), text("Mend it.")])
+    return conversation
+
+
+def tokens(conversation: Conversation, start: int, stop: int) -> int:
+    """Tokens of the segments from *start* up to but not including *stop*."""
+    return sum(count_tokens(json.loads(segment.data)) for segment in conversation.segments[start:stop])
+
+
+def whole(conversation: Conversation, *, helper: bool = False) -> Rendered:
+    """The next request, for a reply that is not streamed."""
+    return conversation.render(max_tokens=16, stream=False, helper=helper)
+
+
+@attrs.define(eq=False)
+class Expected:
+    """What the next request of a conversation must be billed, from the places of its markers alone."""
+
+    conversation: Conversation
+    end: int = -1
+    """The last marker of the request before."""
+    cached: int = 0
+    """The tokens up to there, as that request was billed."""
+
+    def check(self, rendered: Rendered, bill: Bill) -> None:
+        """Compare *bill*; from the second request on it is an exact hit."""
+        assert len(rendered.marks) <= 4
+        assert rendered.body.count(b'"cache_control"') == len(rendered.marks)
+        last = rendered.marks[-1]
+        assert bill == Bill(
+            read=self.cached,
+            write_5m=tokens(self.conversation, self.end + 1, last + 1),
+            uncached=tokens(self.conversation, last + 1, len(self.conversation)),
+        )
+        self.end, self.cached = last, bill.cached
+
+
+def replies(dice: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """What the assistant says and what it is told, turn after turn: from a single word to dozens of blocks."""
+    for turn in range(TURNS):
+        calls = [f"toolu_{turn}_{n}" for n in range(dice.choice([*FEW, dice.randint(4, CALLS)]))]
+        said = dice.choice([[], [thinking()], [text("I see.")], [thinking(), text("So.")], [text("")]])
+        said += [text(f"Point {n}.") for n in range(dice.choice([*FEW, BEYOND_LOOKBACK]))]
+        told = dice.choice([[], [], [text("Go on.")], [text("")], [text("x" * 400), text("")]])
+        told += [text(f"Note {n}.") for n in range(dice.choice([*FEW, BEYOND_LOOKBACK]))]
+        yield (
+            [*said, *(tool_use(id_) for id_ in calls)] or [thinking("")],
+            [*(tool_result(id_, "done " * dice.randint(0, 20)) for id_ in calls), *told] or [text("")],
+        )
+
+
+@pytest.mark.slow
+async def test_each_of_five_hundred_turns_hits_exactly_what_the_one_before_cached() -> None:
+    conversation = begun()
+    expected = Expected(conversation)
+    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
+        for said, told in replies(random.Random(7)):
+            rendered = whole(conversation)
+            expected.check(rendered, await post(sdk, rendered.body))
+            conversation.sent(rendered)
+            conversation.append("assistant", said)
+            conversation.append("user", told)
+            served.clock.advance(PAUSE)
+
+
+STRICT_TURNS = 30
+
+
+def strict_script() -> str:
+    """A tool loop of one to nine calls a turn, each turn with thinking; JSON is YAML."""
+    working = [
+        {"thinking": f"Step {turn}.", "text": "Next.", "tools": [{"Bash": {"n": n}} for n in range(turn % 9 + 1)]}
+        for turn in range(STRICT_TURNS - 1)
+    ]
+    return json.dumps({"main": [*working, {"text": "Done."}]})
+
+
+async def ask(client: ModelClient, conversation: Conversation, turn: int) -> tuple[Rendered, Reply]:
+    rendered = conversation.render(max_tokens=8_000)
+    model = known_models().get(MODEL)
+    request = ModelRequest(body=rendered.body, model=model, max_tokens=8_000, prompt_tokens=0, turn=turn)
+    return rendered, await client.ask(request)
+
+
+@pytest.mark.slow
+async def test_a_strict_server_and_the_real_client_agree_turn_by_turn() -> None:
+    """Thinking, tool calls and their ids come from the model, and go back as they came."""
+    conversation = begun()
+    expected = Expected(conversation)
+    async with (
+        open_served(strict_script()) as served,
+        open_model_client(LocalGate(), base_url=served.url, api_key="key") as client,
+    ):
+        for turn in range(1, STRICT_TURNS + 1):
+            rendered, reply = await ask(client, conversation, turn)
+            expected.check(rendered, Bill.of(reply.raw_usage))
+            conversation.sent(rendered)
+            conversation.append("assistant", [block.data for block in reply.blocks])
+            if reply.tool_calls:
+                conversation.append("user", [tool_result(call["id"]) for call in reply.tool_calls])
+            served.clock.advance(PAUSE)
+    assert reply.stop_reason == "end_turn"
+
+
+async def parent(sdk: anthropic.AsyncAnthropic) -> tuple[Conversation, Bill]:
+    """A conversation after its second request, with three tool calls open, and the bill of that request."""
+    conversation = begun()
+    conversation.sent(rendered := whole(conversation))
+    await post(sdk, rendered.body)
+    conversation.append("assistant", [thinking(), tool_use("toolu_1")])
+    conversation.append("user", [tool_result("toolu_1", "done " * 90)])
+    conversation.sent(rendered := whole(conversation))
+    bill = await post(sdk, rendered.body)
+    conversation.append("assistant", [thinking(), text("Three tasks."), *(tool_use(f"toolu_{n}") for n in (2, 3, 4))])
+    return conversation, bill
+
+
+async def test_all_forks_but_the_first_read_everything_they_share() -> None:
+    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
+        lead, before = await parent(sdk)
+        forks = [lead.fork_with("Started.", f"Take part {n} of the work.") for n in range(20)]
+        shared = len(forks[0]) - 1
+        first = await post(sdk, whole(forks[0]).body)
+        assert first == Bill(read=before.cached, write_5m=tokens(forks[0], 0, shared + 1) - before.cached, uncached=0)
+        bills: list[Bill] = []
+
+        async def post_fork(fork: Conversation) -> None:
+            bill = await post(sdk, whole(fork).body)
+            assert bill == Bill(read=tokens(fork, 0, shared), write_5m=tokens(fork, shared, shared + 1))
+            bills.append(bill)
+
+        async with trio.open_nursery() as nursery:
+            for fork in forks[1:]:
+                nursery.start_soon(post_fork, fork)
+        assert len(bills) == 19
+
+
+async def test_a_helper_reads_what_its_parent_cached_and_writes_nothing() -> None:
+    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
+        lead, before = await parent(sdk)
+        helper = lead.fork_with("Not run.", "Write down what matters.")
+        bill = await post(sdk, whole(helper, helper=True).body)
+        assert bill == Bill(read=before.cached, uncached=tokens(helper, 0, len(helper)) - before.cached)
+
+
+async def test_a_fork_goes_on_with_exact_hits_of_its_own() -> None:
+    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
+        lead, _ = await parent(sdk)
+        fork = lead.fork_with("Started.", "Take the first part.")
+        rendered = whole(fork)
+        expected = Expected(fork, rendered.marks[-1], (await post(sdk, rendered.body)).cached)
+        for turn in range(3):
+            fork.sent(rendered)
+            fork.append("assistant", [text(f"Point {n}.") for n in range(25)])
+            fork.append("user", [text(f"On {turn}.")])
+            rendered = whole(fork)
+            expected.check(rendered, await post(sdk, rendered.body))
