@@ -20,7 +20,7 @@ from coterie.agents.gate import LocalGate
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.request import ModelRequest
 from coterie.agents.models import known_models
-from coterie.agents.tokens import estimate_json
+from coterie.agents.tokens import JSON_BYTES
 
 SIZE = 800_000
 ROUNDS = 30
@@ -55,10 +55,10 @@ async def ask(client: ModelClient, conversation: Conversation) -> None:
     """One turn as an agent takes it: render, ask, read the reply."""
     rendered = conversation.render(max_tokens=MAX_TOKENS)
     request = ModelRequest(
-        body=rendered.body,
+        body=rendered.chunks,
         model=known_models().get(MODEL),
         max_tokens=MAX_TOKENS,
-        prompt_tokens=estimate_json(rendered.body),
+        prompt_tokens=rendered.size // JSON_BYTES,
         prefix=conversation.prefix_hash,
     )
     await client.ask(request)

@@ -10,7 +10,7 @@ from coterie.agents.conversation.blocks import Block
 from coterie.agents.conversation.key_header import KeyHeader
 from coterie.agents.conversation.markers import FIVE_MINUTES, Lifetimes, Marks, choose_markers, last_markable
 from coterie.agents.conversation.prefix import Message, Prefix
-from coterie.agents.conversation.render import Rendered, render_body
+from coterie.agents.conversation.render import Rendered, render_chunks
 from coterie.agents.conversation.segments import Role, Segment
 
 
@@ -123,8 +123,8 @@ class Conversation:
         Raises `ValueError` when there is no message yet.
         """
         markers = choose_markers(self.segments, self.marks, ttl=ttl, helper=helper)
-        body = render_body(self.prefix, markers, max_tokens=max_tokens, stream=stream)
-        return Rendered(body=body, marks=tuple(marker.index for marker in markers), epoch=self.epoch)
+        chunks = render_chunks(self.prefix, markers, max_tokens=max_tokens, stream=stream)
+        return Rendered(chunks=chunks, marks=tuple(marker.index for marker in markers), epoch=self.epoch)
 
     def sent(self, rendered: Rendered) -> None:
         """Remember that the response to *rendered* has begun: the cache entries at its markers exist.

@@ -1,13 +1,14 @@
 """A prefix is a key header and a length of a shared log of segments; longer ones are made, none is changed."""
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import attrs
 
 from coterie.agents.conversation.blocks import Block
 from coterie.agents.conversation.key_header import KeyHeader
+from coterie.agents.conversation.log import SegmentLog
 from coterie.agents.conversation.segments import Role, Segment, check_role, glue_between, link_hash, seed_hash
 from coterie.agents.models import Section
 
@@ -28,9 +29,7 @@ class Prefix:
     """
 
     header: KeyHeader
-    _segments: list[Segment] = attrs.field(factory=list)
-    _pieces: list[bytes] = attrs.field(factory=list)
-    """Glue and data of each segment in turn: the body of a request is their join."""
+    _log: SegmentLog = attrs.field(factory=SegmentLog)
     _length: int = 0
 
     def __len__(self) -> int:
@@ -39,31 +38,34 @@ class Prefix:
     @property
     def segments(self) -> Sequence[Segment]:
         """A copy of the list; the segments themselves are shared."""
-        return self._segments[: self._length]
-
-    @property
-    def pieces(self) -> list[bytes]:
-        """Glue and data of each segment in turn, in a list that is the caller's."""
-        return self._pieces[: 2 * self._length]
+        return self._log.segments[: self._length]
 
     @property
     def last(self) -> Segment | None:
         """The last segment, if there is one."""
-        return self._segments[self._length - 1] if self._length else None
+        return self._log.segments[self._length - 1] if self._length else None
 
     @property
     def prompt_length(self) -> int:
         """How many segments stand before the messages."""
-        return prompt_length(self._segments, self._length)
+        return prompt_length(self._log.segments, self._length)
 
     def hash_at(self, length: int) -> bytes:
         """The hash of the first *length* segments, seeded with the header."""
-        return self._segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
+        return self._log.segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
+
+    def data_at(self, index: int) -> bytes:
+        """The data of segment *index*."""
+        return self._log.segments[index].data
 
     def to_bytes(self, length: int | None = None) -> bytes:
         """Key header, tools, system and messages, in that order; of the first *length* segments if given."""
         end = self._length if length is None else min(length, self._length)
-        return b"".join([self.header.to_bytes(), *self._pieces[: 2 * end]])
+        return b"".join([self.header.to_bytes(), *self._log.chunks(end, {})])
+
+    def chunks(self, replaced: Mapping[int, bytes]) -> list[bytes]:
+        """Tools, system and messages in a few large chunks; *replaced* has other data for some segments."""
+        return self._log.chunks(self._length, replaced)
 
     def extended(self, section: Section, blocks: Iterable[Block], role: Role | None = None) -> "Prefix":
         """The prefix with *blocks* after it; with a *role* they are one new message."""
@@ -95,7 +97,7 @@ class Prefix:
         for segment in self.segments:
             running = link_hash(running, segment.glue, segment.data)
             segments.append(attrs.evolve(segment, hash=running))
-        return Prefix(header=header, segments=segments, pieces=self.pieces, length=self._length)
+        return Prefix(header=header, log=self._log.with_segments(segments), length=self._length)
 
     def messages(self, start: int = 0) -> list[Message]:
         """The messages from segment *start* on, which is where one begins."""
@@ -117,12 +119,9 @@ class Prefix:
         return None if index == len(self) == len(other) else index
 
     def _with(self, added: Sequence[Segment]) -> "Prefix":
-        segments, pieces = self._segments, self._pieces
-        if len(segments) != self._length:
-            segments, pieces = segments[: self._length], self.pieces
-        segments.extend(added)
-        pieces.extend(part for segment in added for part in (segment.glue, segment.data))
-        return Prefix(header=self.header, segments=segments, pieces=pieces, length=len(segments))
+        log = self._log if len(self._log.segments) == self._length else self._log.cut(self._length)
+        log.extend(added)
+        return Prefix(header=self.header, log=log, length=self._length + len(added))
 
 
 def prompt_length(segments: Sequence[Segment], length: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""A request body is the join of the pieces of a prefix, with cache markers spliced in on the way."""
+"""A request body is the bytes of a prefix in a few chunks, with cache markers spliced in on the way."""
 
 from collections.abc import Sequence
 
@@ -18,26 +18,38 @@ _CACHE_CONTROL: dict[Ttl, bytes] = {
 class Rendered:
     """One request, ready to be posted; hand it to `Conversation.sent` when its response has begun."""
 
-    body: bytes
+    chunks: tuple[bytes, ...]
+    """The body in order. Most chunks are shared with earlier requests: joining them is for small bodies."""
     marks: tuple[int, ...]
     """The segments that carry a cache marker."""
     epoch: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of the whole body."""
+        return sum(map(len, self.chunks))
 
-def render_body(prefix: Prefix, markers: Sequence[Marker], *, max_tokens: int, stream: bool) -> bytes:
-    """The body of a request: C-level copies and one join, whatever the length of the history.
+    @property
+    def body(self) -> bytes:
+        """The whole body in one piece."""
+        return b"".join(self.chunks)
+
+
+def render_chunks(prefix: Prefix, markers: Sequence[Marker], *, max_tokens: int, stream: bool) -> tuple[bytes, ...]:
+    """The body of a request: only the chunks that carry a marker or are not full yet are joined anew.
 
     Raises `ValueError` when there is no message: the API takes no request without one.
     """
     last = prefix.last
     if last is None or last.section != "messages":
         raise ValueError("a conversation without messages cannot be sent")
-    pieces = prefix.pieces
-    for marker in markers:
-        data = 2 * marker.index + 1
-        pieces[data] = splice_marker(pieces[data], marker.ttl)
+    marked = {marker.index: splice_marker(prefix.data_at(marker.index), marker.ttl) for marker in markers}
+    chunks = prefix.chunks(marked)
     start = b'{"max_tokens":%d,"stream":%s,' % (max_tokens, b"true" if stream else b"false")
-    return b"".join([start, prefix.header.parameters(), *pieces, closing(last.section), b"}"])
+    # The first chunk and the last are the small ones.
+    chunks[0] = b"".join((start, prefix.header.parameters(), chunks[0]))
+    chunks[-1] += closing(last.section) + b"}"
+    return tuple(chunks)
 
 
 def splice_marker(data: bytes, ttl: Ttl) -> bytes:

@@ -4,7 +4,7 @@ Importing this module imports the SDK, which costs about two seconds; only proce
 """
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -116,7 +116,7 @@ class ModelClient:
             stream = await self._sdk.post(
                 request.path,
                 cast_to=Message,
-                content=request.body,
+                content=_Body(request.body),
                 options={"headers": request.headers(is_loopback=self._is_loopback)},
                 stream=True,
                 stream_cls=_EventStream,
@@ -128,6 +128,17 @@ class ModelClient:
                     await stream.close()
         except (anthropic.APIError, httpx2.HTTPError) as exc:
             raise translate(exc, begun=builder.has_begun) from exc
+
+
+@attrs.define(eq=False)
+class _Body:
+    """A request's chunks as the SDK's transport takes them: one write each, never joined."""
+
+    _chunks: Sequence[bytes]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
 
 
 @attrs.define(eq=False)

@@ -1,8 +1,14 @@
 """One request to the model: rendered bytes, and who asks for what."""
 
+from collections.abc import Sequence
+
 import attrs
 
 from coterie.agents.models import Model
+
+
+def _chunks(body: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
+    return (body,) if isinstance(body, bytes) else tuple(body)
 
 
 @attrs.frozen(kw_only=True)
@@ -17,7 +23,8 @@ class Identity:
 class ModelRequest:
     """Everything one model call needs; sending it twice sends the same bytes."""
 
-    body: bytes
+    body: tuple[bytes, ...] = attrs.field(converter=_chunks)
+    """In chunks, as it was rendered; given as plain bytes it is one chunk."""
     model: Model
     max_tokens: int
     prompt_tokens: int
@@ -34,6 +41,11 @@ class ModelRequest:
     identity: Identity = attrs.field(factory=Identity)
 
     @property
+    def size(self) -> int:
+        """Bytes of the whole body."""
+        return sum(map(len, self.body))
+
+    @property
     def path(self) -> str:
         """Where the request goes; betas have their own view of the same endpoint."""
         return "/v1/messages?beta=true" if self.betas else "/v1/messages"
@@ -44,7 +56,7 @@ class ModelRequest:
         Only a server on this machine learns who asks: the names are nobody else's business, and the embedded
         server picks its scripted reply by them.
         """
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "content-length": str(self.size)}
         if self.api_version is not None:
             headers["anthropic-version"] = self.api_version
         if self.betas:

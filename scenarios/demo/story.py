@@ -15,7 +15,7 @@ from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.reply import Reply
 from coterie.agents.model.request import Identity, ModelRequest
 from coterie.agents.models import Model, known_models
-from coterie.agents.tokens import estimate_json
+from coterie.agents.tokens import JSON_BYTES
 from coterie.scenarios.demo.tools import definitions, run_tool
 from coterie.scenarios.server.process import RunningServer, open_server
 
@@ -74,10 +74,10 @@ class Story:
     async def _ask(self, agent: str, turn: int, conversation: Conversation) -> Reply:
         rendered = conversation.render(max_tokens=MAX_TOKENS)
         request = ModelRequest(
-            body=rendered.body,
+            body=rendered.chunks,
             model=self._model,
             max_tokens=MAX_TOKENS,
-            prompt_tokens=estimate_json(rendered.body),
+            prompt_tokens=rendered.size // JSON_BYTES,
             prefix=conversation.prefix_hash,
             turn=turn,
             identity=Identity(agent=agent),

@@ -14,7 +14,7 @@ from coterie.scenarios.server.caller import read_caller
 from coterie.scenarios.server.catalogue import model_json, models_json
 from coterie.scenarios.server.control import PREFIX, Control
 from coterie.scenarios.server.endpoint import MessagesEndpoint
-from coterie.scenarios.server.errors import ApiError, not_found
+from coterie.scenarios.server.errors import ApiError, invalid_request, not_found
 from coterie.scenarios.server.exchange import ORGANIZATION, Exchange
 from coterie.scenarios.server.faults import FaultPlan
 from coterie.scenarios.server.http import ClientGone, HttpRequest, Responder
@@ -81,6 +81,9 @@ class EmbeddedServer:
             await self._route(exchange)
         except ApiError as error:
             await self._refuse(exchange, error)
+        except RecursionError:
+            # Whichever rule met it first: JSON may be nested as deep as a parser bears, and rules walk it.
+            await self._refuse(exchange, invalid_request("The request body is nested too deep."))
         except ClientGone:
             exchange.error = "client_gone"
             exchange.record()

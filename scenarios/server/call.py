@@ -12,8 +12,7 @@ from coterie.scenarios.server.errors import ApiError, invalid_request, not_found
 Block = dict[str, Any]
 """One content block, tool definition or system block as JSON; key order is as received."""
 
-DEPTH_LIMIT = 100
-"""Nesting a request may have; beyond it is no honest request, and parsers recurse."""
+ROLES = ("user", "assistant", "system")
 
 
 @attrs.frozen(kw_only=True)
@@ -90,25 +89,7 @@ def _object(body: bytes) -> dict[str, Any]:
         raise invalid_request("The request body is not valid JSON: not UTF-8") from exc
     if not isinstance(value, dict):
         raise invalid_request("The request body must be a JSON object.")
-    if _too_deep(value, DEPTH_LIMIT):
-        raise invalid_request(f"The request body is nested deeper than {DEPTH_LIMIT} levels.")
     return value
-
-
-def _too_deep(value: Any, limit: int) -> bool:
-    # Level by level: a call for every block of a long history would cost more than parsing it.
-    level = [value]
-    for _ in range(limit):
-        items = [holder.values() if holder.__class__ is dict else holder for holder in level]
-        level = [
-            item
-            for held in items
-            for item in held
-            if item.__class__ is not str and (item.__class__ is dict or item.__class__ is list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _take(fields: dict[str, Any], name: str, kind: type) -> Any:
@@ -143,18 +124,20 @@ def _system(value: Any) -> tuple[Block, ...]:
 def _messages(values: list[Any]) -> tuple[Message, ...]:
     if not values:
         raise invalid_request("messages: at least one message is required")
-    return tuple(_message(value, f"messages.{index}") for index, value in enumerate(values))
+    return tuple([_message(value, index) for index, value in enumerate(values)])
 
 
-def _message(value: Any, path: str) -> Message:
+def _message(value: Any, index: int) -> Message:
     if not isinstance(value, dict):
-        raise invalid_request(f"{path}: Input should be a valid dictionary")
-    role = value.get("role")
-    if role not in ("user", "assistant", "system"):
-        raise invalid_request(f"{path}.role: Input should be 'user', 'assistant' or 'system'")
+        raise invalid_request(f"messages.{index}: Input should be a valid dictionary")
+    role, content = value.get("role"), value.get("content")
+    if role not in ROLES:
+        raise invalid_request(f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'")
+    if content.__class__ is list and all(b.__class__ is dict and b.get("type").__class__ is str for b in content):
+        return Message(role=role, content=tuple(content))  # the path of what is wrong is made only when something is
     if "content" not in value:
-        raise invalid_request(f"{path}.content: Field required")
-    return Message(role=role, content=_content(value["content"], f"{path}.content"))
+        raise invalid_request(f"messages.{index}.content: Field required")
+    return Message(role=role, content=_content(content, f"messages.{index}.content"))
 
 
 def _content(value: Any, path: str) -> tuple[Block, ...]:

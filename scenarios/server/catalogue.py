@@ -11,7 +11,10 @@ LARGEST_PAGE = 1000
 
 
 def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
-    """One page of models, newest first; `has_more` looks in the direction of the cursor. Raises `ApiError` for a limit or cursor that cannot be."""
+    """One page of models, newest first; `has_more` looks in the direction of the cursor.
+
+    Raises `ApiError` for a limit or cursor that cannot be.
+    """
     listed = sorted(models.models.values(), key=lambda model: (model.created, model.id), reverse=True)
     limit = _limit(query.get("limit"))
     ids = [model.id for model in listed]

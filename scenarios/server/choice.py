@@ -16,7 +16,7 @@ import attrs
 
 from coterie.scenarios.server.call import Block, Call, Caller
 from coterie.scenarios.server.errors import invalid_request
-from coterie.scenarios.server.facts import Facts, facts_of
+from coterie.scenarios.server.facts import Facts
 from coterie.scenarios.server.faults import Fault
 from coterie.scenarios.server.reply import Reply
 from coterie.scenarios.server.script import DEFAULT, Script
@@ -93,7 +93,7 @@ class Chooser:
         """
         client = (call.caller.key, call.caller.agent, call.caller.purpose)
         turn = self._turn(call.caller, client, body_digest)
-        facts = facts_of(call, turn)
+        facts = Facts(call=call, turn=turn)
         lane = self._lane(call.caller)
         reply = None if lane is None else self._rule(lane, client, facts) or lane.at(turn)
         if reply is None:

@@ -28,7 +28,9 @@ async def strike_before(fault: Fault, respond: Responder) -> None:
         raise ClientGone
     if fault.kind in STATUS:
         status, kind = STATUS[fault.kind]
-        headers = () if fault.retry_after is None else (("retry-after", f"{fault.retry_after:.3f}".rstrip("0").rstrip(".")),)
+        headers = (
+            () if fault.retry_after is None else (("retry-after", f"{fault.retry_after:.3f}".rstrip("0").rstrip(".")),)
+        )
         kind = fault.error or kind
         raise ApiError(fault.status or status, kind, f"injected fault: {fault.kind}", headers)
 
@@ -41,7 +43,10 @@ async def deliver(
     chosen: Chosen | None,
     fault: Fault | None,
 ) -> bool:
-    """Send *message*; a fault that is left strikes in the middle of it. False if an error event took its end's place."""
+    """Send *message*; a fault that is left strikes in the middle of it.
+
+    False if an error event came in place of its end.
+    """
     if not call.stream:
         await _deliver_whole(exchange, message, fault)
         return True

@@ -20,7 +20,6 @@ from coterie.scenarios.server.ids import Ids
 from coterie.scenarios.server.markers import find_markers
 from coterie.scenarios.server.prompt import Prompt, build_prompt
 from coterie.scenarios.server.ratelimit import RateLimiter
-from coterie.scenarios.server.request_log import CacheState
 from coterie.scenarios.server.rules import check_call, check_size
 from coterie.scenarios.server.script import Script
 from coterie.scenarios.server.signals import Signals
@@ -138,9 +137,9 @@ class MessagesEndpoint:
         if isinstance(diagnostics, dict):
             previous = diagnostics.get("previous_message_id")
             message["diagnostics"] = self._diagnoser.diagnose(previous, call.model.id, prompt)
+            self._diagnoser.remember(message_id, call.model.id, prompt)
         if call.params.get("context_management") is not None:
             message["context_management"] = {"applied_edits": prompt.applied_edits}
-        self._diagnoser.remember(message_id, call.model.id, prompt)
         return message
 
     def _settle(
@@ -155,16 +154,8 @@ class MessagesEndpoint:
             message_id=message["id"],
             stop_reason=message["stop_reason"],
             usage=message["usage"],
-            cost_usd=format(model.cost(usage), "f"),
-            cache=_cache_state(verdict),
-            tools_hash=prompt.tools_digest.hex(),
-            system_hash=prompt.system_digest.hex(),
-            prefix_hash=prompt.digests[-1].hex(),
+            cost=(model, usage),
+            tools_hash=prompt.digest_before(prompt.system_start),
+            system_hash=prompt.digest_before(prompt.messages_start),
+            prefix_hash=prompt.digest_before(len(prompt.digests)),
         )
-
-
-def _cache_state(verdict: Verdict) -> CacheState:
-    written = verdict.write_5m + verdict.write_1h
-    if verdict.read:
-        return "partial" if written else "hit"
-    return "miss" if written else "off"

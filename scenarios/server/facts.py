@@ -9,43 +9,66 @@ from coterie.scenarios.server.call import Block, Call, Message
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """One request as a script sees it; None is what the request does not have."""
+    """One request as a script sees it; None is what the request does not have.
 
-    agent: str | None
-    incarnation: int | None
-    purpose: str
+    Each fact is read when it is asked for, from the nearer end, so that a long history costs nothing.
+    """
+
+    call: Call
     turn: int
     """The caller's own number, or how many requests a client without numbers has been served."""
-    model: str
-    tools: frozenset[str]
-    """Names of the tools offered."""
-    first_user_text: str | None
-    last_user_text: str | None
-    last_tool_result: str | None
-    tool_results: tuple[str, ...]
-    """The results in the last user message."""
-    tool_ids: tuple[str, ...]
-    """The calls in the last assistant message."""
     match: tuple[str, ...] = ()
     """Groups of the regular expression of the rule that answers; the first is the whole match."""
 
+    @property
+    def agent(self) -> str | None:
+        """The name the caller gives itself."""
+        return self.call.caller.agent
 
-def facts_of(call: Call, turn: int) -> Facts:
-    """Read *call* from both ends, so that a long history costs nothing."""
-    caller = call.caller
-    return Facts(
-        agent=caller.agent,
-        incarnation=caller.incarnation,
-        purpose=caller.purpose,
-        turn=turn,
-        model=call.model.id,
-        tools=frozenset(str(tool.get("name")) for tool in call.tools),
-        first_user_text=next(_user_texts(call.messages), None),
-        last_user_text=next(_user_texts(call.messages, backwards=True), None),
-        last_tool_result=_last_result(call.messages),
-        tool_results=_results(_last_of("user", call.messages)),
-        tool_ids=_tool_ids(_last_of("assistant", call.messages)),
-    )
+    @property
+    def incarnation(self) -> int | None:
+        """Which start of that name it is."""
+        return self.call.caller.incarnation
+
+    @property
+    def purpose(self) -> str:
+        """What the call is for."""
+        return self.call.caller.purpose
+
+    @property
+    def model(self) -> str:
+        """The model's id."""
+        return self.call.model.id
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """Names of the tools offered."""
+        return frozenset(str(tool.get("name")) for tool in self.call.tools)
+
+    @property
+    def first_user_text(self) -> str | None:
+        """The first text block of the user."""
+        return next(_user_texts(self.call.messages), None)
+
+    @property
+    def last_user_text(self) -> str | None:
+        """The last text block of the user."""
+        return next(_user_texts(self.call.messages, backwards=True), None)
+
+    @property
+    def last_tool_result(self) -> str | None:
+        """The text of the last tool result anywhere."""
+        return _last_result(self.call.messages)
+
+    @property
+    def tool_results(self) -> tuple[str, ...]:
+        """The results in the last user message."""
+        return _results(_last_of("user", self.call.messages))
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        """The calls in the last assistant message."""
+        return _tool_ids(_last_of("assistant", self.call.messages))
 
 
 def result_text(block: Block) -> str:

@@ -36,6 +36,8 @@ def values_have_their_type(call: Call) -> None:
     for name, value in call.params.items():
         if name in READ_AS:
             _is_a(value, READ_AS[name], name)
+    previous = (call.params.get("diagnostics") or {}).get("previous_message_id")
+    _is_a(previous, str, "diagnostics.previous_message_id")
     for index, stop in enumerate(call.params.get("stop_sequences") or ()):
         _is_a(stop, str, f"stop_sequences.{index}", optional=False)
     output_format = _output_format(call)

@@ -4,6 +4,7 @@ Whatever else invalidates a section's cache is mixed into the chain where that s
 what invalidates the cache), so two prompts share an entry exactly when their digests at a position are equal.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -46,12 +47,7 @@ class Prompt:
     owner: bytes
     """Stands for the API key: nothing is shared between two of them."""
     speed: str
-    settings: bytes
-    """Digest of the parameters that change the prompt beside its text: tool choice, thinking, output format."""
-    tools_digest: bytes
-    """Of the tool definitions alone, in the order they were sent."""
-    system_digest: bytes
-    """Of the system blocks alone."""
+    parameters: "_Settings"
     has_images: bool
     applied_edits: tuple[dict[str, Any], ...] = ()
     cleared_tokens: int = 0
@@ -68,6 +64,25 @@ class Prompt:
     def original_total(self) -> int:
         """What `total` would be without context editing."""
         return self.total + self.cleared_tokens
+
+    @property
+    def tools_digest(self) -> bytes:
+        """Of the tool definitions alone."""
+        return _digest(*map(canonical, self.blocks[: self.system_start]))
+
+    @property
+    def system_digest(self) -> bytes:
+        """Of the system blocks alone."""
+        return _digest(*map(canonical, self.blocks[self.system_start : self.messages_start]))
+
+    @property
+    def settings(self) -> bytes:
+        """Digest of the parameters that change the prompt beside its text: tool choice, thinking, output format."""
+        return self.parameters.digest()
+
+    def digest_before(self, index: int) -> bytes:
+        """The digest of the prefix that ends before position *index*; of the owner alone for the first."""
+        return self.digests[index - 1] if index else self.owner
 
     def tokens_at(self, index: int) -> int:
         """Tokens of the prefix that ends with position *index*; none before the first."""
@@ -143,8 +158,8 @@ def build_prompt(call: Call, *, cache_edits_beta: str | None = None) -> Prompt:
     tools = [tool for tool in call.tools if not is_deferred(tool)]
     settings = _Settings.of(call)
 
-    owner = _digest(b"", call.caller.key.encode())
-    chain = _Chain(owner, deleted)
+    owner = _owner(call.caller.key)
+    chain = _Chain(owner, deleted=frozenset())
     chain.mix(call.model.id, settings.thinking_before("tools"))
     # Switching a web tool on or off keeps the other tools' cache, so web tools come with the system section.
     chain.extend([tool for tool in tools if not _is_web_tool(tool)], b"T", b"T")
@@ -154,6 +169,7 @@ def build_prompt(call: Call, *, cache_edits_beta: str | None = None) -> Prompt:
     chain.extend(call.system, b"S", b"S")
     chain.mix(settings.tool_choice, has_images, settings.thinking_before("messages"))
     messages_start = len(chain.blocks)
+    chain.deleted = deleted
     for message in messages:
         chain.extend(message.content, *_FRAMES[message.role])
     return Prompt(
@@ -165,9 +181,7 @@ def build_prompt(call: Call, *, cache_edits_beta: str | None = None) -> Prompt:
         messages_start=messages_start,
         owner=owner,
         speed=settings.speed,
-        settings=settings.digest(),
-        tools_digest=_digest(*map(canonical, tools)),
-        system_digest=_digest(*map(canonical, call.system)),
+        parameters=settings,
         has_images=has_images,
         applied_edits=applied,
         cleared_tokens=sum(edit["cleared_input_tokens"] for edit in applied),
@@ -208,6 +222,11 @@ class _Settings:
         return _digest(_settings.encode((self.thinking, self.effort, self.tool_choice, self.format)))
 
 
+@functools.lru_cache(1024)
+def _owner(key: str) -> bytes:
+    return _digest(b"", key.encode())
+
+
 def _tool_choice(value: Any) -> Any:
     if not isinstance(value, dict):
         return value or {"type": "auto"}
@@ -246,7 +265,7 @@ def _features(messages: Sequence[Message]) -> tuple[bool, bool]:
         holder = block.get("source") if block["type"] == "document" else block
         content = holder.get("content") if isinstance(holder, dict) else None
         if isinstance(content, list):
-            rich += [part for part in content if isinstance(part, dict) and part.get("type") in RICH]
+            rich += [part for part in content if isinstance(part, dict) and str(part.get("type")) in RICH]
     return any(block["type"] == "image" for block in rich), any(map(_cites, rich))
 
 

@@ -6,6 +6,9 @@ from typing import Any, Literal
 import attrs
 import msgspec
 
+from coterie.agents.models import Model
+from coterie.agents.usage import Usage
+
 KEPT = 10_000
 """Requests the log holds; the oldest leave first."""
 
@@ -39,13 +42,29 @@ class LogEntry:
     stop_reason: str | None = None
     stream: bool = False
     usage: dict[str, Any] | None = None
-    cost_usd: str | None = None
-    """Exact dollars as a decimal string."""
-    cache: CacheState | None = None
-    tools_hash: str | None = None
-    system_hash: str | None = None
-    prefix_hash: str | None = None
-    """Of the whole prompt; equal for two requests exactly if all their cache keys are."""
+    cost: tuple[Model, Usage] | None = None
+    """What the cost is worked out from when somebody reads the log."""
+    tools_hash: bytes = b""
+    system_hash: bytes = b""
+    prefix_hash: bytes = b""
+    """Of the prefix that ends with the tools, the system and the messages; equal prefixes share cache entries."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The entry as its readers see it: cost as exact dollars, hashes in hexadecimal, and what the cache did."""
+        fields = attrs.asdict(self, recurse=False)
+        for name in ("tools_hash", "system_hash", "prefix_hash"):
+            fields[name] = fields[name].hex() or None
+        model, usage = fields.pop("cost") or (None, None)
+        fields["cost_usd"] = format(model.cost(usage), "f") if model else None
+        fields["cache"] = _cache_state(usage) if usage else None
+        return fields
+
+
+def _cache_state(usage: Usage) -> CacheState:
+    written = usage.write_5m + usage.write_1h
+    if usage.read:
+        return "partial" if written else "hit"
+    return "miss" if written else "off"
 
 
 @attrs.define(eq=False)
@@ -68,4 +87,5 @@ class RequestLog:
 
     def to_bytes(self, since: int = 0) -> bytes:
         """JSON of all entries numbered above *since*, in the order they were answered."""
-        return msgspec.json.encode({"requests": [entry for entry in self._entries.values() if entry.number > since]})
+        entries = [entry.to_mapping() for entry in self._entries.values() if entry.number > since]
+        return msgspec.json.encode({"requests": entries})

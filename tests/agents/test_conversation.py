@@ -259,3 +259,24 @@ def test_prefix_bytes_are_header_tools_system_messages() -> None:
     assert conversation.prefix_bytes(2) == start + b'],"system":[' + text("Be brief.")
     assert conversation.prefix_bytes().endswith(b'],"messages":[{"role":"user","content":[' + text("Go."))
     assert conversation.prefix_bytes(0) == HEADER.to_bytes()
+
+
+def test_a_long_history_is_sent_in_few_chunks_that_later_requests_share() -> None:
+    """Bytes of earlier turns are joined once; a fork cut before a merge still renders the same bytes."""
+    conversation = Conversation.begin(HEADER)
+    forks = []
+    for turn in range(400):
+        conversation.append("user" if turn % 2 == 0 else "assistant", [text(f"{turn} " + "x" * 10_000)])
+        conversation.sent(conversation.render(max_tokens=1))
+        if turn % 50 == 0:
+            forks.append((conversation.fork(), conversation.render(max_tokens=1).body))
+    before, after = conversation.render(max_tokens=1), conversation.render(max_tokens=1)
+    assert len(before.chunks) < 12
+    assert sum(one is other for one, other in zip(before.chunks, after.chunks, strict=True)) >= len(before.chunks) - 3
+    assert json.loads(before.body)["messages"][399]["content"][0]["text"].startswith("399 ")
+    for fork, body in forks:
+        assert fork.render(max_tokens=1).body == body
+        fork.append("assistant", [text("own way")])
+        fork.append("user", [text("y" * 200_000)])
+        assert fork.prefix_bytes()[: len(body) // 2] == conversation.prefix_bytes()[: len(body) // 2]
+        assert json.loads(fork.render(max_tokens=1).body)["messages"][-2]["content"][0]["text"] == "own way"

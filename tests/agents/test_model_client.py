@@ -104,7 +104,7 @@ async def test_tool_calls_and_thinking_come_back_as_bytes_the_server_accepts() -
     async with open_pair(script) as (_, client, _):
         first = await client.ask(request(turn=1, identity=Identity(agent="a")))
         assert [block.type for block in first.blocks] == ["thinking", "text", "tool_use"]
-        body = json.loads(request().body)
+        body = json.loads(request().body[0])
         result = {"type": "tool_result", "tool_use_id": first.tool_calls[0]["id"], "content": "found"}
         body["messages"] += [
             {"role": "assistant", "content": [json.loads(block.data) for block in first.blocks]},

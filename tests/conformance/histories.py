@@ -46,7 +46,7 @@ RESULTS: dict[str, str | list[Block]] = {
 }
 WORDS: dict[str, list[Block]] = {
     **{f"{n} tokens": [{"type": "text", "text": "x" * 4 * n}] for n in (1, 30, 520, 1_100, 4_200)},
-    **{f"{n} blocks": [{"type": "text", "text": f"word {i}"} for i in range(n)] for n in (0, 3, 12, 17, 18, 19, 20)},
+    **{f"{n} blocks": [{"type": "text", "text": f"word {i}"} for i in range(n)] for n in (0, 3, 17, 18, 19, 20)},
     "image": [IMAGE, {"type": "text", "text": "look"}],
     "document": [DOCUMENT, {"type": "text", "text": ""}],
     "cited": [CITED],
@@ -232,6 +232,9 @@ _GROW = st.tuples(
     st.just("grow"), st.sampled_from([*THOUGHTS]), _CALLS, st.sampled_from([*RESULTS]), st.sampled_from([*WORDS])
 )
 
+# To the border of the lookback, from an entry at the end of the request before.
+_STRETCH = st.sampled_from([("grow", "said", 0, "string", f"{n} blocks") for n in (17, 18, 19, 20)])
+
 _SETTINGS: dict[str, tuple[Any, ...]] = {
     "model": MODELS,
     "key": ("a", "b"),
@@ -254,7 +257,7 @@ _SET = st.one_of(
 _CHANGES = st.one_of(
     _GROW,
     _GROW,
-    _GROW,
+    _STRETCH,
     st.just(("keep",)),
     st.tuples(st.just("fork"), st.integers(0, 3)),
     st.tuples(st.sampled_from(["edit", "split"]), st.integers(0, 60)),

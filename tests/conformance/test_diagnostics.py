@@ -5,10 +5,13 @@ import pytest
 from tests.conformance.cases import MODEL, Api, assistant, layered, marked, rule, say, text, tool, user
 from tests.servers import open_sdk
 
+FIRST_TURN = {"previous_message_id": None}
+"""Asks for diagnoses from the next turn on."""
+
 
 async def diagnose(api: Api, changes: dict[str, Any], **before: Any) -> Any:
     """What a changed request is told about its difference from the usual one."""
-    earlier = await api.send(**layered(**before))
+    earlier = await api.send(**layered(**before), diagnostics=FIRST_TURN)
     changed = layered(**changes, diagnostics={"previous_message_id": earlier["id"]})
     return (await api.send(**changed))["diagnostics"]
 
@@ -26,7 +29,7 @@ async def test_a_conversation_that_only_grew_has_no_diagnosis(api: Api) -> None:
 
 @rule("cache diagnostics / opting in: previous_message_id is null on the first turn")
 async def test_the_first_turn_has_no_diagnosis(api: Api) -> None:
-    assert (await api.send(**layered(), diagnostics={"previous_message_id": None}))["diagnostics"] is None
+    assert (await api.send(**layered(), diagnostics=FIRST_TURN))["diagnostics"] is None
 
 
 @rule("cache diagnostics / opting in: without the parameter there is no diagnosis")
@@ -86,7 +89,7 @@ async def test_an_unknown_message_is_not_found(api: Api) -> None:
 async def test_the_message_of_another_key_is_not_found(whole: Api) -> None:
     async with open_sdk(whole.served, key="another-key") as client:
         create: Any = client.messages.create
-        theirs = await create(model=MODEL, max_tokens=16, messages=[user(say("hello"))])
+        theirs = await create(model=MODEL, max_tokens=16, messages=[user(say("hello"))], diagnostics=FIRST_TURN)
     reply = await whole.send(**layered(), diagnostics={"previous_message_id": theirs.id})
     assert reply["diagnostics"] == {"cache_miss_reason": {"type": "previous_message_not_found"}}
 
@@ -112,7 +115,7 @@ async def test_the_first_difference_in_the_prompt_is_named(api: Api) -> None:
 
 @rule("cache diagnostics / streaming: the diagnosis stands on message_start")
 async def test_a_stream_opens_with_its_diagnosis(whole: Api) -> None:
-    earlier = await whole.send(**layered())
+    earlier = await whole.send(**layered(), diagnostics=FIRST_TURN)
     create: Any = whole.client.messages.create
     request = layered(system=[marked(text(70, "t"))], diagnostics={"previous_message_id": earlier["id"]})
     stream = await create(model=MODEL, max_tokens=16, stream=True, **request)
@@ -122,7 +125,7 @@ async def test_a_stream_opens_with_its_diagnosis(whole: Api) -> None:
 
 @rule("cache diagnostics / accuracy: what is diagnosed as missed is written anew")
 async def test_a_diagnosis_agrees_with_the_bill(api: Api) -> None:
-    earlier = await api.send(**layered())
+    earlier = await api.send(**layered(), diagnostics=FIRST_TURN)
     changed = layered(system=[marked(text(70, "t"))], diagnostics={"previous_message_id": earlier["id"]})
     reply = await api.send(**changed)
     written = reply["usage"]["cache_creation_input_tokens"]

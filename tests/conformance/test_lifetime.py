@@ -44,6 +44,15 @@ async def test_a_hit_begins_the_life_of_an_entry_anew(api: Api, ttl: str | None,
     assert (await api.ask(**cached(ttl))).read == 0
 
 
+@rule("prompt caching / ttl: an entry that the lookback finds is refreshed too")
+async def test_a_hit_behind_the_breakpoint_refreshes_its_entry(api: Api) -> None:
+    await api.ask(messages=[user(marked(SYSTEM))])
+    api.advance(200)
+    assert (await api.ask(messages=[user(SYSTEM, marked(text(10)))])).read == 600
+    api.advance(200)
+    assert await api.ask(messages=[user(marked(SYSTEM))]) == Bill(read=600)
+
+
 @rule("prompt caching / ttl: a longer prefix that was not hit is not refreshed")
 async def test_only_the_entry_that_was_hit_is_refreshed(api: Api) -> None:
     """The conversation of another branch goes on ageing while the shared system prompt is read."""

@@ -82,7 +82,6 @@ class ServerOverHttp:
 
     served: Served
     sdks: dict[str, anthropic.AsyncAnthropic]
-    nursery: trio.Nursery
     answers: trio.MemorySendChannel[Bill]
     answered: trio.MemoryReceiveChannel[Bill]
     reference: ReferenceCache = attrs.field(factory=ReferenceCache)
@@ -90,8 +89,11 @@ class ServerOverHttp:
     begun: int = 0
     """How many of the held requests have been answered."""
 
-    async def act(self, event: Event) -> None:
-        """Let *event* happen to both; the bills of a request are compared when it is answered."""
+    async def act(self, event: Event, nursery: trio.Nursery) -> None:
+        """Let *event* happen to both; the bills of a request are compared when it is answered.
+
+        Requests that are held wait in *nursery*.
+        """
         match event:
             case Wait(seconds=seconds):
                 self.served.clock.advance(seconds)
@@ -99,16 +101,16 @@ class ServerOverHttp:
                 await self._begin()
             case Send():
                 begun = self.reference.begin(event.body, event.key, self.served.clock.now())
-                await (self._hold if event.is_held else self._send)(event, begun)
+                if event.is_held:
+                    await self._hold(event, begun, nursery)
+                else:
+                    assert await post(self.sdks[event.key], event.body) == begun.bill
+                    self.reference.publish(begun)
 
-    async def _send(self, sent: Send, begun: Begun) -> None:
-        assert await post(self.sdks[sent.key], sent.body) == begun.bill
-        self.reference.publish(begun)
-
-    async def _hold(self, sent: Send, begun: Begun) -> None:
+    async def _hold(self, sent: Send, begun: Begun, nursery: trio.Nursery) -> None:
         number = self.begun + len(self.held)
         self.held.append(begun)
-        self.nursery.start_soon(self._post_held, sent, f"held-{number}")
+        nursery.start_soon(self._post_held, sent, f"held-{number}")
         while f"begin-{number}" not in self.served.server.control.signals.awaited:
             await wait_all_tasks_blocked()
 
@@ -129,14 +131,14 @@ async def open_server_over_http() -> AsyncIterator[ServerOverHttp]:
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served, "a") as a, open_sdk(served, "b") as b:
         served.server.clock = StillClock()
         answers, answered = trio.open_memory_channel[Bill](0)
-        async with trio.open_nursery() as nursery, answers, answered:
-            yield ServerOverHttp(served, {"a": a, "b": b}, nursery, answers, answered)
+        async with answers, answered:
+            yield ServerOverHttp(served, {"a": a, "b": b}, answers, answered)
 
 
 async def check_history_over_http(steps: list[Step]) -> None:
-    async with open_server_over_http() as server:
+    async with open_server_over_http() as server, trio.open_nursery() as nursery:
         for event in History().events(steps):
-            await server.act(event)
+            await server.act(event, nursery)
 
 
 EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])

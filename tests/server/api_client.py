@@ -67,8 +67,8 @@ class Peer:
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         """Send a whole request."""
-        given = [(name, value.encode("latin-1")) for name, value in headers.items()]
-        fields = [("host", b"127.0.0.1"), ("content-length", b"%d" % len(body)), *given]
+        given = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        fields = [(b"host", b"127.0.0.1"), (b"content-length", b"%d" % len(body)), *given]
         for event in (h11.Request(method=method, target=path, headers=fields), h11.Data(data=body), h11.EndOfMessage()):
             await self.stream.send_all(self._protocol.send(event) or b"")
 

@@ -10,16 +10,14 @@ from tests.server.api_client import Answer, ask, open_peer, request
 from tests.server.calls import text, user
 from tests.servers import open_sdk, open_served
 
-BEARER = {"authorization": "Bearer test-key", "x_api_key": None}
+BEARER: dict[str, Any] = {"authorization": "Bearer test-key", "x_api_key": None}
 HOLLOW = {"model": "claude-opus-5", "max_tokens": 1, "messages": []}
 
 
 @pytest.mark.parametrize("auth", [{}, BEARER, {"authorization": "bEaReR  test-key", "x_api_key": None}])
 @pytest.mark.parametrize("version", ["2023-06-01", "2026-10-21"])
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/"])
-async def test_both_ways_to_authenticate_work_with_both_versions(
-    auth: dict[str, str | None], version: str, path: str
-) -> None:
+async def test_both_ways_to_authenticate_work_with_both_versions(auth: dict[str, Any], version: str, path: str) -> None:
     async with open_served() as served:
         answer = await ask(served, path=path, anthropic_version=version, **auth)
         assert answer.json["content"] == [text("You said: hello")]
@@ -127,19 +125,13 @@ async def test_a_good_answer_has_its_id_and_its_organization(path: str) -> None:
     assert all(name.startswith("req_") for name in logged)
 
 
-@pytest.mark.parametrize(
-    ("key", "model", "error"),
-    [
-        ("test-key", "claude-none", anthropic.NotFoundError),
-        ("test-key", "", anthropic.NotFoundError),
-    ],
-)
-async def test_the_sdk_raises_its_own_errors(key: str, model: str, error: type[anthropic.APIStatusError]) -> None:
-    async with open_served() as served, open_sdk(served, key=key) as client:
-        params: dict[str, Any] = request(model=model)
-        with pytest.raises(error) as caught:
-            await client.messages.create(**params)
-        assert caught.value.request_id == served.requests[0]["request_id"]
-        params = request(stop_sequences=[" "])
-        with pytest.raises(anthropic.BadRequestError, match="non-whitespace"):
-            await client.messages.create(**params)
+async def test_the_sdk_raises_its_own_errors() -> None:
+    refused: list[tuple[dict[str, Any], type[anthropic.APIStatusError]]] = [
+        (request(model="claude-none"), anthropic.NotFoundError),
+        (request(stop_sequences=[" "]), anthropic.BadRequestError),
+    ]
+    async with open_served() as served, open_sdk(served) as client:
+        for params, error in refused:
+            with pytest.raises(error) as caught:
+                await client.messages.create(**params)
+            assert caught.value.request_id == served.requests[-1]["request_id"]

@@ -1,6 +1,8 @@
 """Whatever JSON a client sends, it gets an answer of the API, and the server goes on."""
 
+import hashlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import attrs
@@ -13,8 +15,21 @@ from hypothesis import strategies as st
 from coterie.agents.models import known_models
 from coterie.scenarios.server.control import PREFIX, TOKEN_HEADER
 from coterie.scenarios.server.editing import BETA, CLEAR_THINKING, CLEAR_TOOL_USES
+from coterie.scenarios.server.thinking import ThinkingSigner
 from tests.server.api_client import AUTH, Peer, ask, control, named, open_peer, request
-from tests.server.calls import EPHEMERAL, HOUR, assistant, sized, text, thinking, tool, tool_result, tool_use, user
+from tests.server.calls import (
+    EPHEMERAL,
+    HOUR,
+    assistant,
+    make_call,
+    sized,
+    text,
+    thinking,
+    tool,
+    tool_result,
+    tool_use,
+    user,
+)
 from tests.servers import Served, open_served
 
 SCRIPT = """
@@ -22,7 +37,7 @@ default: [{text: good, times: always}]
 talker:
   - thinking: hm
     text: "{{last_user_text}} {{first_user_text}} {{model}}"
-    tools: [{Plan: {city: "{{last_user_text}}"}}, {Read: {path: a}}]
+    tools: [{Plan: {city: Oslo}}, {Read: {path: "{{last_user_text}}"}}]
     times: always
 planner: [{text: '{"city": "Oslo"}', times: always}]
 """
@@ -84,18 +99,38 @@ TALK = request(
     ],
 )
 PLAN = request(output_config={"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}}, stream=True)
-THOUGHTFUL = request(
-    model="claude-haiku-4-5",
-    thinking={"type": "enabled", "budget_tokens": 1024},
-    max_tokens=2000,
-    messages=[user(text("go")), assistant(thinking(), text("so")), user(text("on"))],
-)
-LENIENT_PLAN = {**PLAN, "tool_choice": {"type": "tool", "name": "Plan"}, "stream": False}
-BODIES = (("talker", TALK), ("planner", PLAN), ("talker", THOUGHTFUL), ("planner", LENIENT_PLAN))
+FORCED = {**PLAN, "tools": [tool("Plan")], "tool_choice": {"type": "tool", "name": "Plan"}, "stream": False}
+
+
+def thoughtful() -> dict[str, Any]:
+    """A request that brings back thinking which a server of seed 0 signed."""
+    asked, model = user(text("go")), "claude-haiku-5-5"
+    signer = ThinkingSigner(hashlib.blake2b(b"0").digest())
+    signature = signer.sign(make_call(asked, model=model), "hm", [])
+    history = [asked, assistant(thinking(signature=signature), text("so")), user(text("on"))]
+    return request(model=model, thinking={"type": "adaptive"}, messages=history)
+
+
+BODIES = (("talker", TALK), ("planner", PLAN), ("planner", FORCED), ("default", thoughtful()))
 
 DEEP = [b"[" * depth + b"]" * depth for depth in (50, 98, 101, 2000, 200_000)]
 RAW = (
-    *(b"null", b"true", b"false", b"0", b"-1", b"1.5", b'""', b'" "', b"{}", b"[]", b"[null]", b"[[]]", b'[""]', b"[{}]"),
+    *(
+        b"null",
+        b"true",
+        b"false",
+        b"0",
+        b"-1",
+        b"1.5",
+        b'""',
+        b'" "',
+        b"{}",
+        b"[]",
+        b"[null]",
+        b"[[]]",
+        b'[""]',
+        b"[{}]",
+    ),
     *(b"1" + b"0" * zeros for zeros in (9, 19, 30, 400, 5000)),
     *(b"-9223372036854775809", b"1e308", b"1e999", b"-0.0", b"1E+2"),
     *(b"NaN", b"Infinity", b"-Infinity", b"nul", b"'x'", b"01", b"0x1", b"1,", b"}", b""),
@@ -114,6 +149,8 @@ JSON = st.recursive(
 VALUES = st.sampled_from(RAW) | JSON.map(msgspec.json.encode)
 
 Path = tuple[str | int, ...]
+Spoilt = list[tuple[str, str, bytes]]
+"""Requests of one connection: whose, to where, and with what."""
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -157,12 +194,19 @@ class Change:
         return self.raw + b"," + (msgspec.json.encode(key) + b":" if isinstance(key, str) else b"") + old
 
 
+def changes(where: list[Path]) -> st.SearchStrategy[Change]:
+    """Mostly replacements: a part left out is soon refused."""
+    return st.builds(Change, st.sampled_from(where), VALUES, st.sampled_from([*["replace"] * 4, "leave out", "twice"]))
+
+
 @st.composite
 def spoilt(draw: st.DrawFn) -> tuple[str, str, bytes]:
     """Whose request it is, where it goes, and a good body with one to three changes."""
     number = draw(st.sampled_from(list(PLACES)))
     agent, body = BODIES[number]
-    change = st.builds(Change, st.sampled_from(PLACES[number]), VALUES, st.sampled_from(["replace"] * 4 + ["leave out", "twice"]))
+    change = st.builds(
+        Change, st.sampled_from(PLACES[number]), VALUES, st.sampled_from([*["replace"] * 4, "leave out", "twice"])
+    )
     content = msgspec.json.encode(body)
     for one in draw(st.lists(change, min_size=1, max_size=3)):
         content = one.applied(content)
@@ -188,7 +232,7 @@ async def put_up_with(served: Served, peer: Peer, agent: str, path: str, body: b
         assert answer.json
 
 
-def put_up_with_all(requests: "Spoilt", *, is_strict: bool) -> None:
+def put_up_with_all(requests: Spoilt, *, is_strict: bool) -> None:
     async def main() -> None:
         async with open_served(SCRIPT, is_strict=is_strict) as served:
             async with open_peer(served) as peer:
@@ -233,27 +277,47 @@ WRITTEN = {
 def controls(draw: st.DrawFn) -> tuple[str, bytes]:
     """A control and a spoilt body for it."""
     name = draw(st.sampled_from(CONTROLLED))
-    change = st.builds(Change, st.sampled_from(list(places(WRITTEN[name]))), VALUES, st.sampled_from(["replace", "twice"]))
+    change = st.builds(
+        Change, st.sampled_from(list(places(WRITTEN[name]))), VALUES, st.sampled_from(["replace", "twice"])
+    )
     return name, draw(change).applied(msgspec.json.encode(WRITTEN[name]))
 
 
 def test_the_requests_that_are_spoilt_are_good_ones() -> None:
-    """Lenient, because the last one forces a tool; strict, for all others but the unsigned thinking."""
-
-    async def main() -> None:
-        async with open_served(SCRIPT, is_strict=False) as served, open_peer(served) as peer:
+    async def main(*, is_strict: bool) -> None:
+        async with open_served(SCRIPT, is_strict=is_strict) as served, open_peer(served) as peer:
             for agent, body in BODIES:
                 await put_up_with(served, peer, agent, "/v1/messages", msgspec.json.encode(body))
-            assert [entry["status"] for entry in served.requests] == [200] * len(BODIES)
+            assert [entry["error"] for entry in served.requests] == [None] * len(BODIES)
 
-    trio.run(main)
+    trio.run(partial(main, is_strict=True))
+    trio.run(partial(main, is_strict=False))
 
 
-Spoilt = list[tuple[str, str, bytes]]
+FOUND = (
+    (TALK, Change(("diagnostics", "previous_message_id"), b"[]", "replace")),
+    (TALK, Change(("messages", 0, "content", 2, "source", "content", 0), b'{"type":{}}', "replace")),
+    (TALK, Change(("system", 1), b'{"type":"cache_edits","edits":[{}]}', "replace")),
+    (TALK, Change(("tools", 2), b'{"type":"cache_edits","edits":[{}]}', "replace")),
+    (TALK, Change(("tools", 3), b'{"type":"bash_20250124","name":[],"strict":true}', "replace")),
+    (FORCED, Change(("output_config", "format", "schema", "properties", "city"), DEEP[3], "replace")),
+    (request(), Change(("messages", 0, "content"), b"[]", "replace")),
+    (request(), Change(("messages", 0, "role"), b'"system","content":[]', "replace")),
+)
+"""Requests that once had no answer."""
+
+
+@pytest.mark.parametrize(("body", "change"), FOUND)
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_what_once_had_no_answer_has_one(body: dict[str, Any], change: Change, *, is_strict: bool) -> None:
+    content = change.applied(msgspec.json.encode(body))
+    put_up_with_all([(agent, "/v1/messages", content) for agent in ("talker", "default")], is_strict=is_strict)
+
+
 SPOILT = st.lists(spoilt(), min_size=1, max_size=20)
 CONTROLS = st.lists(controls(), min_size=1, max_size=20)
-BRIEF = settings(max_examples=60, deadline=None)
-LONG = settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
+BRIEF = settings(max_examples=100, deadline=None)
+LONG = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow
@@ -284,3 +348,14 @@ def test_twenty_times_as_many_spoilt_requests_are_answered(requests: Spoilt, *, 
 @given(requests=CONTROLS)
 def test_twenty_times_as_many_spoilt_controls_are_answered(requests: list[tuple[str, bytes]]) -> None:
     put_up_with_controls(requests)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_every_part_bears_every_value(*, is_strict: bool) -> None:
+    for number, (agent, body) in enumerate(BODIES):
+        content = msgspec.json.encode(body)
+        for path in PLACES[number]:
+            spoilt_here = [Change(path, raw, "replace").applied(content) for raw in RAW]
+            put_up_with_all([(agent, "/v1/messages", one) for one in spoilt_here], is_strict=is_strict)

@@ -29,8 +29,9 @@ async def test_an_entry_says_all_about_its_request() -> None:
         usage = answer.events[-2]["usage"]
         assert abs(entry.pop("time") - served.clock.now()) < 5
     assert 0 <= entry.pop("seconds") < 5
-    hashes = [entry.pop(f"{name}_hash") for name in ("tools", "system", "prefix")]
-    assert all(len(bytes.fromhex(value)) == 16 for value in hashes)
+    tools, system, prefix = (entry.pop(f"{name}_hash") for name in ("tools", "system", "prefix"))
+    assert tools == system != prefix, "without tools and system there is nothing between them"
+    assert len(bytes.fromhex(prefix)) == 16
     assert Decimal(entry.pop("cost_usd")) == known_models().get("haiku").cost(Usage.from_api(usage))
     assert entry == {
         "number": 1,
@@ -83,7 +84,7 @@ async def test_the_size_of_a_prompt_picks_its_price() -> None:
     assert [Decimal(entry["cost_usd"]) for entry in entries] == [Decimal("0.0100005"), Decimal("0.050003")]
 
 
-async def test_hashes_tell_what_two_requests_share() -> None:
+async def test_hashes_tell_how_far_two_requests_share_their_prefix() -> None:
     tools, system = [tool()], [text("be brief")]
     async with open_served(OKAY) as served:
         entries = await logged(
@@ -98,7 +99,7 @@ async def test_hashes_tell_what_two_requests_share() -> None:
         {name for name in ("tools", "system", "prefix") if entry[f"{name}_hash"] != entries[0][f"{name}_hash"]}
         for entry in entries
     ]
-    assert changes == [set(), set(), {"prefix"}, {"system", "prefix"}, {"tools", "prefix"}]
+    assert changes == [set(), set(), {"prefix"}, {"system", "prefix"}, {"tools", "system", "prefix"}]
 
 
 async def test_since_leaves_out_what_was_seen() -> None:

@@ -51,6 +51,7 @@ def assembled(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return blocks
 
 
+@pytest.mark.slow
 async def test_every_way_of_asking_gives_the_same_message() -> None:
     """Whole and streamed, through the plain and the beta namespace, with the SDK's types enforced."""
     async with open_served(RICH) as served, open_strict_sdk(served) as client:

@@ -7,34 +7,39 @@ from hypothesis import strategies as st
 
 from coterie.agents.models import load_models
 from coterie.scenarios.server.call import Call, Caller, Message
-from coterie.scenarios.server.facts import Facts, facts_of
+from coterie.scenarios.server.facts import Facts
 from coterie.scenarios.server.template import SlotEmpty, check_template, fill
 
+
+def call(*messages: Message) -> Call:
+    model = load_models().get("claude-opus-5-5")
+    caller = Caller(key="k", agent="lead", incarnation=2, turn=7)
+    tools = ({"name": "Read"}, {"name": "Bash"})
+    return Call(caller=caller, model=model, model_name="opus", max_tokens=9, messages=messages, tools=tools)
+
+
+def said(role: Any, *blocks: Any) -> Message:
+    return Message(role=role, content=tuple({"type": "text", "text": b} if isinstance(b, str) else b for b in blocks))
+
+
+def result(content: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": "t", "content": content}
+
+
+def use(id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+    return {"type": "tool_use", "id": id, "name": "Read", "input": {}}
+
+
 FACTS = Facts(
-    agent="lead",
-    incarnation=2,
-    purpose="turn",
+    call=call(
+        said("user", "start"),
+        said("assistant", use("toolu_1"), use("toolu_2")),
+        said("user", result("first"), result("second"), "go on"),
+    ),
     turn=7,
-    model="claude-opus-5-5",
-    tools=frozenset({"Read"}),
-    first_user_text="start",
-    last_user_text="go on",
-    last_tool_result="second",
-    tool_results=("first", "second"),
-    tool_ids=("toolu_1", "toolu_2"),
     match=("fix it", "it"),
 )
-NOTHING = attrs.evolve(
-    FACTS,
-    agent=None,
-    incarnation=None,
-    first_user_text=None,
-    last_user_text=None,
-    last_tool_result=None,
-    tool_results=(),
-    tool_ids=(),
-    match=(),
-)
+NOTHING = Facts(call=attrs.evolve(call(said("assistant", "ok")), caller=Caller(key="k")), turn=7)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def test_a_slot_is_filled_with_its_fact(text: str, filled: str) -> None:
 
 
 def test_what_a_slot_brings_in_is_not_filled_again() -> None:
-    facts = attrs.evolve(FACTS, last_user_text="{{agent}} {{nonsense}}")
+    facts = attrs.evolve(FACTS, call=call(said("user", "{{agent}} {{nonsense}}")))
     assert fill("<{{last_user_text}}>", facts) == "<{{agent}} {{nonsense}}>"
 
 
@@ -124,29 +129,10 @@ def test_any_text_can_be_written_with_its_braces_escaped(text: str) -> None:
     assert fill(written, FACTS) == text
 
 
-def call(*messages: Message) -> Call:
-    model = load_models().get("claude-opus-5-5")
-    caller = Caller(key="k", agent="lead", incarnation=2, turn=7)
-    tools = ({"name": "Read"}, {"name": "Bash"})
-    return Call(caller=caller, model=model, model_name="opus", max_tokens=9, messages=messages, tools=tools)
-
-
-def said(role: Any, *blocks: Any) -> Message:
-    return Message(role=role, content=tuple({"type": "text", "text": b} if isinstance(b, str) else b for b in blocks))
-
-
-def result(content: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": "t", "content": content}
-
-
-def use(id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
-    return {"type": "tool_use", "id": id, "name": "Read", "input": {}}
-
-
 def test_facts_are_read_from_the_request() -> None:
     parts = [{"type": "text", "text": "x"}, {"type": "image", "source": {}}, {"type": "text", "text": "y"}]
-    facts = facts_of(
-        call(
+    facts = Facts(
+        call=call(
             said("user", "first", "second"),
             said("assistant", "ok", use("old")),
             said("user", result("old")),
@@ -164,11 +150,11 @@ def test_facts_are_read_from_the_request() -> None:
 
 
 def test_the_last_tool_result_may_be_of_an_earlier_message_and_a_system_message_is_not_the_users() -> None:
-    facts = facts_of(call(said("user", result("old")), said("user", "new"), said("system", "be kind")), turn=1)
+    facts = Facts(call=call(said("user", result("old")), said("user", "new"), said("system", "be kind")), turn=1)
     assert (facts.last_tool_result, facts.tool_results) == ("old", ())
     assert facts.last_user_text == "new"
 
 
 @pytest.mark.parametrize("content", [None, 3, [3, {"type": "text"}], [{"type": "text", "text": 5}]])
 def test_a_malformed_result_has_an_empty_text(content: Any) -> None:
-    assert facts_of(call(said("user", result(content))), turn=1).tool_results == ("",)
+    assert Facts(call=call(said("user", result(content))), turn=1).tool_results == ("",)
