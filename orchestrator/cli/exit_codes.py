@@ -1,6 +1,8 @@
-"""The exit codes of `coterie`, as published in the README."""
+"""The exit codes of `coterie`, as published in the README, and the error that carries the one for bad input."""
 
 import enum
+
+import click
 
 
 class ExitCode(enum.IntEnum):
@@ -14,3 +16,9 @@ class ExitCode(enum.IntEnum):
     MODEL_UNREACHABLE = 5
     INTERRUPTED = 130
     TERMINATED = 143
+
+
+class Refused(click.ClickException):
+    """What the user gave cannot be used: one line on standard error, and the exit code for it."""
+
+    exit_code = ExitCode.USAGE

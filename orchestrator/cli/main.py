@@ -5,12 +5,16 @@ command's summary and the dotted name of its code. That name may point upwards, 
 module importing it.
 """
 
+import difflib
 from importlib import import_module
+from typing import Any
 
 import attrs
 import click
 
 from coterie import __version__
+from coterie.agents.errors import ConfigInvalid
+from coterie.orchestrator.cli.exit_codes import Refused
 
 
 @attrs.frozen
@@ -45,6 +49,23 @@ class CommandTable(click.Group):
         module, _, attribute = entry.target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that *args* name; a misspelt one is refused with the nearest name."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; configuration that cannot be used is one line, whichever command met it."""
+        try:
+            return super().invoke(ctx)
+        except ConfigInvalid as exc:
+            raise Refused(str(exc)) from exc
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`, without loading a command."""

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.agents.models import known_models
 from coterie.scenarios.demo.story import MODEL, QUESTION, Story, Turn, open_story
+from coterie.scenarios.server.process import ServerFailed
 
 
 @click.command()
@@ -20,8 +22,12 @@ def command(*, as_json: bool) -> None:
 
     Everything is real but the model: its replies come from a script, over HTTP, from the embedded server.
     """
+    known_models()  # a table of models that cannot be read is the user's to mend, before anything starts
     turns: list[Turn] = []
-    trio.run(_play, turns, Console(quiet=as_json, highlight=False))
+    try:
+        trio.run(_play, turns, Console(quiet=as_json, highlight=False))
+    except ServerFailed as exc:
+        raise click.ClickException(str(exc)) from exc
     if as_json:
         click.echo(json.dumps([_row(turn) for turn in turns]))
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import click
 import trio
 
-from coterie.agents.errors import ConfigInvalid
 from coterie.agents.models import known_models
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
-from coterie.orchestrator.cli.exit_codes import ExitCode
+from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 from coterie.scenarios.server.app import EmbeddedServer, ServerOptions
 from coterie.scenarios.server.control import PREFIX, TOKEN_HEADER
 from coterie.scenarios.server.http import serve_http
@@ -56,12 +55,9 @@ def serve(  # noqa: PLR0913 - one parameter an option
     Point any client of the API at it with ANTHROPIC_BASE_URL and any ANTHROPIC_API_KEY.
     """
     rates = RateLimits(requests=rpm, input_tokens=itpm, output_tokens=otpm)
-    try:
-        options = ServerOptions(
-            script=_script(script), seed=seed, is_strict=strict, rates=rates, models=known_models(), **_token(token)
-        )
-    except ConfigInvalid as exc:
-        raise _Refused(str(exc)) from exc
+    options = ServerOptions(
+        script=_script(script), seed=seed, is_strict=strict, rates=rates, models=known_models(), **_token(token)
+    )
     server = EmbeddedServer(options, Clock(file=clock))
     sys.exit(trio.run(partial(_run, server, port=port, while_stdin_open=while_stdin_open, as_json=as_json)))
 
@@ -70,17 +66,11 @@ def _script(path: Path | None) -> Script:
     try:
         return load_script(path or DEFAULT_SCRIPT)
     except ScriptInvalid as exc:
-        raise _Refused(str(exc)) from exc
+        raise Refused(str(exc)) from exc
 
 
 def _token(token: str | None) -> dict[str, str]:
     return {"token": token} if token else {}
-
-
-class _Refused(click.ClickException):
-    """What the user gave cannot be used: one line, and the exit code for it."""
-
-    exit_code = ExitCode.USAGE
 
 
 async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_json: bool) -> ExitCode:
@@ -102,7 +92,7 @@ async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_
                 code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
                 nursery.cancel_scope.cancel()
     if failure is not None:
-        raise _Refused(_port_problem(failure, port)) from failure
+        raise Refused(_port_problem(failure, port)) from failure
     return code
 
 

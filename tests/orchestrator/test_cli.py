@@ -1,12 +1,14 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import coterie
+from coterie.agents.models import known_models
 from coterie.orchestrator.cli.main import COMMANDS, main
 
 
@@ -35,6 +37,24 @@ def test_a_wrong_word_is_a_usage_error(arguments: list[str]) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert "Error: " in done.output
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
+    assert "did you mean 'serve'?" in CliRunner().invoke(main, ["sevre"]).output
+    assert "there are demo, serve" in CliRunner().invoke(main, ["xyz"]).output
+
+
+@pytest.mark.parametrize("command", ["demo", "serve"])
+def test_a_table_of_models_that_cannot_be_read_is_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_MODELS", str(tmp_path / "missing.toml"))
+    known_models.cache_clear()
+    done = CliRunner().invoke(main, [command])
+    known_models.cache_clear()
+    assert done.exit_code == 2
+    assert done.output.startswith(f"Error: {tmp_path}/missing.toml: ")
+    assert done.output.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -182,6 +182,8 @@ class Change:
             old = parent[self.path[-1]]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
             return body
+        if isinstance(parent, str):
+            return body
         if self.how == "leave out":
             del parent[self.path[-1]]
             return msgspec.json.encode(tree)
