@@ -14,10 +14,10 @@ import attrs
 from benchmarks.figures import Figure, at_most
 from benchmarks.history import MAX_TOKENS, build_conversation
 from coterie.agents.models import known_models
-from coterie.scenarios.server.cache import PromptCache
-from coterie.scenarios.server.call import Caller, parse_call
-from coterie.scenarios.server.markers import find_markers
-from coterie.scenarios.server.prompt import build_prompt
+from coterie.scenarios.server.api.call import Caller, parse_call
+from coterie.scenarios.server.caching.cache import PromptCache
+from coterie.scenarios.server.caching.markers import find_markers
+from coterie.scenarios.server.caching.prompt import build_prompt
 
 SIZE = 800_000
 PASSES = 60

@@ -14,11 +14,11 @@ import attrs
 import msgspec
 import trio
 
-from coterie.scenarios.server.cache import Verdict
+from coterie.scenarios.server.api.stream import message_events
+from coterie.scenarios.server.caching.cache import Verdict
+from coterie.scenarios.server.caching.usage import usage_json
+from coterie.scenarios.server.edge.http import HttpRequest, Responder, serve_http
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.http import HttpRequest, Responder, serve_http
-from coterie.scenarios.server.stream import message_events
-from coterie.scenarios.server.usage import usage_json
 
 TEXT = "The clock moves for every process that reads its file."
 """What the model says in both servers, so that their answers are of one size."""

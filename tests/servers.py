@@ -12,8 +12,8 @@ import trio
 
 from coterie.clock import Clock
 from coterie.scenarios.server.app import EmbeddedServer, ServerOptions
-from coterie.scenarios.server.http import Limits, serve_http
-from coterie.scenarios.server.script import parse_script
+from coterie.scenarios.server.edge.http import Limits, serve_http
+from coterie.scenarios.server.script.reading import parse_script
 
 ECHO = 'default: [{text: "You said: {{last_user_text}}", times: always}]'
 

@@ -10,19 +10,19 @@ import msgspec
 
 from coterie.agents.models import ModelTable, known_models
 from coterie.clock import Clock
-from coterie.scenarios.server.caller import read_caller
-from coterie.scenarios.server.catalogue import model_json, models_json
+from coterie.scenarios.server.api.caller import read_caller
+from coterie.scenarios.server.api.catalogue import model_json, models_json
+from coterie.scenarios.server.api.endpoint import MessagesEndpoint
+from coterie.scenarios.server.api.exchange import ORGANIZATION, Exchange
+from coterie.scenarios.server.api.ids import Ids
+from coterie.scenarios.server.api.ratelimit import RateLimiter, RateLimits
 from coterie.scenarios.server.control import PREFIX, Control
-from coterie.scenarios.server.endpoint import MessagesEndpoint
+from coterie.scenarios.server.edge.http import ClientGone, HttpRequest, Responder
 from coterie.scenarios.server.errors import ApiError, invalid_request, not_found
-from coterie.scenarios.server.exchange import ORGANIZATION, Exchange
-from coterie.scenarios.server.faults import FaultPlan
-from coterie.scenarios.server.http import ClientGone, HttpRequest, Responder
-from coterie.scenarios.server.ids import Ids
-from coterie.scenarios.server.ratelimit import RateLimiter, RateLimits
 from coterie.scenarios.server.request_log import RequestLog
-from coterie.scenarios.server.script import Script
-from coterie.scenarios.server.signals import Signals
+from coterie.scenarios.server.script.faults import FaultPlan
+from coterie.scenarios.server.script.reading import Script
+from coterie.scenarios.server.script.signals import Signals
 
 Header = tuple[str, str]
 
@@ -123,17 +123,17 @@ class EmbeddedServer:
         await exchange.respond.send(error.status, headers, body)
 
     async def _answer_control(self, request: HttpRequest, respond: Responder) -> None:
+        # Counted apart: whoever watches the server must not change the ids of what it watches.
+        request_id = self._ids.request("control")
+        status = 200
+        headers: Sequence[Header] = _json_headers(request_id)
         try:
             body = self.control.answer(request)
         except ApiError as exc:
-            error = exc
+            status, (headers, body) = exc.status, self._envelope(exc, request_id)
         except Exception as exc:  # noqa: BLE001 - as in `handle`
-            error = self._bug(exc)
-        else:
-            await respond.send(200, [("content-type", "application/json")], body)
-            return
-        headers, body = self.refusal(error)
-        await respond.send(error.status, headers, body)
+            status, (headers, body) = 500, self._envelope(self._bug(exc), request_id)
+        await respond.send(status, headers, body)
 
     def _bug(self, exc: Exception) -> ApiError:
         """Keep and print the traceback; what the client is told comes back."""
@@ -146,7 +146,11 @@ class EmbeddedServer:
         if error.details is not None:
             fields["details"] = error.details
         body = msgspec.json.encode({"type": "error", "error": fields, "request_id": request_id})
-        return [("content-type", "application/json"), ("request-id", request_id), ORGANIZATION, *error.headers], body
+        return [*_json_headers(request_id), *error.headers], body
+
+
+def _json_headers(request_id: str) -> list[Header]:
+    return [("content-type", "application/json"), ("request-id", request_id), ORGANIZATION]
 
 
 def _need(request: HttpRequest, method: str) -> None:

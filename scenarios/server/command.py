@@ -14,11 +14,11 @@ import trio
 from coterie.agents.models import known_models
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
+from coterie.scenarios.server.api.ratelimit import RateLimits
 from coterie.scenarios.server.app import EmbeddedServer, ServerOptions
 from coterie.scenarios.server.control import PREFIX, TOKEN_HEADER
-from coterie.scenarios.server.http import serve_http
-from coterie.scenarios.server.ratelimit import RateLimits
-from coterie.scenarios.server.script import Script, ScriptInvalid, load_script
+from coterie.scenarios.server.edge.http import serve_http
+from coterie.scenarios.server.script.reading import Script, ScriptInvalid, load_script
 
 DEFAULT_SCRIPT = Path(__file__).parents[1] / "scripts" / "echo.yaml"
 PORT = 8377

@@ -8,11 +8,11 @@ import attrs
 import msgspec
 
 from coterie.clock import Clock
+from coterie.scenarios.server.edge.http import HttpRequest
 from coterie.scenarios.server.errors import ApiError, invalid_request, not_found
-from coterie.scenarios.server.faults import Fault, FaultPlan
-from coterie.scenarios.server.http import HttpRequest
 from coterie.scenarios.server.request_log import RequestLog
-from coterie.scenarios.server.signals import Signals
+from coterie.scenarios.server.script.faults import Fault, FaultPlan
+from coterie.scenarios.server.script.signals import Signals
 
 PREFIX = "/_coterie/"
 TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token

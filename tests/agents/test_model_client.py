@@ -26,7 +26,7 @@ from coterie.agents.model.request import Identity, ModelRequest
 from coterie.agents.model.retry import RetryPolicy
 from coterie.agents.models import load_models
 from coterie.agents.usage import Usage
-from coterie.scenarios.server.faults import Fault
+from coterie.scenarios.server.script.faults import Fault
 from tests.servers import ECHO, Served, open_served
 
 MODEL = load_models().get("claude-opus-5-5")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from coterie.scenarios.server.ratelimit import RateLimits
+from coterie.scenarios.server.api.ratelimit import RateLimits
 from tests.conformance.cases import (
     MODEL,
     Api,

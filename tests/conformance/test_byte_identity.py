@@ -15,9 +15,9 @@ from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.request import ModelRequest
 from coterie.agents.models import known_models
 from coterie.scenarios.server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.server.edge.http import HttpRequest, Responder, serve_http
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.http import HttpRequest, Responder, serve_http
-from coterie.scenarios.server.script import parse_script
+from coterie.scenarios.server.script.reading import parse_script
 from tests.agents.conversation_blocks import text, tool_result
 from tests.conformance.cases import Bill
 from tests.servers import Served

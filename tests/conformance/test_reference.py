@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.models import load_models
-from coterie.scenarios.server.cache import PromptCache, Verdict
-from coterie.scenarios.server.call import Caller, parse_call
-from coterie.scenarios.server.markers import find_markers
-from coterie.scenarios.server.prompt import build_prompt
+from coterie.scenarios.server.api.call import Caller, parse_call
+from coterie.scenarios.server.caching.cache import PromptCache, Verdict
+from coterie.scenarios.server.caching.markers import find_markers
+from coterie.scenarios.server.caching.prompt import build_prompt
 from tests.conformance.cases import Bill, StillClock
 from tests.conformance.histories import STEPS, Begin, Event, History, Send, Step, Wait
 from tests.conformance.posting import post

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from coterie.agents.models import load_models
-from coterie.scenarios.server.call import Block, Call, Caller, parse_call
+from coterie.scenarios.server.api.call import Block, Call, Caller, parse_call
 
 MODELS = load_models()
 EPHEMERAL = {"type": "ephemeral"}

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import attrs
 import trio
 
+from coterie.scenarios.server.edge.http import HttpRequest, Limits, Responder, serve_http
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.http import HttpRequest, Limits, Responder, serve_http
 
 Handler = Callable[[HttpRequest, Responder], Awaitable[None]]
 

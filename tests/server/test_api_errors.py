@@ -5,7 +5,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from coterie.scenarios.server.http import Limits
+from coterie.scenarios.server.edge.http import Limits
 from tests.server.api_client import Answer, ask, open_peer, request
 from tests.server.calls import text, user
 from tests.servers import open_sdk, open_served

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.models import known_models
+from coterie.scenarios.server.caching.editing import BETA, CLEAR_THINKING, CLEAR_TOOL_USES
 from coterie.scenarios.server.control import PREFIX, TOKEN_HEADER
-from coterie.scenarios.server.editing import BETA, CLEAR_THINKING, CLEAR_TOOL_USES
-from coterie.scenarios.server.thinking import ThinkingSigner
+from coterie.scenarios.server.rules.thinking import ThinkingSigner
 from tests.server.api_client import AUTH, Peer, ask, control, named, open_peer, request
 from tests.server.calls import (
     EPHEMERAL,

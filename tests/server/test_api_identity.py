@@ -41,11 +41,14 @@ async def test_ids_do_not_depend_on_what_else_was_asked() -> None:
         assert await ids(served, **{**named("a", 2), "x-coterie-incarnation": "2"}) != alone
 
 
-async def test_a_client_without_a_name_has_ids_by_its_request() -> None:
-    async with open_served(CALLS) as served:
-        first = await ids(served)
-        assert await ids(served, "more") != first
-        assert await ids(served) == first
+async def test_a_client_without_a_name_has_ids_by_its_request_and_its_place_in_order() -> None:
+    async def asked() -> list[list[str]]:
+        async with open_served(CALLS) as served:
+            return [await ids(served), await ids(served, "more"), await ids(served)]
+
+    first = await asked()
+    assert len({id_ for each in first for id_ in each}) == sum(map(len, first))
+    assert await asked() == first
 
 
 async def test_a_turn_asked_again_is_answered_again_the_same() -> None:

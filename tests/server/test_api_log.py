@@ -5,7 +5,7 @@ from typing import Any
 
 from coterie.agents.models import known_models
 from coterie.agents.usage import Usage
-from coterie.scenarios.server.ratelimit import RateLimits
+from coterie.scenarios.server.api.ratelimit import RateLimits
 from tests.server.api_client import ask, control, named, request
 from tests.server.calls import EPHEMERAL, HOUR, sized, text, tool, user
 from tests.servers import Served, open_served

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coterie.scenarios.server.stream import CHARACTERS_PER_DELTA
+from coterie.scenarios.server.api.stream import CHARACTERS_PER_DELTA
 from tests.server.api_client import Answer, ask, named, open_strict_sdk, request
 from tests.server.calls import EPHEMERAL, assistant, sized, text, tool, tool_result, tool_use, user
 from tests.servers import Served, open_sdk, open_served

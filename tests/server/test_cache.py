@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.usage import Usage
-from coterie.scenarios.server.cache import PromptCache, Verdict
-from coterie.scenarios.server.call import Call
-from coterie.scenarios.server.markers import Ttl, find_markers
-from coterie.scenarios.server.prompt import build_prompt
-from coterie.scenarios.server.usage import billed, usage_json
+from coterie.scenarios.server.api.call import Call
+from coterie.scenarios.server.caching.cache import PromptCache, Verdict
+from coterie.scenarios.server.caching.markers import Ttl, find_markers
+from coterie.scenarios.server.caching.prompt import build_prompt
+from coterie.scenarios.server.caching.usage import billed, usage_json
 from tests.server.calls import (
     EPHEMERAL,
     HOUR,

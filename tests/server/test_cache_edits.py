@@ -3,12 +3,12 @@ from typing import Any
 import pytest
 
 from coterie.agents.models import load_models
-from coterie.scenarios.server.cache import PromptCache, Verdict
-from coterie.scenarios.server.call import Block, Call
+from coterie.scenarios.server.api.call import Block, Call
+from coterie.scenarios.server.caching.cache import PromptCache, Verdict
+from coterie.scenarios.server.caching.markers import find_markers
+from coterie.scenarios.server.caching.prompt import Prompt, build_prompt
+from coterie.scenarios.server.caching.usage import usage_json
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.markers import find_markers
-from coterie.scenarios.server.prompt import Prompt, build_prompt
-from coterie.scenarios.server.usage import usage_json
 from tests.server.calls import EPHEMERAL, assistant, make_call, sized, text, tool_result, tool_use, user
 
 BETA = load_models().betas["cache_edits"]

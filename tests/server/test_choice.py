@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.models import load_models
-from coterie.scenarios.server import choice
-from coterie.scenarios.server.call import Call, Caller, Message
-from coterie.scenarios.server.choice import Chooser, Chosen
+from coterie.scenarios.server.api.call import Call, Caller, Message
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.script import parse_script
+from coterie.scenarios.server.script import choice
+from coterie.scenarios.server.script.choice import Chooser, Chosen
+from coterie.scenarios.server.script.reading import parse_script
 
 MODELS = load_models()
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from coterie.scenarios.server.diagnostics import Diagnoser
-from coterie.scenarios.server.prompt import Prompt, build_prompt
+from coterie.scenarios.server.caching.diagnostics import Diagnoser
+from coterie.scenarios.server.caching.prompt import Prompt, build_prompt
 from tests.server.calls import assistant, make_call, sized, text, tool, user
 
 MODEL = "claude-opus-5"

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from coterie.scenarios.server.call import Call
-from coterie.scenarios.server.editing import BETA, PLACEHOLDER, Edited, apply_edits
+from coterie.scenarios.server.api.call import Call
+from coterie.scenarios.server.caching.editing import BETA, PLACEHOLDER, Edited, apply_edits
+from coterie.scenarios.server.caching.prompt import build_prompt
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.prompt import build_prompt
 from tests.server.calls import assistant, make_call, sized, text, thinking, tool, tool_result, tool_use, user
 
 THINKING = "clear_thinking_20251015"

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.scenarios.server.call import Caller
+from coterie.scenarios.server.api.call import Caller
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.faults import Fault, FaultPlan
+from coterie.scenarios.server.script.faults import Fault, FaultPlan
 
 ANYONE = Caller(key="k")
 

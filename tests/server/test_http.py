@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.scenarios.server.http import ClientGone, HttpRequest, Limits, Responder, serve_http
+from coterie.scenarios.server.edge.http import ClientGone, HttpRequest, Limits, Responder, serve_http
 from tests.server.http_peer import (
     HASTY,
     LAST_GET,

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.scenarios.server.http import ClientGone, HttpRequest, Responder
+from coterie.scenarios.server.edge.http import ClientGone, HttpRequest, Responder
 from tests.server.http_peer import (
     HASTY,
     LAST_GET,

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.scenarios.server.http import serve_http
+from coterie.scenarios.server.edge.http import serve_http
 from tests.server.http_peer import (
     LAST_GET,
     ROOT_GET,

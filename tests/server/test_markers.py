@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from coterie.scenarios.server.call import Block, Call
+from coterie.scenarios.server.api.call import Block, Call
+from coterie.scenarios.server.caching.markers import Marker, find_markers
+from coterie.scenarios.server.caching.prompt import build_prompt
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.markers import Marker, find_markers
-from coterie.scenarios.server.prompt import build_prompt
 from tests.server.calls import EPHEMERAL, HOUR, assistant, make_call, text, thinking, tool, tool_result, user
 
 

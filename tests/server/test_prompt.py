@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.models import Section
-from coterie.scenarios.server.call import Call
-from coterie.scenarios.server.prompt import Prompt, build_prompt
-from coterie.scenarios.server.tokens import count_block, count_blocks
+from coterie.scenarios.server.api.call import Call
+from coterie.scenarios.server.caching.prompt import Prompt, build_prompt
+from coterie.scenarios.server.caching.tokens import count_block, count_blocks
 from tests.server.calls import (
     EPHEMERAL,
     assistant,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.scenarios.server import ratelimit
+from coterie.scenarios.server.api import ratelimit
+from coterie.scenarios.server.api.ratelimit import RateLimiter, RateLimits
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.ratelimit import RateLimiter, RateLimits
 
 NOW = 1_790_000_000.0
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.scenarios.server.blocks import KNOWN_TYPES
-from coterie.scenarios.server.call import Block, Call
+from coterie.scenarios.server.api.call import Block, Call
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.rules import check_call, check_size
+from coterie.scenarios.server.rules.blocks import KNOWN_TYPES
+from coterie.scenarios.server.rules.checks import check_call, check_size
 from tests.server.calls import assistant, make_call, text, tool, tool_result, tool_use, user
 
 OLD = "2023-06-01"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.schema import check_schema, violations
+from coterie.scenarios.server.rules.schema import check_schema, violations
 
 Schema = dict[str, Any]
 

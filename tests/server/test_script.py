@@ -6,8 +6,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coterie.scenarios.server.faults import Fault
-from coterie.scenarios.server.script import Reply, Script, ScriptInvalid, load_script, parse_script
+from coterie.scenarios.server.script.faults import Fault
+from coterie.scenarios.server.script.reading import Reply, Script, ScriptInvalid, load_script, parse_script
 
 
 def read(text: str) -> tuple[Reply, ...]:

@@ -3,7 +3,7 @@ import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.signals import Signals
+from coterie.scenarios.server.script.signals import Signals
 
 
 async def wait_and_note(signals: Signals, names: list[str], log: list[str]) -> None:

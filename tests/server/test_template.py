@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.models import load_models
-from coterie.scenarios.server.call import Call, Caller, Message
-from coterie.scenarios.server.facts import Facts
-from coterie.scenarios.server.template import SlotEmpty, check_template, fill
+from coterie.scenarios.server.api.call import Call, Caller, Message
+from coterie.scenarios.server.script.facts import Facts
+from coterie.scenarios.server.script.template import SlotEmpty, check_template, fill
 
 
 def call(*messages: Message) -> Call:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.scenarios.server.call import Block, Call
+from coterie.scenarios.server.api.call import Block, Call
 from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.thinking import ThinkingSigner
+from coterie.scenarios.server.rules.thinking import ThinkingSigner
 from tests.server.calls import EPHEMERAL, assistant, make_call, text, tool, tool_result, tool_use, user
 
 BOUND = "claude-opus-5-5"

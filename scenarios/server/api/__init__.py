@@ -1,0 +1,1 @@
+"""The Messages API: what a call is, and how it is answered."""

@@ -1,0 +1,221 @@
+"""Context editing: what `context_management` clears from a conversation before its prompt is built.
+
+The client keeps its whole history; only the prompt is smaller. The edited form is what is counted and cached, so
+clearing breaks the cache from the first block that changed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import attrs
+import msgspec
+
+from coterie.scenarios.server.api.call import Block, Call, Message
+from coterie.scenarios.server.caching.cache_edits import CACHE_EDITS
+from coterie.scenarios.server.caching.tokens import count_block, count_blocks, is_deferred
+from coterie.scenarios.server.errors import invalid_request
+
+BETA = "context-management-2025-06-27"
+CLEAR_THINKING = "clear_thinking_20251015"
+CLEAR_TOOL_USES = "clear_tool_uses_20250919"
+PLACEHOLDER = "[This tool result was cleared to save context.]"
+THINKING = frozenset({"thinking", "redacted_thinking"})
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _ThinkingTurns(msgspec.Struct, frozen=True, tag_field="type", tag="thinking_turns"):
+    value: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _AllTurns(msgspec.Struct, frozen=True, tag_field="type", tag="all"):
+    pass
+
+
+class _InputTokens(msgspec.Struct, frozen=True, tag_field="type", tag="input_tokens"):
+    value: _Natural
+
+
+class _ToolUses(msgspec.Struct, frozen=True, tag_field="type", tag="tool_uses"):
+    value: _Natural
+
+
+class _ClearThinking(msgspec.Struct, frozen=True, tag_field="type", tag=CLEAR_THINKING, forbid_unknown_fields=True):
+    keep: _ThinkingTurns | _AllTurns | Literal["all"] = _ThinkingTurns(1)
+
+
+class _ClearToolUses(msgspec.Struct, frozen=True, tag_field="type", tag=CLEAR_TOOL_USES, forbid_unknown_fields=True):
+    trigger: _InputTokens | _ToolUses = _InputTokens(100_000)
+    keep: _ToolUses = _ToolUses(3)
+    clear_at_least: _InputTokens | None = None
+    exclude_tools: list[str] | None = None
+    clear_tool_inputs: bool | list[str] | None = None
+
+
+_Edit = _ClearThinking | _ClearToolUses
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Edited:
+    """A conversation after its edits, and what they did."""
+
+    messages: tuple[Message, ...]
+    applied: tuple[dict[str, Any], ...]
+    """One object per edit that changed something, as `applied_edits` of a reply shows it."""
+    original_tokens: int
+    edited_tokens: int
+
+
+def apply_edits(call: Call) -> Edited:
+    """Carry out the request's `context_management`, if it has one.
+
+    Raises `ApiError` (400) when the beta header is missing or an edit is not as documented.
+    """
+    tools = [tool for tool in call.tools if not is_deferred(tool)]
+    original = count_blocks(tools) + count_blocks(call.system) + _count(call.messages)
+    messages, tokens, applied = call.messages, original, []
+    for edit in _read_edits(call):
+        if isinstance(edit, _ClearThinking):
+            messages, result = _clear_thinking(messages, edit)
+        else:
+            messages, result = _clear_tool_uses(messages, edit, tokens)
+        if result is not None:
+            applied.append(result)
+            tokens -= result["cleared_input_tokens"]
+    return Edited(messages=messages, applied=tuple(applied), original_tokens=original, edited_tokens=tokens)
+
+
+def clears_thinking(call: Call) -> bool:
+    """Whether the request itself says which thinking to keep, so that the model's default does not apply."""
+    return any(isinstance(edit, _ClearThinking) for edit in _read_edits(call))
+
+
+def starts_turn(message: Message) -> bool:
+    """Whether *message* is a user's word and not only the results of tools."""
+    return message.role == "user" and any(
+        block["type"] not in ("tool_result", CACHE_EDITS) for block in message.content
+    )
+
+
+def _read_edits(call: Call) -> list[_Edit]:
+    value = call.params.get("context_management")
+    if value is None:
+        return []
+    if BETA not in call.caller.betas:
+        raise invalid_request("context_management: Extra inputs are not permitted")
+    if not isinstance(value, dict):
+        raise invalid_request("context_management: Input should be a valid dictionary")
+    listed = value.get("edits") or []
+    if not isinstance(listed, list):
+        raise invalid_request("context_management.edits: Input should be a valid list")
+    edits = [_read_edit(edit, f"context_management.edits.{index}") for index, edit in enumerate(listed)]
+    kinds = [type(edit) for edit in edits]
+    if len(set(kinds)) < len(kinds):
+        raise invalid_request("context_management.edits: each type of edit may be given once")
+    if _ClearThinking in kinds[1:]:
+        raise invalid_request(f"context_management.edits: `{CLEAR_THINKING}` must be the first edit")
+    return edits
+
+
+def _read_edit(value: Any, path: str) -> _Edit:
+    try:
+        return msgspec.convert(value, _Edit)  # type: ignore[no-any-return]  # a union is no type
+    except msgspec.ValidationError as exc:
+        reason, _, place = str(exc).partition(" - at `$")
+        raise invalid_request(f"{path}{place.rstrip('`')}: {reason}") from exc
+
+
+def _count(messages: Sequence[Message]) -> int:
+    return sum(count_blocks(message.content) for message in messages)
+
+
+def _clear_thinking(
+    messages: tuple[Message, ...], edit: _ClearThinking
+) -> tuple[tuple[Message, ...], dict[str, Any] | None]:
+    if not isinstance(edit.keep, _ThinkingTurns):
+        return messages, None
+    turns = list(_turns(messages))
+    thoughtful = sorted({turn for turn, message in zip(turns, messages, strict=True) if _thinks(message)})
+    cleared = set(thoughtful[: -edit.keep.value])
+    if not cleared:
+        return messages, None
+    edited = tuple(
+        without_thinking(message) if turn in cleared else message for turn, message in zip(turns, messages, strict=True)
+    )
+    return edited, {
+        "type": CLEAR_THINKING,
+        "cleared_thinking_turns": len(cleared),
+        "cleared_input_tokens": _count(messages) - _count(edited),
+    }
+
+
+def without_thinking(message: Message) -> Message:
+    """*message* with its thinking taken out, if it is the assistant's; any other as it is."""
+    if not _thinks(message):
+        return message
+    kept = tuple(block for block in message.content if block["type"] not in THINKING)
+    return Message(role=message.role, content=kept)
+
+
+def _turns(messages: Sequence[Message]) -> Iterator[int]:
+    """The number of the turn each message belongs to; a tool loop is one turn."""
+    turn = 0
+    for message in messages:
+        turn += starts_turn(message)
+        yield turn
+
+
+def _thinks(message: Message) -> bool:
+    return message.role == "assistant" and any(block["type"] in THINKING for block in message.content)
+
+
+def _clear_tool_uses(
+    messages: tuple[Message, ...], edit: _ClearToolUses, tokens: int
+) -> tuple[tuple[Message, ...], dict[str, Any] | None]:
+    uses = _blocks_by_id(messages, "tool_use", "id")
+    if (len(uses) if isinstance(edit.trigger, _ToolUses) else tokens) <= edit.trigger.value:
+        return messages, None
+    replaced: dict[int, Block] = {}
+    saved = cleared = 0
+    for pair in _old_pairs(uses, _blocks_by_id(messages, "tool_result", "tool_use_id"), edit):
+        savings = [_replace(block, edit, replaced) for block in pair]
+        saved += sum(savings)
+        cleared += any(savings)
+    if not cleared or (edit.clear_at_least is not None and saved < edit.clear_at_least.value):
+        return messages, None
+    return tuple(_with(message, replaced) for message in messages), {
+        "type": CLEAR_TOOL_USES,
+        "cleared_tool_uses": cleared,
+        "cleared_input_tokens": saved,
+    }
+
+
+def _blocks_by_id(messages: Sequence[Message], kind: str, key: str) -> dict[str, Block]:
+    blocks = (block for message in messages for block in message.content if block["type"] == kind)
+    return {block[key]: block for block in blocks if isinstance(block.get(key), str)}
+
+
+def _old_pairs(uses: dict[str, Block], results: dict[str, Block], edit: _ClearToolUses) -> list[tuple[Block, Block]]:
+    excluded = edit.exclude_tools or ()
+    pairs = [(use, results[id_]) for id_, use in uses.items() if id_ in results and use.get("name") not in excluded]
+    return pairs[: max(0, len(pairs) - edit.keep.value)]
+
+
+def _replace(block: Block, edit: _ClearToolUses, replaced: dict[int, Block]) -> int:
+    """Note what stands in for *block*, and return the tokens that saves; a block that would not shrink stays."""
+    if block["type"] == "tool_result":
+        smaller = {**block, "content": [{"type": "text", "text": PLACEHOLDER}]}
+    elif edit.clear_tool_inputs is True or block.get("name") in (edit.clear_tool_inputs or ()):
+        smaller = {**block, "input": {}}
+    else:
+        return 0
+    saving = count_block(block) - count_block(smaller)
+    if saving > 0:
+        replaced[id(block)] = smaller
+    return max(0, saving)
+
+
+def _with(message: Message, replaced: dict[int, Block]) -> Message:
+    if not any(id(block) in replaced for block in message.content):
+        return message
+    return Message(role=message.role, content=tuple(replaced.get(id(block), block) for block in message.content))

@@ -1,0 +1,155 @@
+"""The cache markers of a request: which positions are breakpoints, and every way in which a marker is refused."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import attrs
+
+from coterie.scenarios.server.api.call import Block, Call
+from coterie.scenarios.server.api.canonical import has_marked_part
+from coterie.scenarios.server.caching.cache_edits import CACHE_EDITS
+from coterie.scenarios.server.caching.editing import THINKING
+from coterie.scenarios.server.caching.prompt import Prompt
+from coterie.scenarios.server.caching.tokens import is_deferred
+from coterie.scenarios.server.errors import invalid_request
+
+MARKERS_LIMIT = 4
+UNMARKABLE = THINKING | {CACHE_EDITS}
+
+Ttl = Literal["5m", "1h"]
+
+
+@attrs.frozen(kw_only=True)
+class Marker:
+    """A breakpoint: the prefix that ends at position *index* is to be cached for *ttl*."""
+
+    index: int
+    ttl: Ttl
+
+
+def find_markers(call: Call, prompt: Prompt) -> tuple[Marker, ...]:
+    """The breakpoints of *call* in the order of the prompt, the automatic one included.
+
+    Raises `ApiError` (400) in the API's own words where they are documented.
+    """
+    explicit = [(path, _check_block(block, path)) for path, block in _marked_blocks(call)]
+    _check_count(len(explicit))
+    _check_order(explicit)
+    markers = [
+        Marker(index=index, ttl=_ttl(block["cache_control"], ""))
+        for index, block in enumerate(prompt.blocks)
+        if block.get("cache_control") is not None
+    ]
+    automatic = _automatic(call, prompt, markers)
+    if automatic is not None:
+        _check_order([*explicit, ("cache_control", automatic.ttl)])
+        markers.append(automatic)
+    return tuple(markers)
+
+
+def _marked_blocks(call: Call) -> Iterator[tuple[str, Block]]:
+    """Every block with a marker and the path of it, in the order of the request's sections."""
+    for index, tool in enumerate(call.tools):
+        if tool.get("cache_control") is not None:
+            yield f"tools.{index}", tool
+    for index, block in enumerate(call.system):
+        if block.get("cache_control") is not None:
+            yield f"system.{index}", block
+    for at, message in enumerate(call.messages):
+        for index, block in enumerate(message.content):
+            if block.get("cache_control") is not None:
+                yield f"messages.{at}.content.{index}", block
+            content = block.get("content")
+            if isinstance(content, list) and has_marked_part(content):
+                _check_parts(content, f"messages.{at}.content.{index}.content")
+
+
+def _check_parts(parts: list[Any], path: str) -> None:
+    for index, part in enumerate(parts):
+        if isinstance(part, dict) and part.get("cache_control") is not None:
+            raise invalid_request(
+                f"{path}.{index}.cache_control: cache_control can only be set on top-level content blocks"
+            )
+
+
+def _check_block(block: Block, path: str) -> Ttl:
+    if path.startswith("tools."):
+        _check_tool(block)
+    elif block["type"] in UNMARKABLE:
+        raise invalid_request(f"{path}.{block['type']}.cache_control: Extra inputs are not permitted")
+    elif _is_empty_text(block):
+        raise invalid_request(f"{path}.text: cache_control cannot be set for empty text blocks")
+    return _ttl(block["cache_control"], f"{path}.cache_control")
+
+
+def _check_tool(tool: Block) -> None:
+    if is_deferred(tool):
+        raise invalid_request(
+            f"Tool '{tool.get('name')}' cannot have both defer_loading=true and cache_control set. "
+            "Tools with defer_loading cannot use prompt caching."
+        )
+
+
+def _ttl(control: Any, path: str) -> Ttl:
+    if not isinstance(control, dict):
+        raise invalid_request(f"{path}: Input should be a valid dictionary")
+    if control.get("type") != "ephemeral":
+        raise invalid_request(f"{path}.type: Input should be 'ephemeral'")
+    ttl = control.get("ttl", "5m")
+    if ttl == "5m":
+        return "5m"
+    if ttl == "1h":
+        return "1h"
+    raise invalid_request(f"{path}.ttl: Input should be '5m' or '1h'")
+
+
+def _check_count(found: int) -> None:
+    if found > MARKERS_LIMIT:
+        raise invalid_request(f"A maximum of {MARKERS_LIMIT} blocks with cache_control may be provided. Found {found}.")
+
+
+def _check_order(markers: list[tuple[str, Ttl]]) -> None:
+    shorter_seen = False
+    for path, ttl in markers:
+        if ttl == "1h" and shorter_seen:
+            place = path if path == "cache_control" else f"{path}.cache_control"
+            raise invalid_request(
+                f"{place}.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control "
+                "block. Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+            )
+        shorter_seen = shorter_seen or ttl == "5m"
+
+
+def _automatic(call: Call, prompt: Prompt, markers: list[Marker]) -> Marker | None:
+    """The breakpoint that a top-level `cache_control` adds; None if there is nothing to mark or it is marked."""
+    control = call.params.get("cache_control")
+    if control is None:
+        return None
+    ttl = _ttl(control, "cache_control")
+    index = _last_markable(prompt)
+    if index is None:
+        return None
+    marked = next((marker for marker in markers if marker.index == index), None)
+    if marked is None:
+        _check_count(len(markers) + 1)
+        return Marker(index=index, ttl=ttl)
+    if marked.ttl != ttl:
+        raise invalid_request(
+            f"cache_control.ttl: the last cacheable block already has a cache_control with ttl='{marked.ttl}'"
+        )
+    return None
+
+
+def _last_markable(prompt: Prompt) -> int | None:
+    for index in range(len(prompt.blocks) - 1, -1, -1):
+        if index < prompt.system_start or _is_markable(prompt.blocks[index]):
+            return index
+    return None
+
+
+def _is_markable(block: Block) -> bool:
+    return block["type"] not in UNMARKABLE and not _is_empty_text(block)
+
+
+def _is_empty_text(block: Block) -> bool:
+    return block["type"] == "text" and not block.get("text")
