@@ -122,7 +122,7 @@ class Conversation:
 
         Raises `ValueError` when there is no message yet.
         """
-        markers = choose_markers(self.segments, self.marks, ttl=ttl, helper=helper)
+        markers = choose_markers(self.prefix, self.marks, ttl=ttl, helper=helper)
         chunks = render_chunks(self.prefix, markers, max_tokens=max_tokens, stream=stream)
         return Rendered(chunks=chunks, marks=tuple(marker.index for marker in markers), epoch=self.epoch)
 

@@ -1,12 +1,10 @@
 """Where cache markers go: at most four places, chosen so that the next request hits exactly."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import attrs
 
-from coterie.agents.conversation.prefix import prompt_length
-from coterie.agents.conversation.segments import Segment
+from coterie.agents.conversation.prefix import Segments, prompt_length
 
 Ttl = Literal["5m", "1h"]
 
@@ -51,7 +49,7 @@ class Marker:
 
 
 def choose_markers(
-    segments: Sequence[Segment], marks: Marks, *, ttl: Lifetimes = FIVE_MINUTES, helper: bool = False
+    segments: Segments, marks: Marks, *, ttl: Lifetimes = FIVE_MINUTES, helper: bool = False
 ) -> tuple[Marker, ...]:
     """The markers of one request, in order: system, first user context, previous end, new end.
 
@@ -73,12 +71,12 @@ def choose_markers(
     return _in_order(chosen)
 
 
-def last_markable(segments: Sequence[Segment], start: int, stop: int) -> int | None:
+def last_markable(segments: Segments, start: int, stop: int) -> int | None:
     """The last place in the range that may carry a marker: not thinking, not empty text."""
     return next((i for i in range(stop - 1, start - 1, -1) if segments[i].is_markable), None)
 
 
-def _first_context(segments: Sequence[Segment], prompt: int) -> int | None:
+def _first_context(segments: Segments, prompt: int) -> int | None:
     indexes = range(prompt, len(segments))
     start = next((i for i in indexes if segments[i].role == "user"), len(segments))
     stop = next((i for i in indexes[start - prompt + 1 :] if segments[i].opens_message), len(segments))

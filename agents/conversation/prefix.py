@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import attrs
 
@@ -35,6 +35,11 @@ class Prefix:
     def __len__(self) -> int:
         return self._length
 
+    def __getitem__(self, index: int) -> Segment:
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        return self._log.segments[index]
+
     @property
     def segments(self) -> Sequence[Segment]:
         """A copy of the list; the segments themselves are shared."""
@@ -53,10 +58,6 @@ class Prefix:
     def hash_at(self, length: int) -> bytes:
         """The hash of the first *length* segments, seeded with the header."""
         return self._log.segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
-
-    def data_at(self, index: int) -> bytes:
-        """The data of segment *index*."""
-        return self._log.segments[index].data
 
     def to_bytes(self, length: int | None = None) -> bytes:
         """Key header, tools, system and messages, in that order; of the first *length* segments if given."""
@@ -124,6 +125,14 @@ class Prefix:
         return Prefix(header=self.header, log=log, length=self._length + len(added))
 
 
-def prompt_length(segments: Sequence[Segment], length: int | None = None) -> int:
+class Segments(Protocol):
+    """Segments by index: a list, or a prefix, whose segments need not be touched one by one to be counted."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Segment: ...
+
+
+def prompt_length(segments: Segments, length: int | None = None) -> int:
     """How many of the first *length* segments stand before the messages."""
     return bisect.bisect_left(segments, x=True, hi=length, key=lambda segment: segment.section == "messages")

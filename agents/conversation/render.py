@@ -43,7 +43,7 @@ def render_chunks(prefix: Prefix, markers: Sequence[Marker], *, max_tokens: int,
     last = prefix.last
     if last is None or last.section != "messages":
         raise ValueError("a conversation without messages cannot be sent")
-    marked = {marker.index: splice_marker(prefix.data_at(marker.index), marker.ttl) for marker in markers}
+    marked = {marker.index: splice_marker(prefix[marker.index].data, marker.ttl) for marker in markers}
     chunks = prefix.chunks(marked)
     start = b'{"max_tokens":%d,"stream":%s,' % (max_tokens, b"true" if stream else b"false")
     # The first chunk and the last are the small ones.

@@ -1,6 +1,7 @@
 """`coterie serve`: the embedded Messages API server in a process of its own."""
 
 import errno
+import gc
 import json
 import os
 import signal
@@ -59,7 +60,16 @@ def serve(  # noqa: PLR0913 - one parameter an option
         script=_script(script), seed=seed, is_strict=strict, rates=rates, models=known_models(), **_token(token)
     )
     server = EmbeddedServer(options, Clock(file=clock))
+    _tame_garbage_collection()
     sys.exit(trio.run(partial(_run, server, port=port, while_stdin_open=while_stdin_open, as_json=as_json)))
+
+
+def _tame_garbage_collection() -> None:
+    # The request log keeps thousands of objects that are never garbage. Walking them every few hundred allocations, as
+    # collectors do by default, took a quarter of the time of a small request.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
 
 
 def _script(path: Path | None) -> Script:
