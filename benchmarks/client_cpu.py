@@ -54,14 +54,18 @@ async def measure() -> list[Figure]:
 async def ask(client: ModelClient, conversation: Conversation) -> None:
     """One turn as an agent takes it: render, ask, read the reply."""
     rendered = conversation.render(max_tokens=MAX_TOKENS)
-    request = ModelRequest(
-        body=rendered.chunks,
+    await client.ask(request_of(*rendered.chunks, prefix=conversation.prefix_hash))
+
+
+def request_of(*chunks: bytes, prefix: bytes = b"") -> ModelRequest:
+    """A request with this body."""
+    return ModelRequest(
+        body=chunks,
         model=known_models().get(MODEL),
         max_tokens=MAX_TOKENS,
-        prompt_tokens=rendered.size // JSON_BYTES,
-        prefix=conversation.prefix_hash,
+        prompt_tokens=sum(map(len, chunks)) // JSON_BYTES,
+        prefix=prefix,
     )
-    await client.ask(request)
 
 
 async def cpu_of(ways: list[Send], *, rounds: int) -> list[float]:

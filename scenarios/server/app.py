@@ -65,7 +65,7 @@ class EmbeddedServer:
             seed=options.seed,
             is_strict=options.is_strict,
             models=options.models,
-            limiter=RateLimiter(options.rates),
+            limiter=RateLimiter(options.rates) if options.rates != RateLimits() else None,
             ids=self._ids,
             faults=faults,
             signals=signals,

@@ -36,7 +36,8 @@ class MessagesEndpoint:
     seed: int
     is_strict: bool
     models: ModelTable
-    limiter: RateLimiter
+    limiter: RateLimiter | None
+    """None when nothing is limited."""
     ids: Ids
     faults: FaultPlan
     signals: Signals
@@ -54,7 +55,8 @@ class MessagesEndpoint:
         call = self._call(exchange)
         exchange.facts["stream"] = call.stream
         fault = await self._strike(exchange, self.faults.take(call.caller, call.model.id))
-        self.limiter.admit(call.caller.key, call.model.id, exchange.started)
+        if self.limiter is not None:
+            self.limiter.admit(call.caller.key, call.model.id, exchange.started)
         prompt = self._checked(call)
         markers = find_markers(call, prompt)
         verdict = self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=exchange.started)
@@ -146,8 +148,10 @@ class MessagesEndpoint:
         """Bill the answer: to the rate limits, and to the log."""
         usage = billed(verdict, message["usage"]["output_tokens"])
         key, model, now = call.caller.key, call.model, exchange.started
-        self.limiter.settle(key, model.id, input_tokens=usage.prompt - usage.read, output_tokens=usage.output, now=now)
-        exchange.headers.extend(self.limiter.headers(key, model.id, now))
+        if self.limiter is not None:
+            written = usage.prompt - usage.read
+            self.limiter.settle(key, model.id, input_tokens=written, output_tokens=usage.output, now=now)
+            exchange.headers.extend(self.limiter.headers(key, model.id, now))
         exchange.facts.update(
             message_id=message["id"],
             stop_reason=message["stop_reason"],

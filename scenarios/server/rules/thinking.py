@@ -70,7 +70,7 @@ class ThinkingSigner:
 
         Blocks of another model are ignored. The call must have passed the rules about shapes.
         """
-        run = _open_tool_loop(call)
+        run = _open_tool_loop(call) if self._replies else None
         if run is not None:
             self._check_complete(run, call)
         for path, block, prefix in self._thinking_blocks(call):
