@@ -28,7 +28,7 @@ demo: $(READY)
 	@$(BIN)/coterie demo
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+	@$(BIN)/python -m pytest -n $(WORKERS)
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +20,14 @@ def test_two_clocks_on_one_file_move_together(tmp_path: Path) -> None:
     second.advance(-600)
     assert first.offset == 3000
     assert abs(first.now() - time.time() - 3000) < 5
+
+
+def test_moves_made_by_many_at_once_add_up(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from coterie.clock import Clock\n"
+    code += "for _ in range(20): Clock(file=Path(sys.argv[1])).advance(1)"
+    movers = [subprocess.Popen([sys.executable, "-P", "-c", code, str(tmp_path / "clock")]) for _ in range(3)]
+    assert [mover.wait(30) for mover in movers] == [0, 0, 0]
+    assert Clock(file=tmp_path / "clock").offset == 60
 
 
 def test_a_clock_without_its_file_is_wall_time_until_the_file_appears(tmp_path: Path) -> None:

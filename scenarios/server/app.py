@@ -3,7 +3,7 @@
 import secrets
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import msgspec
@@ -19,7 +19,7 @@ from coterie.scenarios.server.api.ratelimit import RateLimiter, RateLimits
 from coterie.scenarios.server.control import PREFIX, Control
 from coterie.scenarios.server.edge.http import ClientGone, HttpRequest, Responder
 from coterie.scenarios.server.errors import ApiError, invalid_request, not_found
-from coterie.scenarios.server.request_log import RequestLog
+from coterie.scenarios.server.request_log import LogEntry, RequestLog
 from coterie.scenarios.server.script.faults import FaultPlan
 from coterie.scenarios.server.script.reading import Script
 from coterie.scenarios.server.script.signals import Signals
@@ -47,6 +47,8 @@ class EmbeddedServer:
 
     options: ServerOptions
     clock: Clock = attrs.field(factory=Clock)
+    watch: Callable[[LogEntry], None] | None = None
+    """Told of each request of the API when it has been answered."""
     bugs: list[str] = attrs.field(factory=list)
     """Tracebacks of answers that failed for no planned reason; tests check that there are none."""
     log: RequestLog = attrs.field(init=False, factory=RequestLog)
@@ -90,6 +92,9 @@ class EmbeddedServer:
             raise
         except Exception as exc:  # noqa: BLE001 - the outermost frame of a request: one bug must not end the others
             await self._refuse(exchange, self._bug(exc))
+        finally:
+            if self.watch is not None:
+                self.watch(exchange.entry())
 
     def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
         """Headers and body for *error*."""

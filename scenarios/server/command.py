@@ -19,6 +19,7 @@ from coterie.scenarios.server.api.ratelimit import RateLimits
 from coterie.scenarios.server.app import EmbeddedServer, ServerOptions
 from coterie.scenarios.server.control import PREFIX, TOKEN_HEADER
 from coterie.scenarios.server.edge.http import serve_http
+from coterie.scenarios.server.request_log import LogEntry
 from coterie.scenarios.server.script.reading import Script, ScriptInvalid, load_script
 
 DEFAULT_SCRIPT = Path(__file__).parents[1] / "scripts" / "echo.yaml"
@@ -36,6 +37,7 @@ PORT = 8377
 @click.option("--itpm", type=click.IntRange(1), help="Input tokens per minute.")
 @click.option("--otpm", type=click.IntRange(1), help="Output tokens per minute.")
 @click.option("--while-stdin-open", is_flag=True, help="Stop when standard input closes, as when the parent dies.")
+@click.option("-v", "--verbose", is_flag=True, help="Print a line for each request to standard error.")
 @click.option("--json", "as_json", is_flag=True, help="Announce the address as one line of JSON.")
 def serve(  # noqa: PLR0913 - one parameter an option
     *,
@@ -49,6 +51,7 @@ def serve(  # noqa: PLR0913 - one parameter an option
     itpm: int | None,
     otpm: int | None,
     while_stdin_open: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Run the embedded Messages API server on this machine, without a key and without a network.
@@ -59,9 +62,13 @@ def serve(  # noqa: PLR0913 - one parameter an option
     options = ServerOptions(
         script=_script(script), seed=seed, is_strict=strict, rates=rates, models=known_models(), **_token(token)
     )
-    server = EmbeddedServer(options, Clock(file=clock))
+    server = EmbeddedServer(options, Clock(file=clock), watch=_print_entry if verbose else None)
     _tame_garbage_collection()
     sys.exit(trio.run(partial(_run, server, port=port, while_stdin_open=while_stdin_open, as_json=as_json)))
+
+
+def _print_entry(entry: LogEntry) -> None:
+    click.echo(str(entry), err=True)
 
 
 def _tame_garbage_collection() -> None:

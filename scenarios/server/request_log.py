@@ -49,6 +49,15 @@ class LogEntry:
     prefix_hash: bytes = b""
     """Of the prefix that ends with the tools, the system and the messages; equal prefixes share cache entries."""
 
+    def __str__(self) -> str:
+        """One line for people."""
+        fields = self.to_mapping()
+        who = f"{self.agent or '-'} {self.purpose or ''} {self.turn or ''}".split()
+        outcome = self.error or (f"{self.reply} {self.stop_reason}" if self.reply else "")
+        cost = f"cache {fields['cache']}, ${fields['cost_usd']}" if fields["cost_usd"] else ""
+        parts = (f"{self.number:>4}", str(self.status), self.path, *who, outcome, self.fault or "", cost)
+        return "  ".join(part for part in (*parts, f"{1e3 * self.seconds:.0f} ms") if part)
+
     def to_mapping(self) -> dict[str, Any]:
         """The entry as its readers see it: cost as exact dollars, hashes in hexadecimal, and what the cache did."""
         fields = attrs.asdict(self, recurse=False)

@@ -9,11 +9,14 @@ import time
 from pathlib import Path
 
 import attrs
+from filelock import FileLock
 
 from coterie.files import replace_file
 
 CLOCK_FILE_VARIABLE = "COTERIE_CLOCK"
 """Names the offset file; inherited by every process of a session."""
+
+LOCK_TIMEOUT = 10.0
 
 
 @attrs.define(eq=False)
@@ -48,10 +51,14 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Move the clock; a shared one moves for every process that reads its file.
 
-        Raises `OSError` if the file cannot be replaced; the clock has then not moved.
+        Moves made at the same time by several processes add up. Raises `OSError` if the file cannot be replaced, and
+        `filelock.Timeout` if another process holds its lock for too long; the clock has then not moved.
         """
-        offset = self.offset + seconds
-        if self.file is not None:
+        if self.file is None:
+            self._offset += seconds
+            return
+        with FileLock(f"{self.file}.lock", timeout=LOCK_TIMEOUT):
+            offset = self.offset + seconds
             replace_file(self.file, f"{offset!r}\n".encode())
         self._offset = offset
 

@@ -95,3 +95,24 @@ async def test_it_keeps_to_the_order_of_ttls(api: Api) -> None:
 @rule("automatic caching / minimum: a short prompt is not cached")
 async def test_a_short_prompt_is_not_cached(api: Api) -> None:
     assert await api.ask(messages=[user(text(511))], cache_control=control()) == Bill(uncached=511)
+
+
+def _searched(*behind: dict[str, Any]) -> list[dict[str, Any]]:
+    """A conversation in which the server's own tool has found something."""
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    return [user(text(1)), assistant(use, found), user(*behind)]
+
+
+@rule("tool use with prompt caching / server tools: a marked request gets a 5m breakpoint on their results")
+async def test_results_of_server_tools_are_cached_with_any_breakpoint(api: Api) -> None:
+    first = await api.ask(system=[marked(BIG, "1h")], messages=_searched(text(5)))
+    assert (first.write_1h, first.uncached) == (600, 5)
+    assert first.write_5m > 0
+    again = await api.ask(system=[marked(BIG, "1h")], messages=_searched(text(7)))
+    assert again == Bill(read=600 + first.write_5m, uncached=7)
+
+
+@rule("tool use with prompt caching / server tools: nothing is cached for a request without a breakpoint")
+async def test_results_of_server_tools_are_not_cached_by_themselves(api: Api) -> None:
+    assert (await api.ask(system=[BIG], messages=_searched(text(5)))).cached == 0

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import trio
 
+from coterie.clock import Clock
 from coterie.scenarios.server.process import ServerFailed, open_server
 from tests.servers import ECHO
 
@@ -80,6 +81,7 @@ def test_it_does_not_outlive_a_killed_parent(script: Path) -> None:
     code = f"""
 import trio
 from pathlib import Path
+from coterie.clock import Clock
 from coterie.scenarios.server.process import open_server
 async def main():
     async with open_server(Path({str(script)!r})) as server:
@@ -145,9 +147,20 @@ def test_without_json_it_says_how_to_use_it() -> None:
     assert "x-coterie-token" in lines[2]
 
 
-async def test_the_clock_file_moves_the_server(script: Path, tmp_path: Path) -> None:
-    from coterie.clock import Clock  # noqa: PLC0415 - shows that another holder of the file is all it takes
+def test_verbose_prints_a_line_for_each_request() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--port", "0", "--json", "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        port = json.loads(process.stdout.readline())["port"]
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.sendall(b"GET /v1/weather HTTP/1.0\r\n\r\n")
+            assert process.stderr.readline().startswith("   1  404  /v1/weather  -  not_found_error")
+        process.terminate()
 
+
+async def test_the_clock_file_moves_the_server(script: Path, tmp_path: Path) -> None:
     file = tmp_path / "clock"
     with trio.fail_after(20):
         async with open_server(script, "--clock", str(file)) as server:

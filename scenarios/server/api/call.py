@@ -1,5 +1,6 @@
 """A request to the Messages API, read from its bytes into the form every rule of the server works on."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -55,6 +56,11 @@ class Call:
     stream: bool = False
     params: Mapping[str, Any] = attrs.field(factory=dict)
     """Every other top-level parameter as sent: tool_choice, thinking, output_config, cache_control ..."""
+
+    @functools.cached_property
+    def block_types(self) -> frozenset[str]:
+        """The types of all blocks in messages: a rule about a type that is not there need not look for it."""
+        return frozenset([block["type"] for message in self.messages for block in message.content])
 
 
 def parse_call(body: bytes, caller: Caller, models: ModelTable, *, needs_max_tokens: bool = True) -> Call:

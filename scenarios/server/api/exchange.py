@@ -53,18 +53,20 @@ class Exchange:
         Done before the last bytes leave, so that a client with its answer in hand finds it in the log; and again
         when something still went wrong.
         """
+        self.log.put(self.entry())
+
+    def entry(self) -> LogEntry:
+        """What is known of the request now."""
         caller = self.caller
         names = {} if caller is None else {name: getattr(caller, name) for name in _CALLER_FIELDS}
-        self.log.put(
-            LogEntry(
-                number=self.number,
-                request_id=self.request_id,
-                time=self.started,
-                seconds=time.perf_counter() - self.began,
-                path=self.request.path[:200],
-                status=self.status,
-                error=self.error,
-                **names,
-                **self.facts,
-            )
+        return LogEntry(
+            number=self.number,
+            request_id=self.request_id,
+            time=self.started,
+            seconds=time.perf_counter() - self.began,
+            path=self.request.path[:200],
+            status=self.status,
+            error=self.error,
+            **names,
+            **self.facts,
         )

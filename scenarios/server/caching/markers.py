@@ -14,6 +14,8 @@ from coterie.scenarios.server.caching.tokens import is_deferred
 from coterie.scenarios.server.errors import invalid_request
 
 MARKERS_LIMIT = 4
+SERVER_RESULT = "_tool_result"
+"""How the types of server-tool results end; the result of a client's tool has no word before it."""
 UNMARKABLE = THINKING | {CACHE_EDITS}
 
 Ttl = Literal["5m", "1h"]
@@ -44,7 +46,20 @@ def find_markers(call: Call, prompt: Prompt) -> tuple[Marker, ...]:
     if automatic is not None:
         _check_order([*explicit, ("cache_control", automatic.ttl)])
         markers.append(automatic)
-    return tuple(markers)
+    markers += _on_server_tool_results(call, prompt, markers)
+    return tuple(sorted(markers, key=lambda marker: marker.index))
+
+
+def _on_server_tool_results(call: Call, prompt: Prompt, markers: list[Marker]) -> list[Marker]:
+    """The breakpoint the API adds by itself on the last result of a server tool, where a request has any at all.
+
+    It counts towards no limit, and the order of lifetimes is not checked against it.
+    """
+    types = {kind for kind in call.block_types if kind.endswith(SERVER_RESULT)}
+    if not markers or not types:
+        return []
+    last = max(index for index, block in enumerate(prompt.blocks) if block.get("type") in types)
+    return [] if any(marker.index == last for marker in markers) else [Marker(index=last, ttl="5m")]
 
 
 def _marked_blocks(call: Call) -> Iterator[tuple[str, Block]]:

@@ -154,7 +154,7 @@ def build_prompt(call: Call, *, cache_edits_beta: str | None = None) -> Prompt:
     """
     deleted = deleted_references(call, cache_edits_beta)
     messages, applied = _edited_messages(call)
-    has_images, has_citations = _features(messages)
+    has_images, has_citations = (False, False) if call.block_types.isdisjoint(RICH) else _features(messages)
     tools = [tool for tool in call.tools if not is_deferred(tool)]
     settings = _Settings.of(call)
 

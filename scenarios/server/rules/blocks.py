@@ -1,10 +1,11 @@
 """The content blocks a request may hold: their types, and the fields each cannot be read without."""
 
 import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from coterie.scenarios.server.api.call import Block, Call
+from coterie.scenarios.server.caching.markers import SERVER_RESULT
 from coterie.scenarios.server.errors import ApiError, invalid_request
 
 Fields = Mapping[str, type]
@@ -28,7 +29,6 @@ KNOWN_TYPES = (
     "tool_result",
     "tool_use",
 )
-SERVER_RESULT = "_tool_result"
 """How the type of every server tool's result ends."""
 
 PART_TYPES = ("document", "image", "search_result", "text", "tool_reference")
@@ -100,8 +100,7 @@ def block_types_are_known(call: Call) -> None:
     for index, block in enumerate(call.system):
         if block["type"] != "text":
             raise unknown_tag(f"system.{index}", block["type"], ("text",))
-    types = {block["type"] for message in call.messages for block in message.content}
-    for path, block in _blocks(call, {kind for kind in types if not _is_known(kind)}):
+    for path, block in _blocks(call, {kind for kind in call.block_types if not _is_known(kind)}):
         raise unknown_tag(path, block["type"], (*KNOWN_TYPES, f"*{SERVER_RESULT}"))
     for path, part in _parts(call):
         if part["type"] not in PART_TYPES:
@@ -121,8 +120,10 @@ def sources_are_complete(call: Call) -> None:
             _source_is_complete(block, f"{path}.{block['type']}.source")
 
 
-def _blocks(call: Call, types: Container[str]) -> Iterator[tuple[str, Block]]:
+def _blocks(call: Call, types: Collection[str]) -> Iterator[tuple[str, Block]]:
     """The blocks of these *types* in messages, each with its path."""
+    if call.block_types.isdisjoint(types):
+        return
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
             if block["type"] in types:

@@ -47,6 +47,8 @@ def merged_runs(messages: Sequence[Message]) -> list[Run]:
 
 def every_tool_use_has_its_result(call: Call) -> None:
     """Results stand at the head of the user message behind their calls, one for each call and none besides."""
+    if call.block_types.isdisjoint(("tool_use", "tool_result")):
+        return
     _tool_blocks_have_their_role(call)
     runs = merged_runs(call.messages)
     _ids_are_unique(runs)

@@ -116,9 +116,9 @@ class ThinkingSigner:
 
     def _thinking_blocks(self, call: Call) -> Iterator[tuple[str, Block, bytes]]:
         """Every thinking block with its path and the MAC of its prefix, in one pass that ends at the last."""
-        left = sum(block["type"] in SIGNED_IN for message in call.messages for block in message.content)
-        if left == 0:
+        if call.block_types.isdisjoint(SIGNED_IN):
             return
+        left = sum(block["type"] in SIGNED_IN for message in call.messages for block in message.content)
         prefix = self._begin_prefix(call)
         for number, message in enumerate(call.messages):
             for index, block in enumerate(message.content):
