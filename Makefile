@@ -44,7 +44,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: $(READY)
-	@$(BIN)/python -m pytest -m soak
+	@$(BIN)/python -m pytest -m soak --timeout 3600
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
