@@ -3,6 +3,7 @@
 AgentError
 ├── ConfigInvalid            the user must act: one line, exit code 2
 ├── ReplyMalformed           the model sent what cannot be read: an observation, never a crash
+├── ToolFailed               a tool call did not work: the model can fix it, so the reason is its result
 ├── TranscriptCorrupt        a transcript is not what was written
 └── ModelError               the model call failed; `retryable` says whether asking again may help
     ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is at fault
@@ -40,6 +41,17 @@ class ReplyMalformed(AgentError):
 
     def __str__(self) -> str:
         return f"malformed reply: {self.reason}"
+
+
+@attrs.define(eq=False)
+class ToolFailed(AgentError):
+    """A tool call cannot be done as it was asked for."""
+
+    reason: str
+    """What is wrong and what would be right, in words for the model."""
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @attrs.define(eq=False)

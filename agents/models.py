@@ -17,10 +17,10 @@ from typing import Any, Literal
 import attrs
 
 from coterie.agents.errors import ConfigInvalid
+from coterie.agents.home import home
 from coterie.agents.usage import Usage
 
 MODELS_FILE_VARIABLE = "COTERIE_MODELS"
-HOME_VARIABLE = "COTERIE_HOME"
 MILLION = Decimal(1_000_000)
 
 Thinking = Literal["always", "adaptive", "extended"]
@@ -123,8 +123,7 @@ def load_models(*overlays: Path) -> ModelTable:
 def known_models() -> ModelTable:
     """The table of this process: the built-in one under the user's file, read once."""
     named = os.environ.get(MODELS_FILE_VARIABLE)
-    home = Path(os.environ.get(HOME_VARIABLE, "~/.coterie")).expanduser()
-    path = Path(named) if named else home / "models.toml"
+    path = Path(named) if named else home() / "models.toml"
     return load_models(path) if named or path.exists() else load_models()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fixed_reply import TEXT
-from coterie.scenarios.server.process import RunningServer, open_server
+from coterie.orchestrator.embedded import RunningServer, open_server
 
 
 @asynccontextmanager

@@ -74,7 +74,7 @@ def test_importing_the_package_imports_nothing_else_of_ours() -> None:
     assert {name for name in _loaded_by("import coterie") if name.startswith("coterie")} == {"coterie"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["run", "--help"], ["run", "x", "--model", "no"]])
 def test_help_loads_neither_the_sdk_nor_trio(arguments: list[str]) -> None:
     code = f"""
 import contextlib, io, sys

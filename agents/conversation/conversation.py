@@ -55,6 +55,11 @@ class Conversation:
         """The hash of everything so far; of the header alone when there is nothing."""
         return self.prefix.hash_at(len(self))
 
+    @property
+    def open_tool_uses(self) -> list[str]:
+        """The ids of the tool calls in the last message, if it is the assistant's: they have no results yet."""
+        return _open_tool_uses(self.segments)
+
     def prefix_bytes(self, length: int | None = None) -> bytes:
         """Key header, tools, system and messages as bytes; of the first *length* segments if given."""
         return self.prefix.to_bytes(length)
@@ -91,7 +96,7 @@ class Conversation:
         request marks the end of what they share.
         """
         fork = self.fork()
-        answers = [_tool_result(id_, placeholder) for id_ in _open_tool_uses(self.segments)]
+        answers = [_tool_result(id_, placeholder) for id_ in self.open_tool_uses]
         fork.append("user", [*answers, _text(directive)])
         fork.marks = attrs.evolve(fork.marks, shared=last_markable(fork.segments, 0, len(fork) - 1))
         return fork

@@ -27,6 +27,7 @@ class Entry:
 
 
 COMMANDS = {
+    "run": Entry("coterie.orchestrator.cli.run:run", "Run a task with one agent."),
     "demo": Entry("coterie.scenarios.demo:command", "Show a scripted conversation, its fork and its bill."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
 }

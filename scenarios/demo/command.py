@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.agents.models import known_models
+from coterie.orchestrator.embedded import ServerFailed
 from coterie.scenarios.demo.story import MODEL, QUESTION, Story, Turn, open_story
-from coterie.scenarios.server.process import ServerFailed
 
 
 @click.command()

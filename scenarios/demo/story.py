@@ -16,8 +16,8 @@ from coterie.agents.model.reply import Reply
 from coterie.agents.model.request import Identity, ModelRequest
 from coterie.agents.models import Model, known_models
 from coterie.agents.tokens import JSON_BYTES
+from coterie.orchestrator.embedded import RunningServer, open_server
 from coterie.scenarios.demo.tools import definitions, run_tool
-from coterie.scenarios.server.process import RunningServer, open_server
 
 HERE = Path(__file__).parent
 MODEL = "claude-opus-5-5"

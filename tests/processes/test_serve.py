@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from coterie.clock import Clock
-from coterie.scenarios.server.process import ServerFailed, open_server
+from coterie.orchestrator.embedded import ServerFailed, open_server
 from tests.servers import ECHO
 
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def test_it_does_not_outlive_a_killed_parent(script: Path) -> None:
 import trio
 from pathlib import Path
 from coterie.clock import Clock
-from coterie.scenarios.server.process import open_server
+from coterie.orchestrator.embedded import open_server
 async def main():
     async with open_server(Path({str(script)!r})) as server:
         print(server.pid, flush=True)

@@ -1,4 +1,7 @@
-"""Starting the embedded server as a process, and talking to its control side."""
+"""The embedded Messages API server as a child process, and its control side, over HTTP.
+
+Only its command line and its announcement are known here; the code of the server is not imported.
+"""
 
 import os
 import subprocess
@@ -13,8 +16,8 @@ import attrs
 import msgspec
 import trio
 
-from coterie.scenarios.server.control import PREFIX, TOKEN_HEADER
-
+CONTROL = "/_coterie/"
+TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
 START_WITHIN = 30.0
 STOP_WITHIN = 5.0
 
@@ -25,9 +28,11 @@ class ServerFailed(Exception):
 
     status: int | None
     output: str
+    """What it wrote to standard error."""
 
     def __str__(self) -> str:
-        return f"the embedded server ended with status {self.status}: {self.output.strip()}"
+        said = self.output.strip().removeprefix("Error: ")
+        return f"the embedded server did not start: {said or f'status {self.status}'}"
 
 
 @attrs.frozen(kw_only=True)
@@ -44,7 +49,7 @@ class RunningServer:
         method = "GET" if body is None else "POST"
         content = b"" if body is None else msgspec.json.encode(body)
         head = (
-            f"{method} {PREFIX}{name}{query} HTTP/1.0\r\nhost: 127.0.0.1\r\n{TOKEN_HEADER}: {self.token}\r\n"
+            f"{method} {CONTROL}{name}{query} HTTP/1.0\r\nhost: 127.0.0.1\r\n{TOKEN_HEADER}: {self.token}\r\n"
             f"content-length: {len(content)}\r\n\r\n"
         )
         async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
@@ -53,7 +58,7 @@ class RunningServer:
         status, _, rest = answer.partition(b"\r\n")
         payload = rest.partition(b"\r\n\r\n")[2]
         if b" 200 " not in status:
-            raise ValueError(f"{PREFIX}{name}: {payload.decode(errors='replace')}")
+            raise ValueError(f"{CONTROL}{name}: {payload.decode(errors='replace')}")
         return msgspec.json.decode(payload)
 
     async def requests(self, since: int = 0) -> list[dict[str, Any]]:

@@ -1,0 +1,159 @@
+"""The Read tool: lines of a text file with their numbers, never more of them than a conversation can bear."""
+
+import codecs
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+import attrs
+import trio
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tokens import estimate_text
+from coterie.agents.tools.nearest import nearest
+from coterie.agents.tools.schema import described
+from coterie.agents.tools.tool import ToolResult, Workspace, tool_description
+
+WHOLE_FILE_LIMIT = 256 * 1024
+TOKEN_LIMIT = 25_000
+LINE_LIMIT = 2_000
+"""Characters of one line that are shown."""
+SNIFFED = 8 * 1024
+"""Bytes at the beginning that tell text from binary."""
+LINE_BYTES = 4 * LINE_LIMIT + 1
+"""Bytes of a line that are looked at: no character takes more than four, so a longer line is over the limit."""
+
+NOT_UTF8 = "[not valid UTF-8: the bytes that could not be decoded are shown as \N{REPLACEMENT CHARACTER}]"
+EMPTY = "[the file is empty]"
+
+
+@attrs.frozen(kw_only=True)
+class ReadInput:
+    """Which lines of which file."""
+
+    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the working directory."))
+    offset: int = attrs.field(default=1, metadata=described("The number of the first line to show."))
+    limit: int | None = attrs.field(
+        default=None, metadata=described("How many lines to show; without it all up to the end.")
+    )
+
+
+class Read:
+    """Shows a text file, or a range of its lines."""
+
+    name: ClassVar = "Read"
+    description: ClassVar = tool_description("read")
+    input_type: ClassVar = ReadInput
+    is_read_only: ClassVar = True
+    is_clearable: ClassVar = True
+
+    def touches(self, arguments: ReadInput, workspace: Workspace) -> list[Path]:
+        """The file."""
+        return [workspace.locate(arguments.file_path)]
+
+    async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
+        """The lines asked for. A cancelled call may leave its thread reading; it changes nothing."""
+        text = await trio.to_thread.run_sync(_read_sync, arguments, workspace, abandon_on_cancel=True)
+        return ToolResult(text=text)
+
+
+def _read_sync(wanted: ReadInput, workspace: Workspace) -> str:
+    _check_range(wanted)
+    path = workspace.locate(wanted.file_path)
+    try:
+        _check_file(wanted, path)
+        with path.open("rb") as file:
+            if b"\0" in file.read(SNIFFED):
+                raise ToolFailed(f"{wanted.file_path} is binary: it has NUL bytes. Read shows text only.")
+            file.seek(0)
+            return _numbered(wanted, file)
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise ToolFailed(f"{wanted.file_path} does not exist{_instead(path)}") from exc
+    except OSError as exc:
+        raise ToolFailed(f"{wanted.file_path} cannot be read: {exc.strerror}") from exc
+
+
+def _check_range(wanted: ReadInput) -> None:
+    if wanted.offset < 1:
+        raise ToolFailed(f"offset is {wanted.offset}, but lines are counted from 1")
+    if wanted.limit is not None and wanted.limit < 1:
+        raise ToolFailed(f"limit is {wanted.limit}, but at least 1 line must be asked for")
+
+
+def _check_file(wanted: ReadInput, path: Path) -> None:
+    """Refuse what is no file to be read; in particular a pipe, which would block when it is opened."""
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise ToolFailed(f"{wanted.file_path} is a directory. Read shows files; list a directory with ls.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ToolFailed(f"{wanted.file_path} is not a regular file")
+    if status.st_size > WHOLE_FILE_LIMIT and wanted.offset == 1 and wanted.limit is None:
+        raise ToolFailed(
+            f"{wanted.file_path} has {status.st_size:,} bytes, over the {WHOLE_FILE_LIMIT // 1024} KB that can be "
+            "read whole. Give a range (offset and limit), or search for the part you need."
+        )
+
+
+def _instead(path: Path) -> str:
+    """What the directory of a missing file has to offer."""
+    try:
+        # A name that is not printable may be bytes that no JSON can carry.
+        near = nearest(path.name, [entry.name for entry in path.parent.iterdir() if entry.name.isprintable()])
+    except (FileNotFoundError, NotADirectoryError):
+        return f", and neither does the directory {path.parent}"
+    except OSError:
+        return ""
+    return f"; did you mean {' or '.join(near)} in {path.parent}?" if near else f" in {path.parent}"
+
+
+def _numbered(wanted: ReadInput, file: BinaryIO) -> str:
+    shown: list[str] = []
+    tokens = seen = 0
+    is_clean = True
+    for number, (piece, size) in enumerate(_lines(file), 1):
+        seen = number
+        if number < wanted.offset:
+            continue
+        line, is_line_clean = _decode(piece, is_whole=len(piece) == size)
+        is_clean = is_clean and is_line_clean
+        shown.append(f"{number:6}\t{_cut(line, size)}")
+        # One more for the end of the line. Counted line by line, so that the range proposed is one that fits.
+        tokens += estimate_text(shown[-1]) + 1
+        if tokens > TOKEN_LIMIT:
+            raise _too_much(wanted, fitting=len(shown) - 1)
+        if len(shown) == wanted.limit:
+            break
+    if not shown and wanted.offset > 1:
+        raise ToolFailed(f"{wanted.file_path} has {seen:,} lines; line {wanted.offset:,} is behind its end")
+    return "\n".join(([] if is_clean else [NOT_UTF8]) + (shown or [EMPTY]))
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """The beginning of each line, and the size of the whole line, both without its end; memory stays bounded."""
+    while piece := file.readline(LINE_BYTES):
+        size, last = len(piece), piece
+        while not last.endswith(b"\n") and (last := file.readline(WHOLE_FILE_LIMIT)):
+            size += len(last)
+        yield piece.removesuffix(b"\n"), size - last.endswith(b"\n")
+
+
+def _decode(piece: bytes, *, is_whole: bool) -> tuple[str, bool]:
+    """The text of *piece*, and whether it is valid; a character at the end of a part may be cut in two."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(piece, final=is_whole), True
+    except UnicodeDecodeError:
+        return piece.decode("utf-8", "replace"), False
+
+
+def _cut(line: str, size: int) -> str:
+    if len(line) <= LINE_LIMIT:
+        return line
+    return f"{line[:LINE_LIMIT]} [line cut after {LINE_LIMIT:,} characters; it has {size:,} bytes]"
+
+
+def _too_much(wanted: ReadInput, *, fitting: int) -> ToolFailed:
+    return ToolFailed(
+        f"{wanted.file_path} from line {wanted.offset:,} on is over {TOKEN_LIMIT:,} tokens. {fitting:,} lines fit: "
+        f"ask for offset={wanted.offset} and limit={fitting}, or search for the part you need."
+    )

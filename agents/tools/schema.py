@@ -1,0 +1,108 @@
+"""The input of a tool is a frozen attrs class: this makes its JSON Schema, and reads what the model sends."""
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.nearest import suggestion
+
+Input = TypeVar("Input", bound=attrs.AttrsInstance)
+
+DESCRIPTION = "description"
+
+PLAIN: Mapping[Any, tuple[str, str]] = {
+    str: ("string", "a string"),
+    int: ("integer", "an integer"),
+    float: ("number", "a number"),
+    bool: ("boolean", "true or false"),
+    types.NoneType: ("null", "null"),
+}
+"""Python type -> its name in JSON Schema, and in words."""
+
+
+def described(text: str) -> dict[str, str]:
+    """The metadata of a field that tells the model what to put there: `attrs.field(metadata=described(...))`."""
+    return {DESCRIPTION: text}
+
+
+def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
+    """The JSON Schema of *input_type*, with its keys in the order of the fields.
+
+    Fields may be `str`, `int`, `float`, `bool`, a `Literal`, a `list` or a union of these, or None. Raises
+    `TypeError` for any other.
+    """
+    hints = get_type_hints(input_type)
+    fields = attrs.fields(input_type)
+    return {
+        "type": "object",
+        "properties": {field.name: _property(field, hints[field.name]) for field in fields},
+        "required": [field.name for field in fields if _is_required(field)],
+        "additionalProperties": False,
+    }
+
+
+def read_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
+    """The instance of *input_type* that *value* describes.
+
+    Raises `ToolFailed` that names every field which is unknown, missing or of the wrong type. Nothing is
+    converted but an integer where a number is wanted.
+    """
+    fields = {field.name: field for field in attrs.fields(input_type)}
+    hints = get_type_hints(input_type)
+    problems = [f"unknown field {name!r}: {suggestion(name, fields)}" for name in value if name not in fields]
+    read: dict[str, Any] = {}
+    for name, field in fields.items():
+        try:
+            if name in value:
+                read[name] = msgspec.convert(value[name], hints[name])
+            elif _is_required(field):
+                problems.append(f"missing field {name!r}: it must be {_in_words(hints[name])}")
+        except msgspec.ValidationError as exc:
+            problems.append(f"field {name!r} must be {_in_words(hints[name])}: {exc}")
+    if problems:
+        raise ToolFailed(f"The input cannot be used. {'; '.join(problems)}")
+    return input_type(**read)
+
+
+def _is_required(field: "attrs.Attribute[Any]") -> bool:
+    return field.default is attrs.NOTHING
+
+
+def _property(field: "attrs.Attribute[Any]", hint: Any) -> dict[str, Any]:
+    schema = _schema_of(hint)
+    if DESCRIPTION in field.metadata:
+        schema["description"] = field.metadata[DESCRIPTION]
+    # A default that is made anew each time, or that stands for "not given", would tell the model nothing.
+    if isinstance(field.default, str | int | float):
+        schema["default"] = field.default
+    return schema
+
+
+def _schema_of(hint: Any) -> dict[str, Any]:
+    if hint in PLAIN:
+        return {"type": PLAIN[hint][0]}
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    if get_origin(hint) is list:
+        return {"type": "array", "items": _schema_of(*get_args(hint))}
+    return {"anyOf": [_schema_of(part) for part in _alternatives(hint)]}
+
+
+def _in_words(hint: Any) -> str:
+    if hint in PLAIN:
+        return PLAIN[hint][1]
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    if get_origin(hint) is list:
+        return f"a list, each item {_in_words(*get_args(hint))}"
+    return " or ".join(map(_in_words, _alternatives(hint)))
+
+
+def _alternatives(hint: Any) -> Iterator[Any]:
+    if get_origin(hint) not in (Union, types.UnionType):
+        raise TypeError(f"a field of a tool's input cannot be {hint!r}")
+    yield from get_args(hint)

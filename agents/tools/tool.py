@@ -1,0 +1,128 @@
+"""What a tool is, how the model learns of it, and how the model's call of it is answered."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+import msgspec
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.prompt import render
+from coterie.agents.tools.nearest import suggestion
+from coterie.agents.tools.schema import input_schema, read_input
+
+
+@attrs.frozen(kw_only=True)
+class Workspace:
+    """Where the tools of one agent work."""
+
+    root: Path
+    """The directory tools start in; relative paths begin here."""
+    scratch: Path
+    """The agent's own directory, for what tools leave behind."""
+
+    def locate(self, path: str) -> Path:
+        """The absolute path the model means by *path*, with links followed; it need not exist.
+
+        Raises `ToolFailed` for what cannot be a path.
+        """
+        try:
+            path.encode()
+            return (self.root / path).resolve()
+        except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: links that lead round in a circle
+            raise ToolFailed(f"{path!r} is not a usable path: {exc}") from exc
+
+
+@attrs.frozen(kw_only=True)
+class ToolResult:
+    """The answer to one call, as the model will read it."""
+
+    text: str
+    is_error: bool = False
+
+
+class Tool(Protocol):
+    """Something the model may call. One object serves all calls, also at the same time, so it keeps no state."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """When and how to use it, in words for the model."""
+        ...
+
+    @property
+    def input_type(self) -> type[attrs.AttrsInstance]:
+        """The frozen class of its arguments; see `input_schema`."""
+        ...
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether a call changes nothing, so that several may run at once."""
+        ...
+
+    @property
+    def is_clearable(self) -> bool:
+        """Whether an old result may leave the conversation: the call could be made again."""
+        ...
+
+    def touches(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
+        """The paths that a call names, absolute and with links followed. Raises `ToolFailed`.
+
+        For a tool that is read-only these are all it reads; another may touch more than it names.
+        """
+        ...
+
+    async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
+        """Do what *arguments*, an instance of `input_type`, ask for.
+
+        Raises `ToolFailed` for what the model can fix. When cancelled it leaves nothing running.
+        """
+        ...
+
+
+Denial = Callable[[Tool, Any, Workspace], str | None]
+"""Says why a call may not run, in words for the model; None if it may."""
+
+
+def permit(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
+    """The `Denial` that denies nothing."""
+
+
+def tool_description(name: str) -> str:
+    """The description in `prompts/tools/<name>.md`."""
+    return render(f"tools/{name}")
+
+
+def definition(tool: Tool) -> bytes:
+    """The tool as an entry of a request's `tools`; the same bytes every time."""
+    schema = input_schema(tool.input_type)
+    return msgspec.json.encode({"name": tool.name, "description": tool.description, "input_schema": schema})
+
+
+async def call_tool(
+    tools: Mapping[str, Tool], name: str, value: Mapping[str, Any], workspace: Workspace, denial: Denial = permit
+) -> ToolResult:
+    """Answer the model's call of the tool *name* with the input *value*.
+
+    An unknown tool, unusable input, a denied call and `ToolFailed` become error results that say what would be
+    right. Whatever else is raised is a bug, and passes through.
+    """
+    try:
+        tool = _find(tools, name)
+        arguments = read_input(tool.input_type, value)
+        if reason := denial(tool, arguments, workspace):
+            return ToolResult(text=reason, is_error=True)
+        return await tool.run(arguments, workspace)
+    except ToolFailed as exc:
+        return ToolResult(text=exc.reason, is_error=True)
+
+
+def _find(tools: Mapping[str, Tool], name: str) -> Tool:
+    if name not in tools:
+        raise ToolFailed(f"There is no tool {name!r}: {suggestion(name, tools)}")
+    return tools[name]

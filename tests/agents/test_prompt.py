@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.prompt import PROMPTS, render
+
+FACTS = {"context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"}}
+NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPTS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_prompt_renders_with_the_facts_it_is_given(name: str) -> None:
+    text = render(name, **FACTS.get(name, {}))
+    assert text
+    assert "$" not in text
+
+
+def test_a_context_says_where_and_when() -> None:
+    assert render("context", **FACTS["context"]).splitlines() == [
+        "<context>",
+        "Working directory: /project",
+        "Platform: Linux",
+        "Date: 2026-11-16",
+        "</context>",
+    ]
+
+
+def test_a_missing_fact_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs date, platform"):
+        render("context", directory="/")
+
+
+def test_an_unused_fact_is_refused() -> None:
+    with pytest.raises(ValueError, match="no use for weather"):
+        render("agent", weather="fine")
+
+
+def test_prompts_are_files_beside_the_code() -> None:
+    assert Path(PROMPTS, "agent.md").is_file()

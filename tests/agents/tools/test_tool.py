@@ -1,0 +1,125 @@
+"""Calls are answered; what goes wrong is an answer the model can use, unless it is a bug."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import msgspec
+import pytest
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.schema import input_schema
+from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool, definition
+from coterie.scenarios.server.rules.schema import check_schema
+
+
+@attrs.frozen(kw_only=True)
+class DivideInput:
+    """Two numbers."""
+
+    number: int
+    by: int
+
+
+class Divide:
+    """Divides, and has a bug for zero."""
+
+    name: ClassVar = "Divide"
+    description: ClassVar = "Divides a number."
+    input_type: ClassVar = DivideInput
+    is_read_only: ClassVar = True
+    is_clearable: ClassVar = True
+
+    def touches(self, _arguments: DivideInput, _workspace: Workspace) -> list[Path]:
+        """Nothing."""
+        return []
+
+    async def run(self, arguments: DivideInput, _workspace: Workspace) -> ToolResult:
+        """The quotient, if it is whole."""
+        if arguments.number % arguments.by:
+            raise ToolFailed(f"{arguments.by} is no divisor")
+        return ToolResult(text=str(arguments.number // arguments.by))
+
+
+TOOLS: Mapping[str, Tool] = {"Divide": Divide()}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path)
+
+
+async def _call(workspace: Workspace, name: str, **value: Any) -> ToolResult:
+    return await call_tool(TOOLS, name, value, workspace)
+
+
+async def test_a_call_gets_the_tools_result(workspace: Workspace) -> None:
+    assert await _call(workspace, "Divide", number=6, by=3) == ToolResult(text="2")
+
+
+async def test_an_unknown_tool_is_answered_with_the_nearest(workspace: Workspace) -> None:
+    result = await _call(workspace, "divde")
+    assert result == ToolResult(text="There is no tool 'divde': did you mean Divide?", is_error=True)
+
+
+async def test_wrong_input_is_answered_and_the_tool_not_run(workspace: Workspace) -> None:
+    result = await _call(workspace, "Divide", number=6, bye=0)
+    assert result.is_error
+    assert "unknown field 'bye': did you mean by?" in result.text
+
+
+async def test_a_failed_tool_is_answered_with_its_reason(workspace: Workspace) -> None:
+    assert await _call(workspace, "Divide", number=6, by=4) == ToolResult(text="4 is no divisor", is_error=True)
+
+
+async def test_a_bug_is_not_an_answer(workspace: Workspace) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await _call(workspace, "Divide", number=6, by=0)
+
+
+async def test_a_denied_call_is_answered_with_the_reason_and_not_run(workspace: Workspace) -> None:
+    def deny(tool: Tool, arguments: Any, workspace: Workspace) -> str:
+        return f"{tool.name} by {arguments.by} is denied"
+
+    result = await call_tool(TOOLS, "Divide", {"number": 6, "by": 0}, workspace, deny)
+    assert result == ToolResult(text="Divide by 0 is denied", is_error=True)
+
+
+@pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: tool.name)
+def test_a_definition_is_what_the_api_takes_and_the_same_bytes_each_time(tool: Tool) -> None:
+    encoded = definition(tool)
+    decoded = msgspec.json.decode(encoded)
+    assert list(decoded) == ["name", "description", "input_schema"]
+    assert decoded["input_schema"] == input_schema(tool.input_type)
+    assert encoded == definition(tool)
+    check_schema(decoded["input_schema"], "input_schema")
+
+
+@pytest.mark.parametrize("path", ["a\0b", chr(0xD800), chr(0xDC80)])
+def test_what_cannot_be_a_path_is_refused_in_words_that_can_be_sent(path: str, workspace: Workspace) -> None:
+    with pytest.raises(ToolFailed) as caught:
+        workspace.locate(path)
+    assert msgspec.json.encode(caught.value.reason)
+
+
+def test_links_in_a_circle_are_no_path(workspace: Workspace) -> None:
+    (workspace.root / "a").symlink_to("b")
+    (workspace.root / "b").symlink_to("a")
+    with pytest.raises(ToolFailed, match="not a usable path"):
+        workspace.locate("a")
+
+
+def test_a_path_is_located_behind_its_links(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (workspace.root / "link").symlink_to(outside)
+    assert workspace.locate("link/../x") == outside.parent / "x"
+
+
+@pytest.mark.slow
+def test_the_tools_come_without_the_sdk() -> None:
+    code = "import sys, coterie.agents.tools; sys.exit('anthropic' in sys.modules)"
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)
