@@ -166,13 +166,13 @@ def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iter
     batch: list[dict[str, Any]] = []
     for call in calls:
         tool = tools.get(call["name"])
-        if tool is not None and tool.is_read_only and len(batch) < READERS:
+        if tool is not None and tool.access == "read" and len(batch) < READERS:
             batch.append(call)
             continue
         if batch:
             yield batch
         batch = []
-        if tool is not None and tool.is_read_only:
+        if tool is not None and tool.access == "read":
             batch.append(call)
         else:
             yield [call]

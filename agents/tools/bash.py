@@ -12,7 +12,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.capped import CappedText
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.shell import run_shell
-from coterie.agents.tools.tool import ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 
 DEFAULT_TIMEOUT = 120.0
 LONGEST_TIMEOUT = 600.0
@@ -46,7 +46,7 @@ class Bash:
     name: ClassVar = "Bash"
     description: ClassVar = tool_description("bash")
     input_type: ClassVar = BashInput
-    is_read_only: ClassVar = False
+    access: ClassVar[Access] = "run"
     is_clearable: ClassVar = True
 
     grace: float = GRACE

@@ -13,7 +13,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tokens import estimate_text
 from coterie.agents.tools.nearest import nearest
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 
 WHOLE_FILE_LIMIT = 256 * 1024
 TOKEN_LIMIT = 25_000
@@ -45,7 +45,7 @@ class Read:
     name: ClassVar = "Read"
     description: ClassVar = tool_description("read")
     input_type: ClassVar = ReadInput
-    is_read_only: ClassVar = True
+    access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
 
     def touches(self, arguments: ReadInput, workspace: Workspace) -> list[Path]:

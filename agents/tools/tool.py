@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
 import msgspec
@@ -42,6 +42,9 @@ class ToolResult:
     is_error: bool = False
 
 
+Access = Literal["read", "edit", "run"]
+
+
 class Tool(Protocol):
     """Something the model may call. One object serves all calls, also at the same time, so it keeps no state."""
 
@@ -61,8 +64,8 @@ class Tool(Protocol):
         ...
 
     @property
-    def is_read_only(self) -> bool:
-        """Whether a call changes nothing, so that several may run at once."""
+    def access(self) -> Access:
+        """What a call may do: read files, edit the files it names, or run anything. Readers may run at once."""
         ...
 
     @property
@@ -73,7 +76,7 @@ class Tool(Protocol):
     def touches(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
         """The paths that a call names, absolute and with links followed. Raises `ToolFailed`.
 
-        For a tool that is read-only these are all it reads; another may touch more than it names.
+        For a tool that reads or edits these are all it touches; one that runs things may touch more.
         """
         ...
 

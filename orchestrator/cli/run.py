@@ -27,10 +27,10 @@ class NoModel(click.ClickException):
 @click.option("--max-turns", type=click.IntRange(1), default=200, show_default=True)
 @click.option(
     "--permission-mode",
-    type=click.Choice(["default", "bypassPermissions"]),
+    type=click.Choice(["default", "acceptEdits", "bypassPermissions"]),
     default="default",
     show_default=True,
-    help="default: tools may read inside the directory; bypassPermissions: they may do anything you may.",
+    help="default: read inside the directory; acceptEdits: edit there too; bypassPermissions: do anything you may.",
 )
 @click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE on the embedded server.")
 def run(

@@ -20,7 +20,7 @@ from coterie.agents.model.retry import RetryPolicy
 from coterie.agents.models import load_models
 from coterie.agents.outcome import ReplyArrived, ToolEnded
 from coterie.agents.permissions import Permissions
-from coterie.agents.tools.tool import ToolResult, Workspace, definition
+from coterie.agents.tools.tool import Access, ToolResult, Workspace, definition
 from coterie.scenarios.server.script.faults import Fault
 from tests.servers import Served, open_served
 
@@ -40,7 +40,7 @@ class Noting:
 
     name: str
     act: Callable[[str], Any]
-    is_read_only: bool = True
+    access: Access = "read"
     is_clearable: bool = True
     description: str = "Takes a note."
     input_type: type[attrs.AttrsInstance] = Note
@@ -133,7 +133,7 @@ async def test_readers_run_together_and_others_alone_and_in_order(tmp_path: Path
         running -= 1
         return name
 
-    tools = (Noting(name="Look", act=watch), Noting(name="Do", act=watch, is_read_only=False))
+    tools = (Noting(name="Look", act=watch), Noting(name="Do", act=watch, access="run"))
     calls = "Look: {text: a}}, {Look: {text: b}}, {Do: {text: c}}, {Do: {text: d}}, {Look: {text: e}"
     answer = "{{tool_result.0}}{{tool_result.2}}{{tool_result.4}}"
     script = f"default: [{{tools: [{{{calls}}}]}}, {{text: '{answer}'}}]"
@@ -221,7 +221,7 @@ async def test_a_denied_call_is_answered_and_the_tool_stays_in_the_request(tmp_p
         pytest.fail("a denied tool ran")
 
     script = "default: [{tools: [{Do: {}}]}, {text: '{{last_tool_result}}'}]"
-    tool = Noting(name="Do", act=never, is_read_only=False)
+    tool = Noting(name="Do", act=never, access="run")
     async with open_agent(script, tmp_path, tool, mode="default") as (agent, served):
         assert "not permitted" in (await run_loop(agent, max_turns=9)).text
         first, second = served.requests
@@ -236,7 +236,7 @@ async def test_a_call_left_open_by_a_crash_gets_an_error_and_is_not_run_again(tm
         ran.append(word)
         raise KeyError(word)
 
-    tool = Noting(name="Do", act=crash, is_read_only=False)
+    tool = Noting(name="Do", act=crash, access="run")
     with pytest.RaisesGroup(KeyError, allow_unwrapped=True, flatten_subgroups=True):
         async with open_agent(script, tmp_path, tool) as (agent, _):
             await run_loop(agent, max_turns=9)

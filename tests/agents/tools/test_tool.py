@@ -13,7 +13,7 @@ import pytest
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools import BUILT_IN
 from coterie.agents.tools.schema import input_schema
-from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool, definition
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, call_tool, definition
 from coterie.scenarios.server.rules.schema import check_schema
 
 
@@ -31,7 +31,7 @@ class Divide:
     name: ClassVar = "Divide"
     description: ClassVar = "Divides a number."
     input_type: ClassVar = DivideInput
-    is_read_only: ClassVar = True
+    access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
 
     def touches(self, _arguments: DivideInput, _workspace: Workspace) -> list[Path]:
