@@ -13,8 +13,9 @@ import attrs
 import msgspec
 
 from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter
+from coterie.agents.errors import ConfigInvalid, TranscriptCorrupt
 from coterie.agents.gate import LocalGate
-from coterie.agents.loop import Agent, run_loop
+from coterie.agents.loop import Agent, close_open_calls, run_loop
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.request import Identity
 from coterie.agents.models import Model
@@ -28,6 +29,7 @@ from coterie.orchestrator.embedded import open_server
 from coterie.orchestrator.session import Session
 
 NAME = "main"
+TRANSCRIPT = "transcript.jsonl"
 
 
 @attrs.frozen(kw_only=True)
@@ -35,10 +37,13 @@ class Job:
     """A task and how it is to be done."""
 
     task: str
+    """For a session that is resumed, what to say first; empty to go on where it stopped."""
     project: Path
     model: Model
     max_turns: int
     mode: Mode
+    session: Session | None = None
+    """The session to resume; None begins a new one."""
     script: Path | None = None
     """Play the model from this file, on the embedded server, instead of asking the real one."""
 
@@ -52,29 +57,41 @@ class Done:
 
 
 async def run_job(job: Job, tell: Callable[[Step], None]) -> Done:
-    """Do *job* in a new session; every step is told when it is recorded.
+    """Do *job*, in a new session or in the one it resumes; every step is told when it is recorded.
 
-    Cancellation stops at once, and what was recorded stays. Raises `ConfigInvalid` without a key, `ServerFailed`
-    when the embedded server does not start, `ReplyMalformed` and `OSError`.
+    Cancellation stops at once, and what was recorded stays. Raises `ConfigInvalid` without a key or for a session
+    that cannot be resumed, `ServerFailed` when the embedded server does not start, `ReplyMalformed` and `OSError`.
     """
     clock = Clock.from_environment()
     async with _open_client(job) as client:
-        session = Session.create(job.project, clock, task=job.task, model=job.model.id)
+        session = job.session or Session.create(job.project, clock, task=job.task, model=job.model.id)
         directory = session.agent_directory(NAME)
-        with TranscriptWriter.open(directory / "transcript.jsonl") as transcript:
+        with _open_transcript(directory / TRANSCRIPT) as transcript:
             agent = Agent(
-                identity=Identity(agent=NAME),
+                identity=Identity(agent=NAME, incarnation=session.starts),
                 model=job.model,
                 client=client,
-                conversation=_begin(job.model),
+                conversation=transcript.loaded.conversation or _begin(job.model),
                 transcript=transcript,
                 tools={tool.name: tool for tool in BUILT_IN},
                 workspace=Workspace(root=job.project, scratch=directory),
                 permissions=Permissions(mode=job.mode),
                 tell=tell,
             )
-            agent.say("user", [_text(_context(job, clock)), _text(job.task)])
+            _take_up(agent, job, clock)
             return Done(session=session, ended=await run_loop(agent, max_turns=job.max_turns))
+
+
+def _take_up(agent: Agent, job: Job, clock: Clock) -> None:
+    """Make the conversation end with something for the model to answer."""
+    close_open_calls(agent)
+    messages = agent.conversation.messages
+    if not messages:
+        agent.say("user", [_text(_context(job, clock)), _text(job.task)])
+    elif job.session is not None and job.task:
+        agent.say("user", [_text(job.task)])
+    elif messages[-1].role == "assistant":
+        raise ConfigInvalid("session", f"{job.session and job.session.id} has ended; say what to do next to go on")
 
 
 @asynccontextmanager
@@ -88,6 +105,13 @@ async def _open_client(job: Job) -> AsyncIterator[ModelClient]:
         open_model_client(LocalGate(), base_url=server.url, api_key="embedded") as client,
     ):
         yield client
+
+
+def _open_transcript(path: Path) -> TranscriptWriter:
+    try:
+        return TranscriptWriter.open(path)
+    except TranscriptCorrupt as exc:
+        raise ConfigInvalid(str(path), f"is damaged, {exc}; nothing was changed") from exc
 
 
 def _begin(model: Model) -> Conversation:

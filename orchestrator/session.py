@@ -8,17 +8,27 @@ from pathlib import Path
 import attrs
 import msgspec
 
+from coterie.agents.errors import ConfigInvalid
 from coterie.agents.home import home
 from coterie.clock import Clock
 from coterie.files import replace_file
 
+VERSION = 1
+FILE = "session.json"
+
 
 @attrs.frozen(kw_only=True)
 class Session:
-    """One run: its id and its directory."""
+    """One run and what it began with; `session.json` in its directory holds all of it."""
 
     id: str
-    directory: Path
+    project: Path
+    """The directory its agents work in."""
+    task: str
+    model: str
+    started: float
+    starts: int = 1
+    """How often it was started or resumed: the incarnation of its agents."""
 
     @classmethod
     def create(cls, project: Path, clock: Clock, *, task: str, model: str) -> "Session":
@@ -26,11 +36,26 @@ class Session:
         started = clock.now()
         # Sorts by start; the tail keeps two starts in one second apart.
         id_ = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(started))}-{secrets.token_hex(3)}"
-        directory = home() / "projects" / slug(project) / "sessions" / id_
-        directory.mkdir(parents=True, mode=0o700)
-        facts = {"v": 1, "id": id_, "project": str(project), "task": task, "model": model, "started": started}
-        replace_file(directory / "session.json", msgspec.json.encode(facts) + b"\n")
-        return cls(id=id_, directory=directory)
+        session = cls(id=id_, project=project, task=task, model=model, started=started)
+        session.directory.mkdir(parents=True, mode=0o700)
+        _save(session)
+        return session
+
+    @classmethod
+    def resume(cls, name: str) -> "Session":
+        """The session whose id is, or begins with, *name*, with its starts counted up.
+
+        Raises `ConfigInvalid` if there is none, or more than one, or it cannot be read; and `OSError`.
+        """
+        session = _load(_find(name))
+        resumed = attrs.evolve(session, starts=session.starts + 1)
+        _save(resumed)
+        return resumed
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return home() / "projects" / slug(self.project) / "sessions" / self.id
 
     def agent_directory(self, name: str) -> Path:
         """Where the agent *name* keeps its transcript; made when it is first asked for. Raises `OSError`."""
@@ -42,3 +67,30 @@ class Session:
 def slug(project: Path) -> str:
     """A project's path as a file name."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(project.resolve()))
+
+
+def _save(session: Session) -> None:
+    facts = {"v": VERSION, **attrs.asdict(session), "project": str(session.project)}
+    replace_file(session.directory / FILE, msgspec.json.encode(facts) + b"\n")
+
+
+def _find(name: str) -> Path:
+    sessions = sorted(home().glob("projects/*/sessions/*"), key=lambda path: path.name)
+    found = [path for path in sessions if path.name.startswith(name)] if name else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigInvalid("session", f"{name!r} begins the ids of {len(found)} sessions; give more of it")
+    newest = f"the newest is {sessions[-1].name}" if sessions else "there are none yet; `coterie run` makes one"
+    raise ConfigInvalid("session", f"no session's id begins with {name!r}; {newest}")
+
+
+def _load(directory: Path) -> Session:
+    try:
+        facts = msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, object])
+        session = msgspec.convert(facts, Session, dec_hook=lambda kind, value: kind(value))
+    except (OSError, ValueError) as exc:
+        raise ConfigInvalid(str(directory / FILE), f"cannot be read: {exc}") from exc
+    if facts.get("v") != VERSION:
+        raise ConfigInvalid(str(directory / FILE), f"is of version {facts.get('v')}; this program reads {VERSION}")
+    return session

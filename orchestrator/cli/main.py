@@ -28,6 +28,7 @@ class Entry:
 
 COMMANDS = {
     "run": Entry("coterie.orchestrator.cli.run:run", "Run a task with one agent."),
+    "resume": Entry("coterie.orchestrator.cli.run:resume", "Take a session up where it stopped."),
     "demo": Entry("coterie.scenarios.demo:command", "Show a scripted conversation, its fork and its bill."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
 }

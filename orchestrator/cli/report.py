@@ -8,7 +8,7 @@ import click
 from coterie.agents.errors import ModelUnreachable
 from coterie.agents.outcome import Ended, ReplyArrived, Step, ToolEnded
 from coterie.orchestrator.cli.exit_codes import ExitCode
-from coterie.orchestrator.running import Done
+from coterie.orchestrator.running import NAME, TRANSCRIPT, Done
 
 SHOWN = 100
 """Characters of a call's arguments that a line of progress shows."""
@@ -74,7 +74,7 @@ def _summary(done: Done) -> dict[str, object]:
     ended = done.ended
     return {
         "session_id": done.session.id,
-        "transcript": str(done.session.agent_directory("main") / "transcript.jsonl"),
+        "transcript": str(done.session.agent_directory(NAME) / TRANSCRIPT),
         "reason": ended.reason,
         "result": ended.text,
         "turns": ended.turns,

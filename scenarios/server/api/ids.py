@@ -38,8 +38,11 @@ class Ids:
 
 
 def place_of(caller: Caller, turn: int, body_digest: bytes) -> str:
-    """What tells a reply from all others: whose it is, and for which turn."""
+    """What tells a reply from all others: whose it is, and for which turn.
+
+    Which start of the agent asks is no part of it: one that is resumed after a crash must get the bytes it lost.
+    """
     if caller.agent is None or caller.turn is None:
         # A client that does not say who it is: one key may hold several conversations.
         return f"{body_digest.hex()}\0{turn}"
-    return f"{caller.agent}\0{caller.incarnation}\0{caller.purpose}\0{turn}"
+    return f"{caller.agent}\0{caller.purpose}\0{turn}"
