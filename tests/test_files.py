@@ -1,4 +1,6 @@
 import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,42 @@ def test_a_replaced_file_has_the_new_content_and_leaves_no_draft(tmp_path: Path)
     replace_file(path, b"new")
     assert path.read_bytes() == b"new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["roster.json"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o666, 0o755, 0o444])
+def test_a_file_is_replaced_by_one_with_exactly_the_mode_asked_for(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "script"
+    before = os.umask(0o027)
+    try:
+        replace_file(path, b"new", mode=mode)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_without_a_mode_the_umask_decides(tmp_path: Path) -> None:
+    path = tmp_path / "plain"
+    path.touch(0o600)
+    before = os.umask(0o027)
+    try:
+        replace_file(path, b"new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_draft_has_its_mode_before_it_has_content(tmp_path: Path) -> None:
+    modes: list[int] = []
+
+    class Watching:
+        def before(self, operation: Operation, path: Path, size: int) -> int:
+            if operation == "write":
+                modes.append(stat.S_IMODE(path.stat().st_mode))
+            return size
+
+    with file_faults(Watching()):
+        replace_file(tmp_path / "secret", b"x", mode=0o600)
+    assert modes == [0o600]
 
 
 @pytest.mark.parametrize("fault", ["torn", "full", "fsync", "rename"])
@@ -88,3 +126,8 @@ def test_what_a_torn_append_left_can_be_cut_off(tmp_path: Path) -> None:
         log.cut(6)
         log.append(b"next\n")
     assert (tmp_path / "log").read_bytes() == b"whole\nnext\n"
+
+
+def test_a_name_as_long_as_can_be_is_replaced(tmp_path: Path) -> None:
+    replace_file(tmp_path / ("x" * 255), b"x")
+    assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"x"]

@@ -1,6 +1,7 @@
 """The Read tool: lines of a text file with their numbers, never more of them than a conversation can bear."""
 
 import codecs
+import io
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tokens import estimate_text
 from coterie.agents.tools.nearest import nearest
 from coterie.agents.tools.schema import described
+from coterie.agents.tools.seen import LARGEST
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 
 WHOLE_FILE_LIMIT = 256 * 1024
@@ -54,22 +56,29 @@ class Read:
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
         """The lines asked for. A cancelled call may leave its thread reading; it changes nothing."""
-        text = await trio.to_thread.run_sync(_read_sync, arguments, workspace, abandon_on_cancel=True)
+        path = workspace.locate(arguments.file_path)
+        text, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
+        # Not in the thread: a call that was cancelled has shown nothing.
+        if content is not None:
+            workspace.seen.note(path, content)
         return ToolResult(text=text)
 
 
-def _read_sync(wanted: ReadInput, workspace: Workspace) -> str:
+def _read_sync(wanted: ReadInput, path: Path) -> tuple[str, bytes | None]:
+    """What to show, and all that stands in the file; None for a file that is too large to be edited."""
     _check_range(wanted)
-    path = workspace.locate(wanted.file_path)
     try:
         _check_file(wanted, path)
         with path.open("rb") as file:
-            if b"\0" in file.read(SNIFFED):
+            content = file.read(LARGEST + 1)
+            if b"\0" in content[:SNIFFED]:
                 raise ToolFailed(f"{wanted.file_path} is binary: it has NUL bytes. Read shows text only.")
+            if len(content) <= LARGEST:
+                return _numbered(wanted, io.BytesIO(content)), content
             file.seek(0)
-            return _numbered(wanted, file)
+            return _numbered(wanted, file), None
     except (FileNotFoundError, NotADirectoryError) as exc:
-        raise ToolFailed(f"{wanted.file_path} does not exist{_instead(path)}") from exc
+        raise ToolFailed(f"{wanted.file_path} does not exist{instead_of(path)}") from exc
     except OSError as exc:
         raise ToolFailed(f"{wanted.file_path} cannot be read: {exc.strerror}") from exc
 
@@ -95,8 +104,8 @@ def _check_file(wanted: ReadInput, path: Path) -> None:
         )
 
 
-def _instead(path: Path) -> str:
-    """What the directory of a missing file has to offer."""
+def instead_of(path: Path) -> str:
+    """What to say behind "*path* does not exist": what its directory has to offer. Blocks."""
     try:
         # A name that is not printable may be bytes that no JSON can carry.
         near = nearest(path.name, [entry.name for entry in path.parent.iterdir() if entry.name.isprintable()])

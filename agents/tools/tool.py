@@ -11,6 +11,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.prompt import render
 from coterie.agents.tools.nearest import suggestion
 from coterie.agents.tools.schema import input_schema, read_input
+from coterie.agents.tools.seen import SeenFiles
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +22,8 @@ class Workspace:
     """The directory tools start in; relative paths begin here."""
     scratch: Path
     """The agent's own directory, for what tools leave behind."""
+    seen: SeenFiles = attrs.field(factory=SeenFiles)
+    """What the agent's model knows of files."""
 
     def locate(self, path: str) -> Path:
         """The absolute path the model means by *path*, with links followed; it need not exist.

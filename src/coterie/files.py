@@ -7,6 +7,7 @@ thread, except a bounded append to an open log, which is one inline write.
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,7 @@ class SeededFaults:
 
 
 _hook: FaultHook | None = None
+_drafts = itertools.count()
 
 
 @contextlib.contextmanager
@@ -80,15 +82,20 @@ def file_faults(hook: FaultHook) -> Iterator[None]:
         _hook = before
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+def replace_file(path: Path, content: bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Put *content* at *path* so that a reader sees the old file or the new one, never a part.
 
-    With *durable* both the bytes and the name survive a power cut once this returns. Raises `OSError`; the
-    old file is then untouched and no draft is left behind.
+    The new file has exactly the permissions *mode*; with None those that the umask leaves of 0o666.
+    With *durable* both the bytes and the name survive a power cut once this returns. Raises `OSError`; no draft is then
+    left behind and the old file is untouched, unless it was the very last step that failed: then the new file is in
+    place, but a power cut may bring the old one back.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    # Short, so that a name as long as the file system allows can be replaced; counted, for several writers at once.
+    draft = path.with_name(f".coterie-{os.getpid()}-{next(_drafts)}.draft")
     try:
-        with draft.open("wb", buffering=0) as file:
+        with os.fdopen(_create(draft, mode), "wb", buffering=0) as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             _write(file.fileno(), content, draft)
             if durable:
                 _fsync(file.fileno(), draft)
@@ -136,6 +143,12 @@ class Appender:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _create(draft: Path, mode: int | None) -> int:
+    # Made with the mode it will have: one made readable for all and closed later could be opened in between.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return os.open(draft, flags, 0o666 if mode is None else mode)
 
 
 def _ask(operation: Operation, path: Path, size: int) -> int:

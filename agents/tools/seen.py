@@ -1,0 +1,46 @@
+"""A file may be changed only in the version that the model has seen; this remembers which one that is."""
+
+import hashlib
+from pathlib import Path
+
+import attrs
+
+from coterie.agents.errors import ToolFailed
+
+REMEMBERED = 10_000
+"""Files; of more, the one that was noted longest ago is forgotten and must be read again."""
+LARGEST = 8 * 1024 * 1024
+"""Bytes of a file whose versions are told apart. No larger one is noted, or changed by a tool that edits."""
+
+
+@attrs.define(eq=False)
+class SeenFiles:
+    """What one agent's model knows of files. Belongs to the task that runs the agent's tools.
+
+    Versions are told apart by content alone: a file that was only touched is the same, and a change that leaves
+    time and size as they were is one nevertheless. Paths are absolute, with links followed.
+    """
+
+    _versions: dict[Path, bytes] = attrs.field(factory=dict, init=False, repr=False)
+
+    def note(self, path: Path, content: bytes) -> None:
+        """The model has seen *path*, or a part of it, when *content* was all that stood there."""
+        self._versions.pop(path, None)
+        self._versions[path] = _version(content)
+        if len(self._versions) > REMEMBERED:
+            del self._versions[next(iter(self._versions))]
+
+    def check(self, path: Path, content: bytes | None = None) -> None:
+        """Return if the model has seen the file as it is now. Raises `ToolFailed`, and `OSError` if it is not there.
+
+        Whoever goes on to work with the content passes it, so that what is checked is what is worked with. Without it
+        the file is read, which blocks.
+        """
+        if path not in self._versions:
+            raise ToolFailed(f"{path} has not been read yet. Read it first, then change it.")
+        if _version(path.read_bytes() if content is None else content) != self._versions[path]:
+            raise ToolFailed(f"{path} has changed since it was read. Read it again, then change it.")
+
+
+def _version(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -1,0 +1,120 @@
+"""The version of a file that the model has seen is the only one it may change."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.read import Read
+from coterie.agents.tools.seen import LARGEST, REMEMBERED, SeenFiles
+from coterie.agents.tools.tool import Workspace, call_tool
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+    return path
+
+
+def test_a_file_never_seen_is_to_be_read_first(path: Path) -> None:
+    with pytest.raises(ToolFailed, match=r"has not been read yet\. Read it first"):
+        SeenFiles().check(path)
+
+
+def test_a_file_seen_as_it_is_passes(path: Path) -> None:
+    seen = SeenFiles()
+    seen.note(path, b"one\n")
+    seen.check(path)
+
+
+def test_a_changed_file_is_to_be_read_again(path: Path) -> None:
+    seen = SeenFiles()
+    seen.note(path, b"one\n")
+    path.write_text("two\n")
+    with pytest.raises(ToolFailed, match=r"has changed since it was read\. Read it again"):
+        seen.check(path)
+    seen.note(path, b"two\n")
+    seen.check(path)
+
+
+def test_a_touch_is_no_change(path: Path) -> None:
+    seen = SeenFiles()
+    seen.note(path, b"one\n")
+    os.utime(path, ns=(1, 1))
+    seen.check(path)
+
+
+def test_a_change_that_keeps_time_and_size_is_one(path: Path) -> None:
+    seen = SeenFiles()
+    seen.note(path, b"one\n")
+    before = path.stat()
+    path.write_text("two\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ToolFailed, match="has changed"):
+        seen.check(path)
+
+
+def test_content_at_hand_is_checked_in_place_of_the_file(path: Path) -> None:
+    seen = SeenFiles()
+    seen.note(path, b"one\n")
+    with pytest.raises(ToolFailed, match="has changed"):
+        seen.check(path, b"two\n")
+    path.unlink()
+    seen.check(path, b"one\n")
+
+
+def test_of_too_many_files_the_one_noted_longest_ago_is_forgotten() -> None:
+    seen = SeenFiles()
+    for number in range(REMEMBERED):
+        seen.note(Path(f"/{number}"), b"")
+    seen.note(Path("/0"), b"again")
+    seen.note(Path("/new"), b"")
+    seen.check(Path("/0"), b"again")
+    seen.check(Path("/2"), b"")
+    with pytest.raises(ToolFailed, match="not been read"):
+        seen.check(Path("/1"), b"")
+
+
+async def _read(workspace: Workspace, **value: object) -> bool:
+    return not (await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt", **value}, workspace)).is_error
+
+
+async def test_what_read_shows_is_seen_whole_or_in_part(path: Path) -> None:
+    for value in ({}, {"offset": 1, "limit": 1}):
+        workspace = Workspace(root=path.parent, scratch=path.parent)
+        assert await _read(workspace, **value)
+        workspace.seen.check(path)
+
+
+async def test_what_read_refuses_is_not_seen(path: Path) -> None:
+    workspace = Workspace(root=path.parent, scratch=path.parent)
+    assert not await _read(workspace, offset=5)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+
+
+async def test_what_a_cancelled_read_would_have_shown_is_not_seen(path: Path) -> None:
+    workspace = Workspace(root=path.parent, scratch=path.parent)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await _read(workspace)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+
+
+async def test_a_file_too_large_to_edit_is_shown_but_not_noted(path: Path) -> None:
+    workspace = Workspace(root=path.parent, scratch=path.parent)
+    (workspace.root / "a.txt").write_bytes(b"x\n" * (LARGEST // 2 + 1))
+    assert await _read(workspace, limit=1)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+
+
+async def test_each_workspace_has_seen_its_own_files(path: Path) -> None:
+    first, second = (Workspace(root=path.parent, scratch=path.parent) for _ in range(2))
+    assert await _read(first)
+    with pytest.raises(ToolFailed, match="not been read"):
+        second.seen.check(path)
