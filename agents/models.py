@@ -5,7 +5,6 @@ The embedded server reads the same table and shares nothing else with the agents
 """
 
 import datetime as dt
-import difflib
 import functools
 import os
 import tomllib
@@ -18,6 +17,7 @@ import attrs
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.home import home
+from coterie.agents.nearest import nearest
 from coterie.agents.usage import Usage
 
 MODELS_FILE_VARIABLE = "COTERIE_MODELS"
@@ -95,7 +95,7 @@ class ModelTable:
         """Like `find`, but an unknown name raises `ConfigInvalid` with the nearest ones."""
         model = self.find(name)
         if model is None:
-            near = difflib.get_close_matches(name, [*self.models, *self.aliases], n=3, cutoff=0.4)
+            near = nearest(name, [*self.models, *self.aliases])
             hint = f"did you mean {', '.join(near)}?" if near else "see agents/models.toml"
             raise ConfigInvalid("model", f"{name!r} is not a known model; {hint}")
         return model
@@ -151,7 +151,7 @@ def _check_keys(table: Mapping[str, Any], path: Path) -> None:
 def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002 - the API's word
     fields = {field.name for field in attrs.fields(Model)} - {"id"}
     if unknown := sorted(row.keys() - fields):
-        near = difflib.get_close_matches(unknown[0], fields, n=1)
+        near = nearest(unknown[0], fields, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(sorted(fields))}"
         raise ConfigInvalid(source, f"[models.{id}] has an unknown field {unknown[0]!r}{hint}")
     try:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 import trio
+
+from coterie.agents.pidfd import wait_ended
 
 CONTROL = "/_coterie/"
 TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
@@ -126,9 +127,5 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
 
 async def _wait(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            await trio.lowlevel.wait_readable(descriptor)
-        finally:
-            os.close(descriptor)
-        await trio.to_thread.run_sync(partial(process.wait))
+        await wait_ended(process.pid)
+        process.wait()

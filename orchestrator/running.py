@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
-import msgspec
 
-from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter
+from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, text_block
 from coterie.agents.errors import ConfigInvalid, TranscriptCorrupt
 from coterie.agents.gate import LocalGate
 from coterie.agents.loop import Agent, close_open_calls, run_loop
@@ -87,9 +86,9 @@ def _take_up(agent: Agent, job: Job, clock: Clock) -> None:
     close_open_calls(agent)
     messages = agent.conversation.messages
     if not messages:
-        agent.say("user", [_text(_context(job, clock)), _text(job.task)])
+        agent.say("user", [text_block(_context(job, clock)), text_block(job.task)])
     elif job.session is not None and job.task:
-        agent.say("user", [_text(job.task)])
+        agent.say("user", [text_block(job.task)])
     elif messages[-1].role == "assistant":
         raise ConfigInvalid("session", f"{job.session and job.session.id} has ended; say what to do next to go on")
 
@@ -116,14 +115,10 @@ def _open_transcript(path: Path) -> TranscriptWriter:
 
 def _begin(model: Model) -> Conversation:
     tools = [definition(tool) for tool in BUILT_IN]
-    return Conversation.begin(KeyHeader(model=model.id), tools=tools, system=[_text(render("agent"))])
+    return Conversation.begin(KeyHeader(model=model.id), tools=tools, system=[text_block(render("agent"))])
 
 
 def _context(job: Job, clock: Clock) -> str:
     # Read once, when the session begins: a date that changed overnight would break the prefix.
     date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
     return render("context", directory=str(job.project), platform=platform.system(), date=date)
-
-
-def _text(text: str) -> bytes:
-    return msgspec.json.encode({"type": "text", "text": text})

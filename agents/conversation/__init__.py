@@ -8,7 +8,7 @@ What is appended is kept as it came, so byte identity of prefixes is a property 
 - cache markers exist only in rendered requests, at most four of them.
 """
 
-from coterie.agents.conversation.blocks import Block
+from coterie.agents.conversation.blocks import Block, text_block
 from coterie.agents.conversation.conversation import Conversation
 from coterie.agents.conversation.key_header import KeyHeader
 from coterie.agents.conversation.markers import FIVE_MINUTES, Lifetimes, Marks, Ttl
@@ -33,4 +33,5 @@ __all__ = [
     "TranscriptWriter",
     "Ttl",
     "load_transcript",
+    "text_block",
 ]

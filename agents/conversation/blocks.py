@@ -41,6 +41,11 @@ class Block:
         )
 
 
+def text_block(text: str) -> bytes:
+    """A text block as bytes, for what does not come from the model."""
+    return msgspec.json.encode({"type": "text", "text": text})
+
+
 def check_object(data: bytes) -> None:
     """Raise `ValueError` unless *data* is one JSON object in UTF-8, with nothing around it."""
     if not (data.startswith(b"{") and data.endswith(b"}")):

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.conversation.blocks import Block
+from coterie.agents.conversation.blocks import Block, text_block
 from coterie.agents.conversation.key_header import KeyHeader
 from coterie.agents.conversation.markers import FIVE_MINUTES, Lifetimes, Marks, choose_markers, last_markable
 from coterie.agents.conversation.prefix import Message, Prefix
@@ -97,7 +97,7 @@ class Conversation:
         """
         fork = self.fork()
         answers = [_tool_result(id_, placeholder) for id_ in self.open_tool_uses]
-        fork.append("user", [*answers, _text(directive)])
+        fork.append("user", [*answers, text_block(directive)])
         fork.marks = attrs.evolve(fork.marks, shared=last_markable(fork.segments, 0, len(fork) - 1))
         return fork
 
@@ -153,10 +153,6 @@ def _open_tool_uses(segments: Sequence[Segment]) -> list[str]:
         if segment.opens_message:
             break
     return found[::-1]
-
-
-def _text(text: str) -> bytes:
-    return msgspec.json.encode({"type": "text", "text": text})
 
 
 def _tool_result(tool_use_id: str, text: str) -> bytes:

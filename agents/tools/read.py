@@ -11,8 +11,8 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.nearest import nearest
 from coterie.agents.tokens import estimate_text
-from coterie.agents.tools.nearest import nearest
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description

@@ -8,7 +8,7 @@ import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.nearest import suggestion
+from coterie.agents.nearest import suggestion
 
 Input = TypeVar("Input", bound=attrs.AttrsInstance)
 

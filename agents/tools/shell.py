@@ -11,6 +11,7 @@ from pathlib import Path
 import trio
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.pidfd import wait_ended
 
 SHELL = "/bin/bash"
 DRAIN = 0.2
@@ -94,19 +95,11 @@ async def _open_pump(stream: trio.lowlevel.FdStream, heard: Callable[[bytes | by
 async def _wait_or_end(pid: int, grace: float) -> None:
     """Return when the shell has ended; when cancelled, end it and its whole group."""
     try:
-        await _ended(pid)
+        await wait_ended(pid)
     except BaseException:
         with trio.CancelScope(shield=True):
             await _end_group(pid, grace)
         raise
-
-
-async def _ended(pid: int) -> None:
-    descriptor = os.pidfd_open(pid)
-    try:
-        await trio.lowlevel.wait_readable(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 async def _end_group(group: int, grace: float) -> None:

@@ -8,8 +8,8 @@ import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.nearest import suggestion
 from coterie.agents.prompt import render
-from coterie.agents.tools.nearest import suggestion
 from coterie.agents.tools.schema import input_schema, read_input
 from coterie.agents.tools.seen import SeenFiles
 

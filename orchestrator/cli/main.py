@@ -5,7 +5,6 @@ command's summary and the dotted name of its code. That name may point upwards, 
 module importing it.
 """
 
-import difflib
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +13,7 @@ import click
 
 from coterie import __version__
 from coterie.agents.errors import ConfigInvalid
+from coterie.agents.nearest import nearest
 from coterie.orchestrator.cli.exit_codes import Refused
 
 
@@ -57,7 +57,7 @@ class CommandTable(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that *args* name; a misspelt one is refused with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            near = nearest(args[0], COMMANDS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)

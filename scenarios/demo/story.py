@@ -6,10 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import attrs
-import msgspec
 import trio
 
-from coterie.agents.conversation import Conversation, KeyHeader
+from coterie.agents.conversation import Conversation, KeyHeader, text_block
 from coterie.agents.gate import LocalGate
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.reply import Reply
@@ -56,9 +55,9 @@ class Story:
     async def ask_lead(self) -> Conversation:
         """Put the question and work until it is answered; returns the lead's conversation."""
         header = KeyHeader(model=self._model.id)
-        system = msgspec.json.encode({"type": "text", "text": (HERE / "system.md").read_text()})
+        system = text_block((HERE / "system.md").read_text())
         lead = Conversation.begin(header, tools=definitions(), system=[system])
-        lead.append("user", [msgspec.json.encode({"type": "text", "text": QUESTION})])
+        lead.append("user", [text_block(QUESTION)])
         turn = 1
         while calls := (await self._ask("lead", turn, lead)).tool_calls:
             lead.append("user", [run_tool(call) for call in calls])
