@@ -1,0 +1,123 @@
+"""Patterns of paths, for rules: what is named, and everything below it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import attrs
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.walk import LEFT_OUT
+from coterie.agents.tools.wildcard import Wildcard
+
+EXAMPLE = "Edit(src/**)"
+LOOKED_AT = 10_000
+"""Files and directories among which a match is sought; where there are more, there may be one."""
+
+
+@attrs.frozen(kw_only=True)
+class PathPattern:
+    """Describes paths as `.gitignore` does; paths are compared after their links were followed."""
+
+    anchor: Path | None
+    """Where the pattern begins; None for the root of the workspace."""
+    fixed: tuple[str, ...]
+    """The directories and the file before the first wildcard."""
+    wildcard: Wildcard | None
+    """What follows; None for everything."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a path with wildcards; one without a slash is a name that may stand anywhere below the root.
+
+        Raises `ValueError` with what is wrong.
+        """
+        anchor, pattern = _anchor(text)
+        parts = [part for part in pattern.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise ValueError(
+                f"{text!r} leads out of its directory; write an absolute path, as in Read(/usr/include/**)"
+            )
+        if anchor is None and "/" not in text.rstrip("/"):
+            parts.insert(0, "**")
+        while parts and parts[-1] == "**":
+            parts.pop()
+        count = next((index for index, part in enumerate(parts) if _is_wild(part)), len(parts))
+        try:
+            wildcard = Wildcard.parse("/".join(parts[count:])) if parts[count:] else None
+        except ToolFailed as exc:
+            raise ValueError(exc.reason) from exc
+        return cls(anchor=anchor, fixed=tuple(parts[:count]), wildcard=wildcard)
+
+    @classmethod
+    def exactly(cls, path: Path) -> Self:
+        """The pattern of *path*, an absolute one, and of what is below it."""
+        return cls(anchor=Path("/"), fixed=path.parts[1:], wildcard=None)
+
+    def is_exactly(self, path: Path, root: Path) -> bool:
+        """Whether the pattern names *path* itself."""
+        return self.wildcard is None and self._base(root) == path
+
+    def covers(self, path: Path, root: Path) -> bool:
+        """Whether *path*, and all that is below it, surely is what the pattern describes.
+
+        A link in the pattern itself is not followed: whoever can change the link would move the permission.
+        """
+        return self._describes(path, self._base(root))
+
+    def may_be_in(self, path: Path, root: Path) -> bool:
+        """Whether *path*, or something below it, is what the pattern describes, with links followed in both."""
+        for base in self._bases(root):
+            if self._describes(path, base):
+                return True
+            if path.is_dir() and self._is_below(path, base):
+                return True
+        return False
+
+    def _base(self, root: Path) -> Path:
+        return (root.resolve() if self.anchor is None else self.anchor).joinpath(*self.fixed)
+
+    def _bases(self, root: Path) -> Iterator[Path]:
+        base = self._base(root)
+        yield base
+        try:
+            resolved = base.resolve()
+        except (OSError, RuntimeError):  # links that lead round in a circle lead to no file
+            return
+        if resolved != base:
+            yield resolved
+
+    def _describes(self, path: Path, base: Path) -> bool:
+        if not path.is_relative_to(base):
+            return False
+        parts = path.relative_to(base).parts
+        wildcard = self.wildcard
+        return wildcard is None or any(wildcard.matches("/".join(parts[: n + 1])) for n in range(len(parts)))
+
+    def _is_below(self, directory: Path, base: Path) -> bool:
+        """Whether a search of *directory* could meet what the pattern describes."""
+        if self.wildcard is None:
+            return base.is_relative_to(directory) and base.exists()
+        if not base.is_relative_to(directory) and not directory.is_relative_to(base):
+            return False
+        top = base if base.is_relative_to(directory) else directory
+        return any(count == LOOKED_AT or self._describes(path, base) for count, path in enumerate(_walk(top)))
+
+
+def _anchor(text: str) -> tuple[Path | None, str]:
+    if text == "~" or text.startswith("~/"):
+        return Path.home(), text[1:]
+    return (Path("/") if text.startswith("/") else None), text
+
+
+def _is_wild(part: str) -> bool:
+    return any(letter in part for letter in "*?[{")
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    """What stands below *top*, but for what a search leaves out."""
+    for parent, directories, files in os.walk(top):
+        directories[:] = [name for name in directories if name not in LEFT_OUT]
+        for name in (*directories, *files):
+            yield Path(parent, name)

@@ -1,0 +1,146 @@
+"""Rules: which calls are meant, written as people write them in settings."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.permissions import command_pattern, path_pattern
+from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
+from coterie.agents.permissions.command_pattern import CommandPattern
+from coterie.agents.permissions.path_pattern import PathPattern
+from coterie.agents.permissions.shell import read_command
+from coterie.agents.permissions.wrappers import obscurity
+from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.bash import BashInput
+from coterie.agents.tools.tool import Tool, Workspace
+
+EVERY_TOOL = "*"
+
+_RULE = re.compile(r"(\*|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*)\))?", re.DOTALL)
+_FAMILIES = {"read": "Read", "edit": "Edit"}
+"""Rules for these tools are for all tools that do the same to files."""
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """One call of a tool, as rules see it."""
+
+    tool: Tool
+    arguments: attrs.AttrsInstance
+    root: Path
+    command: CommandLine | None
+    """What it would run, for a call of Bash."""
+    paths: tuple[Path, ...]
+    """Every path it touches, for a tool that reads or edits."""
+
+    @classmethod
+    def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
+        """Look at a call before it is made. Raises `ToolFailed` as `touches` does."""
+        return cls(
+            tool=tool,
+            arguments=arguments,
+            root=workspace.root.resolve(),
+            command=read_command(arguments.command) if isinstance(arguments, BashInput) else None,
+            paths=() if tool.access == "run" else tuple(tool.touches(arguments, workspace)),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Rule:
+    """Some calls of a tool, or all of them. Whether they are allowed, asked for or denied is said elsewhere."""
+
+    tool: str
+    subject: CommandPattern | PathPattern | None = None
+    """What the calls are about; None for every call."""
+    text: str
+    """As it was written."""
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> Self:
+        """Read `Tool`, `Bash(words:*)` or `Tool(path)`; *source* says where it stands. Raises `ConfigInvalid`."""
+        match = _RULE.fullmatch(text.strip())
+        if match is None:
+            examples = f"Read, {command_pattern.EXAMPLE} or {path_pattern.EXAMPLE}"
+            raise ConfigInvalid(source, f"{text!r} is not a rule; write a tool, or a tool and what for: {examples}")
+        tool, subject = match.groups()
+        meant = next((known.name for known in BUILT_IN if known.name.casefold() == tool.casefold()), tool)
+        if meant != tool:
+            raise ConfigInvalid(source, f"{text!r} names a tool that is called {meant}, with these capitals")
+        try:
+            return cls(tool=tool, subject=_subject(tool, subject), text=text.strip())
+        except ValueError as exc:
+            example = command_pattern.EXAMPLE if tool == "Bash" else path_pattern.EXAMPLE
+            raise ConfigInvalid(source, f"{text!r} cannot be used: {exc}; a rule looks like {example}") from exc
+
+    def names(self, call: Call) -> bool:
+        """Whether it says no more than *call* does: one command, or one path; not a kind of them."""
+        if isinstance(self.subject, CommandPattern):
+            return not self.subject.is_open
+        if isinstance(self.subject, PathPattern):
+            return any(self.subject.is_exactly(path, call.root) for path in call.paths)
+        return call.command is None and not call.paths
+
+    def may_be(self, call: Call) -> bool:
+        """Whether *call*, or any part of it, may be what the rule means: enough to deny it, or to ask."""
+        if not self._is_for(call):
+            return False
+        if isinstance(self.subject, CommandPattern):
+            return call.command is not None and self.subject.may_be_in(call.command)
+        pattern = self.subject
+        return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
+
+    def covers_command(self, command: SimpleCommand) -> bool:
+        """Whether the rule surely means *command*."""
+        return isinstance(self.subject, CommandPattern) and self.subject.covers(command)
+
+    def covers_path(self, path: Path, call: Call) -> bool:
+        """Whether the rule surely means *path* in *call*."""
+        return isinstance(self.subject, PathPattern) and self._is_for(call) and self.subject.covers(path, call.root)
+
+    def covers_all(self, call: Call) -> bool:
+        """Whether the rule means every call of this tool."""
+        return self.subject is None and self._is_for(call)
+
+    def _is_for(self, call: Call) -> bool:
+        family = _FAMILIES.get(call.tool.access) if call.paths else None
+        return self.tool in (EVERY_TOOL, call.tool.name, family)
+
+
+def covering(rules: Sequence[Rule], call: Call) -> list[Rule]:
+    """The rules that together surely mean all of *call*; empty if some part of it is left over."""
+    if whole := next((rule for rule in rules if rule.covers_all(call)), None):
+        return [whole]
+    if call.command is not None:
+        return _covering_commands(rules, call.command)
+    found = [next((rule for rule in rules if rule.covers_path(path, call)), None) for path in call.paths]
+    return [] if None in found else [rule for rule in dict.fromkeys(found) if rule is not None]
+
+
+def _covering_commands(rules: Sequence[Rule], line: CommandLine) -> list[Rule]:
+    if obscurity(line) is not None or line.substituted:
+        return []
+    found: dict[Rule, None] = {}
+    for command in line.commands:
+        if not command.words and command.is_plain:
+            continue
+        rule = next((rule for rule in rules if rule.covers_command(command)), None)
+        if rule is None:
+            return []
+        found[rule] = None
+    return list(found)
+
+
+def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | None:
+    if text is None:
+        return None
+    if tool == EVERY_TOOL:
+        raise ValueError("a rule for every tool cannot say what for")
+    if not text.strip():
+        raise ValueError("there is nothing between the brackets")
+    if tool == "Bash":
+        return None if text.strip() == "*" else CommandPattern.parse(text.strip())
+    return PathPattern.parse(text.strip())

@@ -1,0 +1,203 @@
+"""Modes, role limits, the order of judgement, and permissions within others."""
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pytest
+
+from coterie.agents.permissions import MODES, Allowed, Asks, Denied, Mode, Permissions, RoleLimit, Rule, Verdict
+from coterie.agents.tools.bash import Bash, BashInput
+from coterie.agents.tools.read import Read, ReadInput
+from coterie.agents.tools.tool import Tool, Workspace
+from coterie.agents.tools.write import Write, WriteInput
+
+Kind = Literal["read", "read outside", "edit", "edit outside", "edit protected", "run"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CALLS: dict[Kind, tuple[Tool, Any]] = {
+    "read": (Read(), ReadInput(file_path="a.py")),
+    "read outside": (Read(), ReadInput(file_path="/etc/hosts")),
+    "edit": (Write(), WriteInput(file_path="src/a.py", content="x")),
+    "edit outside": (Write(), WriteInput(file_path="/etc/hosts", content="x")),
+    "edit protected": (Write(), WriteInput(file_path=".git/config", content="x")),
+    "run": (Bash(), BashInput(command="ls -l")),
+}
+STRICTNESS = (Allowed, Asks, Denied)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path / "scratch")
+
+
+def _rules(*texts: str) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(text, "test") for text in texts)
+
+
+def _judge(permissions: Permissions, kind: Kind, workspace: Workspace, granted: tuple[Rule, ...] = ()) -> Verdict:
+    return permissions.judge(*CALLS[kind], workspace, granted)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("default", (Allowed, Asks, Asks, Asks, Denied, Asks)),
+        ("acceptEdits", (Allowed, Asks, Allowed, Asks, Denied, Asks)),
+        ("plan", (Allowed, Asks, Denied, Denied, Denied, Denied)),
+        ("dontAsk", (Allowed, Denied, Denied, Denied, Denied, Denied)),
+        ("bypassPermissions", (Allowed,) * len(KINDS)),
+    ],
+)
+def test_a_mode_without_rules(mode: Mode, expected: tuple[type[Verdict], ...], workspace: Workspace) -> None:
+    assert tuple(type(_judge(Permissions(mode=mode), kind, workspace)) for kind in KINDS) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("default", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
+        ("acceptEdits", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
+        ("plan", (Allowed, Allowed, Denied, Denied, Denied, Denied)),
+        ("dontAsk", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
+        ("bypassPermissions", (Allowed,) * len(KINDS)),
+    ],
+)
+def test_a_mode_with_everything_allowed(mode: Mode, expected: tuple[type[Verdict], ...], workspace: Workspace) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("*"))
+    assert tuple(type(_judge(permissions, kind, workspace)) for kind in KINDS) == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_deny_wins_over_everything(mode: Mode, workspace: Workspace) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("*"), ask=_rules("*"), deny=_rules("*"))
+    for kind in KINDS:
+        verdict = _judge(permissions, kind, workspace, _rules("*"))
+        assert isinstance(verdict, Denied)
+        assert verdict.by == "*"
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("default", Asks), ("acceptEdits", Asks), ("dontAsk", Denied), ("bypassPermissions", Allowed)],
+)
+def test_ask_wins_over_allow_and_mode_but_not_over_bypass(
+    mode: Mode, expected: type[Verdict], workspace: Workspace
+) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("*"), ask=_rules("Read(*.py)", "Bash(ls:*)", "Edit(src/**)"))
+    kinds: tuple[Kind, ...] = ("read", "edit", "run")
+    for kind in kinds:
+        assert isinstance(_judge(permissions, kind, workspace), expected)
+
+
+def test_planning_is_told_to_wait_for_approval(workspace: Workspace) -> None:
+    verdict = _judge(Permissions(mode="plan", allow=_rules("Bash")), "run", workspace)
+    assert isinstance(verdict, Denied)
+    assert "approved the plan" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("limit", "denied"),
+    [
+        (RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Read"})), {"edit", "run"}),
+        (RoleLimit(name="helper", reason="no edits", denied=frozenset({"Write"})), {"edit"}),
+        (RoleLimit(name="nothing", reason="none"), set()),
+        (RoleLimit(name="all", reason="none", denied=frozenset({"*"})), {"read", "edit", "run"}),
+        (RoleLimit(name="lists", reason="only ls", only=(Rule.parse("Bash(ls:*)", "test"),)), set()),
+        (RoleLimit(name="counts", reason="only wc", only=(Rule.parse("Bash(wc:*)", "test"),)), {"run"}),
+    ],
+)
+def test_a_role_limit_comes_first_in_every_mode(limit: RoleLimit, denied: set[Kind], workspace: Workspace) -> None:
+    permissions = Permissions(mode="bypassPermissions", limits=(limit,))
+    kinds: tuple[Kind, ...] = ("read", "edit", "run")
+    for kind in kinds:
+        expected = Denied(by=limit.name, reason=limit.reason) if kind in denied else Allowed()
+        assert _judge(permissions, kind, workspace) == expected
+
+
+@pytest.mark.parametrize("own", MODES)
+@pytest.mark.parametrize("parents", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_is_judged_as_strictly_as_its_parent_and_as_itself(
+    own: Mode, parents: Mode, kind: Kind, workspace: Workspace
+) -> None:
+    child, parent = Permissions(mode=own, allow=_rules("Bash(ls:*)")), Permissions(mode=parents)
+    strictest = max(
+        STRICTNESS.index(type(_judge(child, kind, workspace))), STRICTNESS.index(type(_judge(parent, kind, workspace)))
+    )
+    assert isinstance(_judge(child.within(parent), kind, workspace), STRICTNESS[strictest])
+
+
+def test_rules_of_all_parents_hold_and_role_limits_of_none(workspace: Workspace) -> None:
+    limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset())
+    grandparent = Permissions(mode="bypassPermissions", deny=_rules("Bash(ls:*)"), limits=(limit,))
+    parent = Permissions(mode="bypassPermissions", ask=_rules("Edit(src/**)"), limits=(limit,)).within(grandparent)
+    child = Permissions(mode="bypassPermissions").within(parent)
+    assert isinstance(_judge(child, "run", workspace), Denied)
+    assert isinstance(_judge(child, "read", workspace), Allowed)
+    nested = Permissions(mode="acceptEdits").within(Permissions(ask=_rules("Edit(src/**)"))).within(grandparent)
+    assert isinstance(_judge(nested, "run", workspace), Denied)
+    assert isinstance(_judge(nested, "edit", workspace), Asks)
+
+
+def test_both_must_allow_what_a_rule_allows(workspace: Workspace) -> None:
+    rules = _rules("Bash(ls:*)")
+    for child, parent in ((rules, ()), ((), rules)):
+        verdict = _judge(Permissions(allow=child).within(Permissions(allow=parent)), "run", workspace)
+        assert isinstance(verdict, Asks)
+        assert isinstance(
+            _judge(Permissions(allow=child).within(Permissions(allow=parent)), "run", workspace, rules), Allowed
+        )
+    assert isinstance(_judge(Permissions(allow=rules).within(Permissions(allow=rules)), "run", workspace), Allowed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wide", "exact"), [("run", "Bash(ls:*)", "Bash(ls -l)"), ("edit", "Edit(src/**)", "Edit(src/a.py)")]
+)
+def test_what_was_granted_waives_an_ask_rule_only_if_it_names_the_call(
+    kind: Kind, wide: str, exact: str, workspace: Workspace
+) -> None:
+    permissions = Permissions(ask=_rules(wide))
+    verdict = _judge(permissions, kind, workspace, _rules(wide))
+    assert isinstance(verdict, Asks)
+    assert [rule.text for rule in verdict.question.rules] == [exact]
+    assert isinstance(_judge(permissions, kind, workspace, verdict.question.rules), Allowed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        ("edit", "the rule Edit(src/**) or the mode acceptEdits"),
+        ("edit outside", "the rule Edit(/etc/hosts) or the mode bypassPermissions"),
+        ("read outside", "the rule Read(/etc/hosts) or the mode bypassPermissions"),
+        ("run", "the rule Bash(ls:*) or the mode bypassPermissions"),
+    ],
+)
+def test_a_denial_says_how_the_user_could_allow_it(kind: Kind, remedy: str, workspace: Workspace) -> None:
+    verdict = _judge(Permissions(mode="dontAsk"), kind, workspace)
+    assert isinstance(verdict, Denied)
+    assert verdict.reason.endswith(f"The user could allow it with {remedy}.")
+    assert "\n" not in verdict.reason
+
+
+def test_a_question_shows_what_is_asked_and_why(workspace: Workspace) -> None:
+    command = "ls $(pwd) $((1))"
+    verdict = Permissions().judge(Bash(), BashInput(command=command), workspace)
+    assert isinstance(verdict, Asks)
+    assert verdict.question.subject == command
+    assert "it has arithmetic" in verdict.question.reason
+    assert verdict.question.rules == ()
+
+
+@pytest.mark.parametrize(("place", "is_free"), [("tool-results", True), ("jobs", True), ("transcript.jsonl", False)])
+def test_an_agent_may_read_what_its_own_calls_gave(place: str, is_free: bool, tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "root", scratch=tmp_path / "scratch")
+    call = ReadInput(file_path=str(workspace.scratch / place))
+    assert isinstance(Permissions().judge(Read(), call, workspace), Allowed) is is_free
+
+
+def test_a_question_shows_the_arguments_that_matter(workspace: Workspace) -> None:
+    asks = _judge(Permissions(), "edit", workspace)
+    assert isinstance(asks, Asks)
+    assert (asks.question.subject, asks.question.details) == ("src/a.py", {"content": "x"})
+    asks = _judge(Permissions(), "run", workspace)
+    assert isinstance(asks, Asks)
+    assert asks.question.details == {}

@@ -1,0 +1,265 @@
+"""Rules for files, and the paths that no rule opens, against paths that try to look like others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.permissions import Allowed, Asks, Denied, Mode, Permissions, Rule, Verdict, path_pattern
+from coterie.agents.tools.edit import Edit, EditInput
+from coterie.agents.tools.glob import Glob, GlobInput
+from coterie.agents.tools.grep import Grep, GrepInput
+from coterie.agents.tools.read import Read, ReadInput
+from coterie.agents.tools.tool import Tool, Workspace
+from coterie.agents.tools.write import Write, WriteInput
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A project beside a secret, with links that lead out, in, and round in a circle."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    root = tmp_path / "root"
+    (root / "src/lib").mkdir(parents=True)
+    (root / "vault").mkdir()
+    (root / "vault/key").write_text("k")
+    (root / ".env").write_text("e")
+    (root / "src/a.py").write_text("a")
+    (tmp_path / "secret").write_text("s")
+    (tmp_path / "home/session/tool-results").mkdir(parents=True)
+    (root / "out").symlink_to(tmp_path / "secret")
+    (root / "up").symlink_to(tmp_path)
+    (root / "src/hooks").symlink_to(root / ".git/hooks")
+    (root / "alias").symlink_to(root / "vault")
+    (root / "loop").symlink_to(root / "loop")
+    return Workspace(root=root, scratch=tmp_path / "home/session")
+
+
+def _call(tool: str, path: str) -> tuple[Tool, Any]:
+    calls: dict[str, tuple[Tool, Any]] = {
+        "Read": (Read(), ReadInput(file_path=path)),
+        "Edit": (Edit(), EditInput(file_path=path, old_string="a", new_string="b")),
+        "Write": (Write(), WriteInput(file_path=path, content="x")),
+        "Grep": (Grep(), GrepInput(pattern="x", path=path)),
+        "Glob": (Glob(), GlobInput(pattern="*", path=path)),
+    }
+    return calls[tool]
+
+
+def _judge(permissions: Permissions, tool: str, path: str, workspace: Workspace) -> Verdict:
+    return permissions.judge(*_call(tool, path.replace("TOP", str(workspace.root.parent))), workspace)
+
+
+def _rules(workspace: Workspace, *texts: str) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(text.replace("TOP", str(workspace.root.parent)), "test") for text in texts)
+
+
+@pytest.mark.parametrize("tool", ["Read", "Grep", "Glob"])
+@pytest.mark.parametrize("path", ["src/a.py", "src/../src/a.py", "./src", "missing/c", ".git/config", "TOP/root/src"])
+def test_reading_inside_is_free(workspace: Workspace, tool: str, path: str) -> None:
+    assert _judge(Permissions(), tool, path, workspace) == Allowed()
+
+
+OUTSIDE = ["../secret", "/etc/passwd", "out", "up/secret", "src/../../secret", "src/../up/secret", "TOP/rootx", "up"]
+
+
+@pytest.mark.parametrize("tool", ["Read", "Grep", "Edit", "Write"])
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_what_is_outside_is_asked_for_whatever_its_path_looks_like(workspace: Workspace, tool: str, path: str) -> None:
+    modes: tuple[Mode, ...] = ("default", "acceptEdits")
+    for mode in modes:
+        verdict = _judge(Permissions(mode=mode), tool, path, workspace)
+        assert isinstance(verdict, Asks)
+        assert "is outside" in verdict.question.reason
+
+
+PROTECTED = [
+    *(
+        ".git",
+        ".git/config",
+        ".GIT/hooks/x",
+        "src/.git/x",
+        ".coterie/settings.toml",
+        ".claude/agents/a.md",
+        ".mcp.json",
+    ),
+    *(
+        ".bashrc",
+        "src/.BashRC",
+        ".zshenv",
+        ".gitconfig",
+        ".gitmodules",
+        ".ssh/id",
+        ".netrc",
+        ".envrc",
+        ".vscode/tasks.json",
+    ),
+    *("src/../.git/config", "src/hooks/pre-commit", "up/root/.git/x", "./.Git/x", "x/../.claude/../.claude/x"),
+    *("TOP/home/agents/a.md", "up/home/x", "TOP/home/session/tool-results/x", "TOP/other/.git/x", "TOP/HOME/x"),
+]
+
+
+@pytest.mark.parametrize("tool", ["Edit", "Write"])
+@pytest.mark.parametrize("path", PROTECTED)
+def test_a_protected_path_is_edited_in_no_mode_and_by_no_rule_but_bypass(
+    workspace: Workspace, tool: str, path: str
+) -> None:
+    rules = _rules(workspace, "Edit", "Edit(/**)", "*")
+    for mode in ("default", "acceptEdits"):
+        verdict = _judge(Permissions(mode=mode, allow=rules), tool, path, workspace)
+        assert isinstance(verdict, Denied)
+        assert verdict.by == "protected path"
+    assert _judge(Permissions(mode="bypassPermissions"), tool, path, workspace) == Allowed()
+
+
+@pytest.mark.parametrize("path", ["src/a.py", "git/x", ".gitignore", "src/.github/x", "my.git/x", "bashrc", ".env"])
+def test_other_paths_are_edited_where_edits_are_accepted(workspace: Workspace, path: str) -> None:
+    assert _judge(Permissions(mode="acceptEdits"), "Edit", path, workspace) == Allowed()
+    assert isinstance(_judge(Permissions(), "Edit", path, workspace), Asks)
+
+
+def test_a_custom_project_directory_is_protected_too(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_PROJECT_DIR", ".team")
+    assert isinstance(_judge(Permissions(mode="acceptEdits"), "Edit", ".team/agents/a.md", workspace), Denied)
+
+
+def test_stored_results_of_the_agent_itself_are_free_to_read(workspace: Workspace) -> None:
+    results = "TOP/home/session/tool-results"
+    for tool in ("Read", "Grep"):
+        assert _judge(Permissions(), tool, f"{results}/t1.txt", workspace) == Allowed()
+        assert isinstance(_judge(Permissions(), tool, f"{results}/../notes.md", workspace), Asks)
+        assert isinstance(_judge(Permissions(), tool, "TOP/home/other/tool-results/t", workspace), Asks)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "path"),
+    [
+        *(
+            ("Edit(src/**)", tool, path)
+            for tool in ("Edit", "Write")
+            for path in ("src/a.py", "src/lib/b", "alias/../src/x")
+        ),
+        *(("Edit(src)", "Edit", path) for path in ("src/a.py", "src/lib/b")),
+        *(("Edit(*.py)", "Edit", path) for path in ("a.py", "src/lib/a.py")),
+        *(("Edit(./*.py)", "Edit", path) for path in ("a.py", "./src/../a.py")),
+        *(("Edit(src/*.{py,md})", "Write", path) for path in ("src/a.py", "src/b.md")),
+        *(("Edit(TOP/other/**)", "Edit", path) for path in ("TOP/other/x", "up/other/x", "../other/x")),
+        *(("Read(TOP/**)", tool, path) for tool in ("Read", "Grep", "Glob") for path in ("TOP/secret", "out", "up")),
+        *(("Read(TOP/secret)", "Read", path) for path in ("../secret", "out")),
+        *((rule, "Write", "src/x") for rule in ("Edit", "Write", "*", "Write(src/**)", "Edit(**)", "Edit(./**)")),
+        *((rule, "Grep", "/etc") for rule in ("Read", "Grep", "Grep(/etc)", "Read(/etc/)", "Read(/**)")),
+    ],
+)
+def test_an_allow_rule_covers_what_it_names_and_what_is_below(
+    workspace: Workspace, rule: str, tool: str, path: str
+) -> None:
+    verdict = _judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace)
+    assert isinstance(verdict, Allowed)
+    assert verdict.by == rule.replace("TOP", str(workspace.root.parent))
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "path"),
+    [
+        *(
+            ("Edit(src/**)", "Edit", path)
+            for path in ("a.py", "srcx/a", "src/../a.py", "src/../../secret", "lib/src/a")
+        ),
+        *(("Edit(src/*.py)", "Edit", path) for path in ("src/lib/a.py", "src/a.pyc", "src/a.py/../../x", "a.py")),
+        *(("Edit(./*.py)", "Edit", path) for path in ("src/a.py",)),
+        *(("Edit(**)", "Edit", path) for path in ("../secret", "out", "up/secret", "/etc/passwd")),
+        *(("Edit(out)", "Edit", path) for path in ("out", "../secret")),
+        *(("Edit(up/**)", "Edit", path) for path in ("up/secret", "../secret")),
+        *(("Read(src/**)", "Edit", path) for path in ("src/a.py",)),
+        *(("Edit(TOP/**)", "Read", path) for path in ("TOP/secret",)),
+        *(("Read(TOP/*.txt)", "Grep", path) for path in ("TOP", "..")),
+        *(("Write(src/**)", "Edit", path) for path in ("src/a.py",)),
+        *(("Bash", "Edit", path) for path in ("src/a.py",)),
+    ],
+)
+def test_an_allow_rule_covers_nothing_else(workspace: Workspace, rule: str, tool: str, path: str) -> None:
+    assert isinstance(_judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace), Asks)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "path"),
+    [
+        *(
+            ("Read(vault/**)", tool, path)
+            for tool in ("Read", "Grep")
+            for path in ("vault/key", "alias/key", "src/../vault/key")
+        ),
+        *(("Read(vault/**)", tool, path) for tool in ("Grep", "Glob") for path in (".", "vault", "alias", "up", "/")),
+        *(("Read(alias/**)", tool, path) for tool in ("Read", "Grep") for path in ("vault/key", "alias/key")),
+        *(("Read(.env)", tool, path) for tool in ("Read", "Grep") for path in (".env", "./src/../.env", "src/.env")),
+        *(("Read(.env)", tool, path) for tool in ("Grep", "Glob") for path in (".", "up/root")),
+        *(("Read(*.py)", "Grep", path) for path in ("src", ".", "src/a.py")),
+        *(("Read(TOP/secret)", tool, path) for tool in ("Read", "Grep") for path in ("out", "../secret", "TOP/secret")),
+        *(("Read(TOP/secret)", "Grep", path) for path in ("up", "..", "/")),
+        *(
+            ("Edit(src/**)", tool, path)
+            for tool in ("Edit", "Write")
+            for path in ("src/a.py", "up/root/src/new", "src/lib/../b")
+        ),
+        *((rule, "Write", "src/x") for rule in ("Edit", "Write", "*", "Edit(x)", "Edit(src/?)")),
+    ],
+)
+def test_a_deny_rule_finds_what_it_names_behind_links_and_inside_searches(
+    workspace: Workspace, rule: str, tool: str, path: str
+) -> None:
+    for mode in ("default", "bypassPermissions"):
+        permissions = Permissions(mode=mode, allow=_rules(workspace, "*"), deny=_rules(workspace, rule))
+        assert isinstance(_judge(permissions, tool, path, workspace), Denied)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "path"),
+    [
+        *(("Read(vault/**)", "Grep", path) for path in ("src", "src/a.py", "missing")),
+        *(("Read(.env)", "Grep", path) for path in ("src", "vault")),
+        *(("Read(*.py)", "Grep", path) for path in ("vault", "src/lib")),
+        *(("Read(missing/**)", "Grep", path) for path in (".", "src")),
+        *(("Read(loop/**)", "Grep", path) for path in ("src",)),
+        *(("Edit(vault/**)", "Read", path) for path in ("vault/key",)),
+        *(("Read(vault/**)", "Write", path) for path in ("vault/key",)),
+    ],
+)
+def test_a_deny_rule_leaves_other_paths_alone(workspace: Workspace, rule: str, tool: str, path: str) -> None:
+    permissions = Permissions(mode="acceptEdits", deny=_rules(workspace, rule))
+    assert _judge(permissions, tool, path, workspace) == Allowed()
+
+
+def test_a_search_over_more_files_than_can_be_looked_at_may_meet_a_denied_one(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    permissions = Permissions(deny=_rules(workspace, "Read(*.none)"))
+    assert _judge(permissions, "Grep", ".", workspace) == Allowed()
+    monkeypatch.setattr(path_pattern, "LOOKED_AT", 3)
+    assert isinstance(_judge(permissions, "Grep", ".", workspace), Denied)
+
+
+@pytest.mark.parametrize("path", ["loop", "loop/x", "a\0b", "\ud800"])
+def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: str) -> None:
+    with pytest.raises(ToolFailed, match="not a usable path"):
+        Permissions().judge(*_call("Read", path), workspace)
+
+
+@pytest.mark.parametrize(
+    ("tool", "path", "rule"),
+    [
+        ("Edit", "src/a.py", "Edit(src/**)"),
+        ("Write", "src/lib/b.py", "Edit(src/lib/**)"),
+        ("Write", "a.py", "Edit(./a.py)"),
+        ("Write", "a[b].py", "Edit(./a[[]b].py)"),
+        ("Write", "TOP/x", "Edit(TOP/x)"),
+        ("Read", "../secret", "Read(TOP/secret)"),
+        ("Grep", "TOP", "Read(TOP)"),
+    ],
+)
+def test_the_rule_proposed_is_narrow_and_enough(workspace: Workspace, tool: str, path: str, rule: str) -> None:
+    verdict = _judge(Permissions(), tool, path, workspace)
+    assert isinstance(verdict, Asks)
+    (proposed,) = verdict.question.rules
+    assert proposed.text == rule.replace("TOP", str(workspace.root.parent))
+    for allow in (proposed, Rule.parse(proposed.text, "test")):
+        assert isinstance(_judge(Permissions(allow=(allow,)), tool, path, workspace), Allowed)
