@@ -1,12 +1,14 @@
 """What an agent can do besides talking: one module for each tool, all described and called in the same way."""
 
 from coterie.agents.tools.bash import Bash
+from coterie.agents.tools.bash_output import BashOutput
 from coterie.agents.tools.edit import Edit
 from coterie.agents.tools.glob import Glob
 from coterie.agents.tools.grep import Grep
+from coterie.agents.tools.kill_bash import KillBash
 from coterie.agents.tools.read import Read
 from coterie.agents.tools.tool import Tool
 from coterie.agents.tools.write import Write
 
-BUILT_IN: tuple[Tool, ...] = (Read(), Write(), Edit(), Grep(), Glob(), Bash())
+BUILT_IN: tuple[Tool, ...] = (Read(), Write(), Edit(), Grep(), Glob(), Bash(), BashOutput(), KillBash())
 """In the order of a request's tools, which is part of every cached prefix."""

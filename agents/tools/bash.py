@@ -13,12 +13,14 @@ from coterie.agents.tools.capped import CappedText
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.shell import run_shell
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.working_directory import open_directory_report
 
 DEFAULT_TIMEOUT = 120.0
 LONGEST_TIMEOUT = 600.0
-KEPT = 14_900
-"""Characters of the output that are kept at its beginning, and again at its end: with a note and an exit code less than
-30,000, over which a result leaves the conversation for the disk."""
+KEPT = 2_000_000
+"""Characters of the output that are kept at its beginning, and again at its end."""
+RESULT_CAP = 30_000
+"""Characters of a result that stay in the conversation."""
 GRACE = 2.0
 
 SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - how names begin, not a secret
@@ -27,7 +29,7 @@ SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 
 @attrs.frozen(kw_only=True)
 class BashInput:
-    """What to run, and for how long."""
+    """What to run, and how long to wait for it."""
 
     command: str = attrs.field(metadata=described("The command, as one would type it."))
     timeout: float = attrs.field(
@@ -37,40 +39,63 @@ class BashInput:
     description: str | None = attrs.field(
         default=None, metadata=described("What the command does, in five to ten words, for the people who watch.")
     )
+    run_in_background: bool = attrs.field(
+        default=False, metadata=described("Start the command as a job and do not wait for it; it has no time limit.")
+    )
 
 
 @attrs.frozen(kw_only=True)
 class Bash:
-    """Runs commands, each in a shell of its own."""
+    """Runs commands, each in a shell of its own that starts where the last one ended."""
 
     name: ClassVar = "Bash"
     description: ClassVar = tool_description("bash")
     input_type: ClassVar = BashInput
     access: ClassVar[Access] = "run"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
 
     grace: float = GRACE
     """Seconds between asking a command to end and killing it."""
 
     def touches(self, arguments: BashInput, workspace: Workspace) -> list[Path]:  # noqa: ARG002 - the interface of every tool
         """The directory it starts in; what a command touches cannot be told before it runs."""
-        return [workspace.root.resolve()]
+        return [workspace.shell.directory]
 
     async def run(self, arguments: BashInput, workspace: Workspace) -> ToolResult:
-        """The output, and how the command ended unless it went well.
+        """The output, and how the command ended unless it went well; for a job, its id.
 
-        When the time is up or the call is cancelled, all processes of the command are ended first.
+        When the time is up or the call is cancelled, all processes of the command are ended first, and the next
+        command starts where this one did.
         """
         timeout = arguments.timeout
         if not 0 < timeout <= LONGEST_TIMEOUT:
             raise ToolFailed(f"timeout is {timeout:g}, but must be over 0 and at most {LONGEST_TIMEOUT:g} seconds")
+        moved = workspace.shell.enter()
+        if arguments.run_in_background:
+            return _result(await _start_job(arguments.command, workspace), moved)
         output = CappedText(KEPT)
         with trio.move_on_after(timeout):
-            status = await run_shell(
-                arguments.command, workspace.root, _environment(os.environ), heard=output.add, grace=self.grace
-            )
-            return _result(output, f"[exit code {status}]" if status else None)
-        return _result(output, f"[timed out after {timeout:g} s]")
+            status, strayed = await self._run_command(arguments.command, workspace, output)
+            return _result(output.finish(), moved, strayed, failure=f"[exit code {status}]" if status else None)
+        return _result(output.finish(), moved, failure=f"[timed out after {timeout:g} s]")
+
+    async def _run_command(self, command: str, workspace: Workspace, output: CappedText) -> tuple[int, str | None]:
+        """The exit code, and a word about the directory if the next command cannot start where this one ended."""
+        shell = workspace.shell
+        with open_directory_report(workspace.scratch, _environment(os.environ)) as report:
+            status = await run_shell(command, shell.directory, report.environment, heard=output.add, grace=self.grace)
+            return status, shell.follow(report.read() or shell.directory)
+
+
+async def _start_job(command: str, workspace: Workspace) -> str:
+    if workspace.jobs is None:
+        raise ToolFailed("Commands cannot run in the background here. Run it without run_in_background.")
+    job = await workspace.jobs.start(command, workspace.shell.directory, _environment(os.environ))
+    return (
+        f"Started job {job.id}. BashOutput shows what it prints, KillBash ends it. "
+        f"All it prints is in {job.output.path}."
+    )
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +105,6 @@ def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _result(output: CappedText, failure: str | None) -> ToolResult:
-    text = output.finish().rstrip("\n")
-    lines = [line for line in (text, failure) if line]
+def _result(output: str, *notes: str | None, failure: str | None = None) -> ToolResult:
+    lines = [line for line in (output.rstrip("\n"), *notes, failure) if line]
     return ToolResult(text="\n".join(lines), is_error=failure is not None)

@@ -1,6 +1,7 @@
 """Output of any length in bounded memory: its beginning, its end, and how much stood between."""
 
 import codecs
+import io
 
 import attrs
 
@@ -11,9 +12,9 @@ class CappedText:
 
     half: int
     """Characters that are kept at the beginning, and again at the end."""
-    _head: str = ""
-    _tail: str = ""
-    _left_out: int = 0
+    _head: io.StringIO = attrs.field(factory=io.StringIO, init=False)
+    _tail: io.StringIO = attrs.field(factory=io.StringIO, init=False)
+    _left_out: int = attrs.field(default=0, init=False)
     _decoder: codecs.IncrementalDecoder = attrs.field(
         factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), init=False
     )
@@ -25,13 +26,22 @@ class CappedText:
     def finish(self) -> str:
         """All that is kept, with a note where something is missing. Nothing can be added afterwards."""
         self._append(self._decoder.decode(b"", final=True))
+        self._shorten_tail()
         note = f"\n[... {self._left_out:,} characters left out ...]\n" if self._left_out else ""
-        return f"{self._head}{note}{self._tail}"
+        return f"{self._head.getvalue()}{note}{self._tail.getvalue()}"
 
     def _append(self, text: str) -> None:
-        room = self.half - len(self._head)
-        self._head += text[:room]
-        tail = self._tail + text[room:]
-        excess = max(0, len(tail) - self.half)
-        self._left_out += excess
-        self._tail = tail[excess:]
+        room = self.half - self._head.tell()
+        self._head.write(text[:room])
+        self._tail.write(text[room:])
+        # Only when it is twice too long: a copy for every line of a chatty command would take forever.
+        if self._tail.tell() > 2 * self.half:
+            self._shorten_tail()
+
+    def _shorten_tail(self) -> None:
+        excess = self._tail.tell() - self.half
+        if excess > 0:
+            text = self._tail.getvalue()[excess:]
+            self._tail = io.StringIO()
+            self._tail.write(text)
+            self._left_out += excess

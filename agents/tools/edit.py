@@ -16,7 +16,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.read import instead_of
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST
-from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.write import Written, put_text, read_existing
 
 AROUND = 3
@@ -40,7 +40,7 @@ _BARE_LINE_END = re.compile(r"(?<!\r)\n")
 class EditInput:
     """What to replace, and by what."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the working directory."))
+    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
     old_string: str = attrs.field(metadata=described("The text to replace, exactly as it stands in the file."))
     new_string: str = attrs.field(metadata=described("The text to put in its place; empty to delete it."))
     replace_all: bool = attrs.field(
@@ -56,6 +56,7 @@ class Edit:
     input_type: ClassVar = EditInput
     access: ClassVar[Access] = "edit"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def touches(self, arguments: EditInput, workspace: Workspace) -> list[Path]:
         """The file."""

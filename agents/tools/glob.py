@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.walk import Listing, list_files, shown
 from coterie.agents.tools.wildcard import Wildcard
 
@@ -23,7 +23,7 @@ class GlobInput:
 
     pattern: str = attrs.field(metadata=described("The pattern, for example **/*.py or src/*.{ts,tsx}."))
     path: str | None = attrs.field(
-        default=None, metadata=described("The directory to look in; without it the working directory.")
+        default=None, metadata=described("The directory to look in; without it the project directory.")
     )
 
 
@@ -35,6 +35,7 @@ class Glob:
     input_type: ClassVar = GlobInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def touches(self, arguments: GlobInput, workspace: Workspace) -> list[Path]:
         """The directory that is looked in; nothing outside it is found."""

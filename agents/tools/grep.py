@@ -2,7 +2,6 @@
 
 import json
 import stat
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +15,7 @@ from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.walk import Listing, list_files, printable, shown
 from coterie.agents.tools.wildcard import Wildcard
+from coterie.agents.tools.worker import run_worker
 
 TIME_LIMIT = 30.0
 MOST_LINES = 10_000
@@ -29,7 +29,7 @@ class GrepInput:
 
     pattern: str = attrs.field(metadata=described("The regular expression, as Python writes them."))
     path: str | None = attrs.field(
-        default=None, metadata=described("The file or directory to search; without it the working directory.")
+        default=None, metadata=described("The file or directory to search; without it the project directory.")
     )
     glob: str | None = attrs.field(
         default=None, metadata=described("Which files of a directory to search, for example *.py or src/**/*.{ts,tsx}.")
@@ -56,6 +56,7 @@ class Grep:
     input_type: ClassVar = GrepInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = 20_000
 
     time_limit: float = TIME_LIMIT
     """Seconds after which a search is given up; some expressions would take years."""
@@ -129,18 +130,7 @@ async def _search(wanted: GrepInput, files: list[tuple[str, str]]) -> Finding:
         limit=wanted.head_limit,
         files=files,
     )
-    # Isolated, or the modules beside the script, one of which is called glob, would be found first.
-    ended = await trio.run_process(
-        [sys.executable, "-I", "-S", "-W", "ignore", str(WORKER)],
-        stdin=json.dumps(order._asdict()).encode(),
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-    )
-    if ended.returncode:
-        last_words = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ToolFailed(f"The search ended early, with status {ended.returncode}: {last_words or 'it was killed'}")
-    finding = Finding(**json.loads(ended.stdout))
+    finding = Finding(**json.loads(await run_worker(WORKER, json.dumps(order._asdict()).encode())))
     if finding.error is not None:
         raise ToolFailed(f"{wanted.pattern!r} is not a regular expression that Python understands: {finding.error}")
     return finding

@@ -1,4 +1,4 @@
-"""The Read tool: lines of a text file with their numbers, never more of them than a conversation can bear."""
+"""The Read tool: lines of a text file with their numbers, or an image, never more than a conversation can bear."""
 
 import codecs
 import io
@@ -13,6 +13,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import nearest
 from coterie.agents.tokens import estimate_text
+from coterie.agents.tools.images import media_type_of, show_image
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
@@ -32,9 +33,9 @@ EMPTY = "[the file is empty]"
 
 @attrs.frozen(kw_only=True)
 class ReadInput:
-    """Which lines of which file."""
+    """Which file, and which lines of it."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the working directory."))
+    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
     offset: int = attrs.field(default=1, metadata=described("The number of the first line to show."))
     limit: int | None = attrs.field(
         default=None, metadata=described("How many lines to show; without it all up to the end.")
@@ -42,41 +43,44 @@ class ReadInput:
 
 
 class Read:
-    """Shows a text file, or a range of its lines."""
+    """Shows a text file, or a range of its lines, or an image."""
 
     name: ClassVar = "Read"
     description: ClassVar = tool_description("read")
     input_type: ClassVar = ReadInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = None
 
     def touches(self, arguments: ReadInput, workspace: Workspace) -> list[Path]:
         """The file."""
         return [workspace.locate(arguments.file_path)]
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
-        """The lines asked for. A cancelled call may leave its thread reading; it changes nothing."""
+        """The lines asked for, or the image. A cancelled call may leave its thread reading; it changes nothing."""
         path = workspace.locate(arguments.file_path)
-        text, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
+        result, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
         # Not in the thread: a call that was cancelled has shown nothing.
         if content is not None:
             workspace.seen.note(path, content)
-        return ToolResult(text=text)
+        return result
 
 
-def _read_sync(wanted: ReadInput, path: Path) -> tuple[str, bytes | None]:
+def _read_sync(wanted: ReadInput, path: Path) -> tuple[ToolResult, bytes | None]:
     """What to show, and all that stands in the file; None for a file that is too large to be edited."""
     _check_range(wanted)
     try:
-        _check_file(wanted, path)
+        size = _checked_size(wanted, path)
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
             if b"\0" in content[:SNIFFED]:
-                raise ToolFailed(f"{wanted.file_path} is binary: it has NUL bytes. Read shows text only.")
+                # Seen like any other file, so that Write refuses it for what it is, not for being unread.
+                return _binary(wanted, content), content
+            _check_whole(wanted, size)
             if len(content) <= LARGEST:
-                return _numbered(wanted, io.BytesIO(content)), content
+                return ToolResult(text=_numbered(wanted, io.BytesIO(content))), content
             file.seek(0)
-            return _numbered(wanted, file), None
+            return ToolResult(text=_numbered(wanted, file)), None
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise ToolFailed(f"{wanted.file_path} does not exist{instead_of(path)}") from exc
     except OSError as exc:
@@ -90,16 +94,27 @@ def _check_range(wanted: ReadInput) -> None:
         raise ToolFailed(f"limit is {wanted.limit}, but at least 1 line must be asked for")
 
 
-def _check_file(wanted: ReadInput, path: Path) -> None:
-    """Refuse what is no file to be read; in particular a pipe, which would block when it is opened."""
+def _checked_size(wanted: ReadInput, path: Path) -> int:
+    """The file's size; refuses what is no file to be read, in particular a pipe, which would block when opened."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         raise ToolFailed(f"{wanted.file_path} is a directory. Read shows files; list a directory with ls.")
     if not stat.S_ISREG(status.st_mode):
         raise ToolFailed(f"{wanted.file_path} is not a regular file")
-    if status.st_size > WHOLE_FILE_LIMIT and wanted.offset == 1 and wanted.limit is None:
+    return status.st_size
+
+
+def _binary(wanted: ReadInput, content: bytes) -> ToolResult:
+    media_type = media_type_of(content)
+    if media_type is None:
+        raise ToolFailed(f"{wanted.file_path} is binary: it has NUL bytes. Read shows text and images only.")
+    return show_image(wanted.file_path, media_type, content)
+
+
+def _check_whole(wanted: ReadInput, size: int) -> None:
+    if size > WHOLE_FILE_LIMIT and wanted.offset == 1 and wanted.limit is None:
         raise ToolFailed(
-            f"{wanted.file_path} has {status.st_size:,} bytes, over the {WHOLE_FILE_LIMIT // 1024} KB that can be "
+            f"{wanted.file_path} has {size:,} bytes, over the {WHOLE_FILE_LIMIT // 1024} KB that can be "
             "read whole. Give a range (offset and limit), or search for the part you need."
         )
 

@@ -1,6 +1,7 @@
 """A file may be changed only in the version that the model has seen; this remembers which one that is."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -22,13 +23,16 @@ class SeenFiles:
     """
 
     _versions: dict[Path, bytes] = attrs.field(factory=dict, init=False, repr=False)
+    _undrained: dict[Path, None] = attrs.field(factory=dict, init=False, repr=False)
+    """Paths whose version is not the one that was drained or restored last, in the order they were noted."""
 
     def note(self, path: Path, content: bytes) -> None:
         """The model has seen *path*, or a part of it, when *content* was all that stood there."""
-        self._versions.pop(path, None)
-        self._versions[path] = _version(content)
-        if len(self._versions) > REMEMBERED:
-            del self._versions[next(iter(self._versions))]
+        version = _version(content)
+        if version != self._versions.get(path):
+            self._undrained.pop(path, None)
+            self._undrained[path] = None
+        self._remember(path, version)
 
     def check(self, path: Path, content: bytes | None = None) -> None:
         """Return if the model has seen the file as it is now. Raises `ToolFailed`, and `OSError` if it is not there.
@@ -41,6 +45,36 @@ class SeenFiles:
         if _version(path.read_bytes() if content is None else content) != self._versions[path]:
             raise ToolFailed(f"{path} has changed since it was read. Read it again, then change it.")
 
+    def drain(self) -> dict[str, str]:
+        """The versions noted since this was last asked, in hex, by path.
+
+        A path that is not UTF-8 is left out: it cannot be recorded, and the file must be read again after a resume.
+        """
+        drained = {str(path): self._versions[path].hex() for path in self._undrained if _is_utf8(path)}
+        self._undrained.clear()
+        return drained
+
+    def restore(self, versions: Mapping[str, str]) -> None:
+        """Take over what `drain` said in an earlier run. Raises `ValueError` for a version that is not in hex."""
+        for path, version in versions.items():
+            self._remember(Path(path), bytes.fromhex(version))
+
+    def _remember(self, path: Path, version: bytes) -> None:
+        self._versions.pop(path, None)
+        self._versions[path] = version
+        if len(self._versions) > REMEMBERED:
+            forgotten = next(iter(self._versions))
+            del self._versions[forgotten]
+            self._undrained.pop(forgotten, None)
+
 
 def _version(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

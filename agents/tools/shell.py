@@ -30,17 +30,21 @@ async def run_shell(
     *,
     heard: Callable[[bytes | bytearray], None],
     grace: float,
+    begun: Callable[[], None] = lambda: None,
+    ends_group: bool = False,
 ) -> int:
     """Run *command* and return its exit code; for one ended by a signal, 128 and the signal's number.
 
-    *heard* gets what the command prints, in order and as it comes, also while it is being ended. Processes in the
-    background live on. When cancelled, asks the whole group to end, waits *grace* seconds, then kills it. Never
-    returns before the shell is reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
+    *heard* gets what the command prints, in order and as it comes, also while it is being ended; *begun* is called
+    once it runs. Processes in the background live on, unless *ends_group* says that they end with the shell. When
+    cancelled, asks the whole group to end, waits *grace* seconds, then kills it. Never returns before the shell is
+    reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
     """
     process, descriptor = _start(command, directory, environment)
+    begun()
     try:
         async with trio.lowlevel.FdStream(descriptor) as stream, _open_pump(stream, heard):
-            await _wait_or_end(process.pid, grace)
+            await _wait_or_end(process.pid, grace, ends_group=ends_group)
     finally:
         # Reaped only now: until then the number of the group cannot go to a stranger.
         process.poll()
@@ -92,14 +96,16 @@ async def _open_pump(stream: trio.lowlevel.FdStream, heard: Callable[[bytes | by
         heard(os.read(stream.fileno(), PIPE_SIZE))
 
 
-async def _wait_or_end(pid: int, grace: float) -> None:
-    """Return when the shell has ended; when cancelled, end it and its whole group."""
+async def _wait_or_end(pid: int, grace: float, *, ends_group: bool) -> None:
+    """Return when the shell has ended; when cancelled, or with *ends_group*, end its whole group too."""
+    has_ended = False
     try:
         await wait_ended(pid)
-    except BaseException:
-        with trio.CancelScope(shield=True):
-            await _end_group(pid, grace)
-        raise
+        has_ended = True
+    finally:
+        if ends_group or not has_ended:
+            with trio.CancelScope(shield=True):
+                await _end_group(pid, grace)
 
 
 async def _end_group(group: int, grace: float) -> None:

@@ -1,6 +1,6 @@
 """What a tool is, how the model learns of it, and how the model's call of it is answered."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -10,8 +10,24 @@ import msgspec
 from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import suggestion
 from coterie.agents.prompt import render
+from coterie.agents.tools.jobs import Jobs
 from coterie.agents.tools.schema import input_schema, read_input
 from coterie.agents.tools.seen import SeenFiles
+from coterie.agents.tools.working_directory import Shell
+
+RESULTS_DIRECTORY = "tool-results"
+JOBS_DIRECTORY = "jobs"
+"""Where an agent's own directory keeps what its calls gave: results too long for it, and output of jobs."""
+
+
+@attrs.frozen(kw_only=True)
+class WorkspaceChange:
+    """What an agent needs to go on where it was, as far as it has changed."""
+
+    seen: Mapping[str, str] = attrs.field(factory=dict)
+    """Files the model knows: the version in hex, by path."""
+    directory: str | None = None
+    """Where commands start, relative to the root; None if that has not changed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -19,11 +35,26 @@ class Workspace:
     """Where the tools of one agent work."""
 
     root: Path
-    """The directory tools start in; relative paths begin here."""
+    """The directory of the project; relative paths begin here, wherever the shell is."""
     scratch: Path
     """The agent's own directory, for what tools leave behind."""
     seen: SeenFiles = attrs.field(factory=SeenFiles)
     """What the agent's model knows of files."""
+    shell: Shell = attrs.field(default=attrs.Factory(lambda self: Shell(root=self.root), takes_self=True))
+    """What one command leaves to the next."""
+    jobs: Jobs | None = None
+    """The commands in the background; None where there can be none."""
+
+    def changes(self) -> WorkspaceChange | None:
+        """What has changed since this was last asked, to be recorded; None if nothing has."""
+        change = WorkspaceChange(seen=self.seen.drain(), directory=self.shell.drain())
+        return change if change.seen or change.directory is not None else None
+
+    def restore(self, change: WorkspaceChange) -> None:
+        """Take over a change of an earlier run; several in the order they were recorded. Raises `ValueError`."""
+        self.seen.restore(change.seen)
+        if change.directory is not None:
+            self.shell.restore(change.directory)
 
     def locate(self, path: str) -> Path:
         """The absolute path the model means by *path*, with links followed; it need not exist.
@@ -38,14 +69,37 @@ class Workspace:
 
 
 @attrs.frozen(kw_only=True)
+class Image:
+    """A picture for the model to look at."""
+
+    media_type: str
+    data: str
+    """In base64."""
+
+    def block(self) -> dict[str, Any]:
+        """As a content block."""
+        return {"type": "image", "source": {"type": "base64", "media_type": self.media_type, "data": self.data}}
+
+
+@attrs.frozen(kw_only=True)
 class ToolResult:
     """The answer to one call, as the model will read it."""
 
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
+
+    def block(self, tool_use_id: str) -> bytes:
+        """The content block that answers the call *tool_use_id*."""
+        text = [{"type": "text", "text": self.text or "(no output)"}] if self.text or not self.images else []
+        content = [*text, *(image.block() for image in self.images)]
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
+        return msgspec.json.encode({**block, "is_error": True} if self.is_error else block)
 
 
 Access = Literal["read", "edit", "run"]
+RESULT_CAP = 50_000
+"""Characters of a result that stay in the conversation, for most tools."""
 
 
 class Tool(Protocol):
@@ -76,6 +130,11 @@ class Tool(Protocol):
         """Whether an old result may leave the conversation: the call could be made again."""
         ...
 
+    @property
+    def result_cap(self) -> int | None:
+        """Characters over which a result is stored on disk instead; None for a tool that limits itself."""
+        ...
+
     def touches(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
         """The paths that a call names, absolute and with links followed. Raises `ToolFailed`.
 
@@ -91,11 +150,11 @@ class Tool(Protocol):
         ...
 
 
-Denial = Callable[[Tool, Any, Workspace], str | None]
-"""Says why a call may not run, in words for the model; None if it may."""
+Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
+"""Says why a call may not run, in words for the model; None if it may. It may have to ask someone first."""
 
 
-def permit(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
+async def permit(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
     """The `Denial` that denies nothing."""
 
 
@@ -121,7 +180,7 @@ async def call_tool(
     try:
         tool = _find(tools, name)
         arguments = read_input(tool.input_type, value)
-        if reason := denial(tool, arguments, workspace):
+        if reason := await denial(tool, arguments, workspace):
             return ToolResult(text=reason, is_error=True)
         return await tool.run(arguments, workspace)
     except ToolFailed as exc:

@@ -11,7 +11,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST, SeenFiles
-from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
 from coterie.files import replace_file
 
 
@@ -19,7 +19,7 @@ from coterie.files import replace_file
 class WriteInput:
     """What to put where."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the working directory."))
+    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
     content: str = attrs.field(metadata=described("All that is to stand in the file."))
 
 
@@ -49,6 +49,7 @@ class Write:
     input_type: ClassVar = WriteInput
     access: ClassVar[Access] = "edit"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def touches(self, arguments: WriteInput, workspace: Workspace) -> list[Path]:
         """The file."""

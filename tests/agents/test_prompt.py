@@ -4,7 +4,10 @@ import pytest
 
 from coterie.agents.prompt import PROMPTS, render
 
-FACTS = {"context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"}}
+FACTS = {
+    "context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"},
+    "instructions": {"files": "Be kind."},
+}
 NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPTS.rglob("*.md"))
 
 
@@ -18,7 +21,7 @@ def test_every_prompt_renders_with_the_facts_it_is_given(name: str) -> None:
 def test_a_context_says_where_and_when() -> None:
     assert render("context", **FACTS["context"]).splitlines() == [
         "<context>",
-        "Working directory: /project",
+        "Project directory: /project",
         "Platform: Linux",
         "Date: 2026-11-16",
         "</context>",

@@ -78,6 +78,55 @@ def test_of_too_many_files_the_one_noted_longest_ago_is_forgotten() -> None:
         seen.check(Path("/1"), b"")
 
 
+def test_what_was_noted_is_drained_once_and_restored_elsewhere(path: Path) -> None:
+    seen, resumed = SeenFiles(), SeenFiles()
+    seen.note(Path("/other"), b"")
+    seen.note(path, b"old\n")
+    seen.note(path, b"one\n")
+    drained = seen.drain()
+    assert list(drained) == ["/other", str(path)]
+    assert seen.drain() == {}
+    resumed.restore(drained)
+    resumed.check(path)
+    with pytest.raises(ToolFailed, match="has changed"):
+        resumed.check(path, b"old\n")
+
+
+def test_a_version_that_was_drained_is_not_drained_again(path: Path) -> None:
+    seen = SeenFiles()
+    seen.note(path, b"one\n")
+    first = seen.drain()
+    seen.note(path, b"one\n")
+    assert seen.drain() == {}
+    seen.note(path, b"two\n")
+    assert seen.drain().keys() == first.keys()
+
+
+def test_what_was_restored_is_not_drained(path: Path) -> None:
+    seen, resumed = SeenFiles(), SeenFiles()
+    seen.note(path, b"one\n")
+    resumed.restore(seen.drain())
+    resumed.note(path, b"one\n")
+    assert resumed.drain() == {}
+
+
+def test_a_path_that_is_not_utf8_is_seen_but_not_drained() -> None:
+    seen = SeenFiles()
+    path = Path(os.fsdecode(b"/caf\xe9"))
+    seen.note(path, b"")
+    seen.check(path, b"")
+    assert seen.drain() == {}
+
+
+def test_a_forgotten_file_is_not_drained() -> None:
+    seen = SeenFiles()
+    for number in range(REMEMBERED + 1):
+        seen.note(Path(f"/{number}"), b"")
+    drained = seen.drain()
+    assert len(drained) == REMEMBERED
+    assert "/0" not in drained
+
+
 async def _read(workspace: Workspace, **value: object) -> bool:
     return not (await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt", **value}, workspace)).is_error
 

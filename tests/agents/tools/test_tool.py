@@ -13,7 +13,17 @@ import pytest
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools import BUILT_IN
 from coterie.agents.tools.schema import input_schema
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, call_tool, definition
+from coterie.agents.tools.tool import (
+    RESULT_CAP,
+    Access,
+    Image,
+    Tool,
+    ToolResult,
+    Workspace,
+    WorkspaceChange,
+    call_tool,
+    definition,
+)
 from coterie.scenarios.server.rules.schema import check_schema
 
 
@@ -33,6 +43,7 @@ class Divide:
     input_type: ClassVar = DivideInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def touches(self, _arguments: DivideInput, _workspace: Workspace) -> list[Path]:
         """Nothing."""
@@ -82,7 +93,7 @@ async def test_a_bug_is_not_an_answer(workspace: Workspace) -> None:
 
 
 async def test_a_denied_call_is_answered_with_the_reason_and_not_run(workspace: Workspace) -> None:
-    def deny(tool: Tool, arguments: Any, workspace: Workspace) -> str:
+    async def deny(tool: Tool, arguments: Any, workspace: Workspace) -> str:
         return f"{tool.name} by {arguments.by} is denied"
 
     result = await call_tool(TOOLS, "Divide", {"number": 6, "by": 0}, workspace, deny)
@@ -117,6 +128,55 @@ def test_a_path_is_located_behind_its_links(workspace: Workspace, tmp_path_facto
     outside = tmp_path_factory.mktemp("outside")
     (workspace.root / "link").symlink_to(outside)
     assert workspace.locate("link/../x") == outside.parent / "x"
+
+
+def test_the_tools_stand_in_the_order_of_every_prefix() -> None:
+    names = [tool.name for tool in BUILT_IN]
+    assert names == ["Read", "Write", "Edit", "Grep", "Glob", "Bash", "BashOutput", "KillBash"]
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        (ToolResult(text="done"), [{"type": "text", "text": "done"}]),
+        (ToolResult(text=""), [{"type": "text", "text": "(no output)"}]),
+        (
+            ToolResult(text="", images=(Image(media_type="image/png", data="QUJD"),)),
+            [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}],
+        ),
+    ],
+)
+def test_a_result_is_a_block_that_the_api_takes(result: ToolResult, content: list[dict[str, Any]]) -> None:
+    block = msgspec.json.decode(result.block("toolu_1"))
+    assert block == {"type": "tool_result", "tool_use_id": "toolu_1", "content": content}
+
+
+def test_only_an_error_says_whether_it_is_one() -> None:
+    assert msgspec.json.decode(ToolResult(text="no", is_error=True).block("toolu_1"))["is_error"] is True
+
+
+def test_a_workspace_says_what_has_changed_once(workspace: Workspace) -> None:
+    (workspace.root / "sub").mkdir()
+    assert workspace.changes() is None
+    workspace.seen.note(Path("/a"), b"one")
+    workspace.shell.follow(workspace.root / "sub")
+    change = workspace.changes()
+    assert change is not None
+    assert list(change.seen) == ["/a"]
+    assert change.directory == "sub"
+    assert workspace.changes() is None
+
+
+def test_a_change_is_taken_over_as_it_was_recorded(workspace: Workspace) -> None:
+    (workspace.root / "sub").mkdir()
+    workspace.seen.note(Path("/a"), b"one")
+    workspace.shell.follow(workspace.root / "sub")
+    recorded = msgspec.json.encode(workspace.changes())
+    resumed = Workspace(root=workspace.root, scratch=workspace.scratch)
+    resumed.restore(msgspec.json.decode(recorded, type=WorkspaceChange))
+    resumed.seen.check(Path("/a"), b"one")
+    assert resumed.shell.directory == workspace.root / "sub"
+    assert resumed.changes() is None
 
 
 @pytest.mark.slow

@@ -1,0 +1,137 @@
+"""A command starts where the last one ended: how a shell tells of that, and what is made of it."""
+
+import contextlib
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.walk import printable
+from coterie.files import replace_file
+
+START_UP = "BASH_ENV"
+"""The variable that names a file which bash reads before it runs a command."""
+
+
+def _resolved(path: Path) -> Path:
+    return path.resolve()
+
+
+@attrs.define(eq=False)
+class Shell:
+    """What one command leaves to the next. Belongs to the task that runs the agent's tools."""
+
+    root: Path = attrs.field(converter=_resolved)
+    """What is not left, with links followed."""
+    directory: Path = attrs.field(init=False)
+    """Where the next command starts, with links followed: the root, or a directory inside it."""
+    _drained: Path = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.directory = self._drained = self.root
+
+    def enter(self) -> str | None:
+        """Make sure that a command can start in the directory; if it must be the root, says so for the model."""
+        return self.follow(self.directory)
+
+    def follow(self, directory: Path) -> str | None:
+        """Let the next command start in *directory*; if it must be the root instead, says so for the model."""
+        fault = self._fault(directory)
+        self.directory = directory if fault is None else self.root
+        if fault is None:
+            return None
+        root, left = printable(str(self.root)), printable(str(directory))
+        return f"[the working directory is {root} again: {left} {fault}]"
+
+    def drain(self) -> str | None:
+        """The directory, relative to the root, if it is another one than when this was last asked."""
+        if self.directory == self._drained:
+            return None
+        self._drained = self.directory
+        return str(self.directory.relative_to(self.root))
+
+    def restore(self, directory: str) -> None:
+        """Start the next command in what `drain` said in an earlier run, as far as it is still there.
+
+        Raises `ValueError` for what `drain` cannot have said.
+        """
+        path = self.root / directory
+        if not path.is_relative_to(self.root) or ".." in path.parts:
+            raise ValueError(f"{directory!r} is outside the root")
+        self.directory = self._drained = path
+
+    def _fault(self, directory: Path) -> str | None:
+        if directory == self.root:
+            return None
+        if not directory.is_relative_to(self.root):
+            return "is outside it"
+        if not directory.is_dir() or directory.resolve() != directory:
+            return "is gone"
+        try:
+            str(directory.relative_to(self.root)).encode()
+        except UnicodeEncodeError:  # it could not be recorded
+            return "is not UTF-8"
+        return None
+
+
+@attrs.frozen(kw_only=True)
+class DirectoryReport:
+    """Where a shell was when it ended, as told by itself.
+
+    It is told by a trap that a start-up file sets, so the command is run as it is: a wrapper around it would show in
+    line numbers, error messages and `set -x`. `trap -p` and `set -v` do show the trap.
+    """
+
+    environment: Mapping[str, str]
+    """What the shell must be started with."""
+    _end: Path
+
+    def read(self) -> Path | None:
+        """The directory, with links followed.
+
+        None if the shell could not tell: it was killed, or replaced by `exec`, or the command set an EXIT trap of
+        its own.
+        """
+        try:
+            told = self._end.read_bytes()
+        except FileNotFoundError:
+            return None
+        return Path(os.fsdecode(told.removesuffix(b"\n"))) if told else None
+
+
+@contextlib.contextmanager
+def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iterator[DirectoryReport]:
+    """Let a shell tell where it ends: one that is started in the block, with the environment of the report.
+
+    That one is *environment* with what it takes. Raises `ToolFailed` if there can be no files in *scratch*.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".shell-", dir=scratch, ignore_cleanup_errors=True)
+    except OSError as exc:
+        raise _not_started(exc) from exc
+    with folder as name:
+        start, end = Path(name, "start"), Path(name, "end")
+        try:
+            replace_file(start, os.fsencode(_start_up(end, environment.get(START_UP))), durable=False)
+        except OSError as exc:
+            raise _not_started(exc) from exc
+        yield DirectoryReport(environment={**environment, START_UP: str(start)}, end=end)
+
+
+def _start_up(end: Path, users: str | None) -> str:
+    """What the shell does first: forget about this file, read the user's own, and set the trap."""
+    # Where the directory is gone only a variable has its name. What `set -x` says in the group goes where errors go.
+    trap = f'{{ builtin pwd -P || builtin echo "$PWD"; }} 2> /dev/null >| {shlex.quote(str(end))}'
+    lines = [f"unset -v {START_UP}"]
+    if users is not None:
+        file = shlex.quote(users)
+        lines = [f"export {START_UP}={file}", f"[ ! -r {file} ] || . {file}"]
+    return "\n".join([*lines, f"trap -- {shlex.quote(trap)} EXIT\n"])
+
+
+def _not_started(exc: OSError) -> ToolFailed:
+    return ToolFailed(f"The command could not be started: {exc}")
