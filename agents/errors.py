@@ -5,6 +5,7 @@ AgentError
 ├── ReplyMalformed           the model sent what cannot be read: an observation, never a crash
 ├── ToolFailed               a tool call did not work: the model can fix it, so the reason is its result
 ├── TranscriptCorrupt        a transcript is not what was written
+├── BudgetSpent              a call could cost more than is left: the user decides whether to go on
 └── ModelError               the model call failed; `retryable` says whether asking again may help
     ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is at fault
     ├── ModelRateLimited     429, with how long to wait
@@ -12,6 +13,8 @@ AgentError
     ├── ModelFailed          500 and the like, or an `error` event of another kind
     └── ModelUnreachable     no connection, a connection that was dropped, a stream that fell silent
 """
+
+from decimal import Decimal
 
 import attrs
 
@@ -63,6 +66,22 @@ class TranscriptCorrupt(AgentError):
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.reason}"
+
+
+@attrs.define(eq=False)
+class BudgetSpent(AgentError):
+    """A model call was not admitted, because it could cost more dollars than are left."""
+
+    budget: Decimal
+    spent: Decimal
+    reserve: Decimal
+    """What the call may cost at most."""
+
+    def __str__(self) -> str:
+        return (
+            f"${self.spent:.4f} of ${self.budget} are spent, and the next call may cost up to ${self.reserve:.4f}; "
+            "raise the budget to go on"
+        )
 
 
 @attrs.define(eq=False)

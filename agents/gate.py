@@ -4,14 +4,15 @@ In a session the gate is in the root, behind the agent's control socket; an agen
 gate of this module. Both are one Protocol, so the model client cannot tell them apart and cannot go round them.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from decimal import Decimal
 from typing import Protocol
 
 import attrs
 import trio
 
+from coterie.agents.errors import BudgetSpent
 from coterie.agents.models import Model
 from coterie.agents.usage import Usage
 
@@ -32,6 +33,12 @@ class Intent:
     prefix: bytes
     """The running hash of the request's prefix; equal for siblings that share a cache entry."""
 
+    @property
+    def reserve(self) -> Decimal:
+        """The most the call may cost: its padded input, all written to the cache, and all the output it may make."""
+        padded = -(-self.prompt_tokens * 4 // 3)
+        return self.model.cost(Usage(write_5m=padded, output=self.max_tokens))
+
 
 class Permit(Protocol):
     """The right to send one request; held from admission to the end of its reply."""
@@ -49,7 +56,10 @@ class Gate(Protocol):
     """Admits calls one attempt at a time; a retry is a new admission."""
 
     def admit(self, intent: Intent) -> AbstractAsyncContextManager[Permit]:
-        """Wait for a place and for the end of any cool-down; leaving the block gives the place back."""
+        """Wait for a place and for the end of any cool-down; leaving the block gives the place back.
+
+        Raises `BudgetSpent` when the call could cost more than is left.
+        """
         ...
 
     def cool_down(self, seconds: float) -> None:
@@ -75,13 +85,17 @@ class LocalPermit:
 
 @attrs.define(eq=False)
 class LocalGate:
-    """The gate of a process that runs alone: bounded concurrency and one cool-down for all its calls."""
+    """The gate of a process that runs alone: bounded concurrency, one cool-down and one budget for all its calls."""
+
+    budget: Decimal | None = None
+    """Dollars that are never exceeded."""
 
     used: Usage = attrs.field(factory=Usage)
     spent: Decimal = Decimal(0)
     """Dollars, exact."""
     _places: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(CONCURRENT_CALLS))
     _closed_until: float = 0.0
+    _reserved: Decimal = Decimal(0)
 
     @asynccontextmanager
     async def admit(self, intent: Intent) -> AsyncIterator[Permit]:
@@ -92,9 +106,21 @@ class LocalGate:
             # Another call may lengthen the cool-down while this one sleeps.
             while trio.current_time() < self._closed_until:  # noqa: ASYNC110 - a deadline that moves, not a poll
                 await trio.sleep_until(self._closed_until)
-            yield LocalPermit(self, intent.model)
+            with self._reserve(intent):
+                yield LocalPermit(self, intent.model)
         finally:
             self._places.release_on_behalf_of(holder)
+
+    @contextmanager
+    def _reserve(self, intent: Intent) -> Iterator[None]:
+        reserve = intent.reserve
+        if self.budget is not None and self.spent + self._reserved + reserve > self.budget:
+            raise BudgetSpent(budget=self.budget, spent=self.spent, reserve=reserve)
+        self._reserved += reserve
+        try:
+            yield
+        finally:
+            self._reserved -= reserve
 
     def cool_down(self, seconds: float) -> None:
         """Keep the gate closed for *seconds* from now; never shortens a cool-down."""

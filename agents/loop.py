@@ -1,30 +1,32 @@
 """The turn loop of one agent: ask the model, record what it said, run its tools, record their results, repeat."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import attrs
-import msgspec
 import trio
 
-from coterie.agents.conversation import Conversation, Role, TranscriptWriter
-from coterie.agents.errors import ModelError, ModelRefusedRequest
-from coterie.agents.model.client import ModelClient
-from coterie.agents.model.reply import Reply, ReplyBlock
-from coterie.agents.model.request import Identity, ModelRequest
+from coterie.agents.agent import Agent, Answer
+from coterie.agents.conversation.records import ReplyRecord, StateRecord
+from coterie.agents.errors import BudgetSpent, ModelError, ModelRefusedRequest
+from coterie.agents.events import Retrying, ToolEnded, ToolStarted
+from coterie.agents.model.reply import Reply
+from coterie.agents.model.request import ModelRequest
 from coterie.agents.models import Model
-from coterie.agents.outcome import Ended, EndReason, ReplyArrived, Step, ToolEnded
-from coterie.agents.permissions import Permissions
-from coterie.agents.tokens import JSON_BYTES
-from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.agents.outcome import Ended, EndReason, Limits
+from coterie.agents.streaming import TextStream
+from coterie.agents.tools.tool import Tool, ToolResult, call_tool
 from coterie.agents.usage import Usage
 
 OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
 """What `max_tokens` is at first, and each time after a reply was cut by it."""
 READERS = 10
 """Read-only tools that run at the same time."""
-INTERRUPTED = "The run was interrupted before this call had a result. It may or may not have taken effect."
+INTERRUPTED = ToolResult(
+    text="The run was interrupted before this call had a result. It may or may not have taken effect.", is_error=True
+)
+UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
 
 _ENDS: Mapping[str, EndReason] = {
     "refusal": "refused",
@@ -35,130 +37,173 @@ _ENDS: Mapping[str, EndReason] = {
 
 
 @attrs.define(eq=False)
-class Agent:
-    """One agent at work: its conversation, the record of it, and what it may use."""
-
-    identity: Identity
-    model: Model
-    client: ModelClient
-    conversation: Conversation
-    transcript: TranscriptWriter
-    tools: Mapping[str, Tool]
-    workspace: Workspace
-    permissions: Permissions
-    tell: Callable[[Step], None] = lambda _: None
-
-    def say(self, role: Role, blocks: Sequence[bytes]) -> None:
-        """Append a message and record it. Raises `OSError` when it cannot be recorded."""
-        self.conversation.append(role, blocks)
-        self.transcript.record(self.conversation)
-
-
-@attrs.define(eq=False)
-class _Tally:
-    """What a run of the loop has used so far."""
+class _Run:
+    """One run of the loop: what it may use and has used, and what the calls of its turn have come to."""
 
     model: Model
+    limits: Limits
     turns: int = 0
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
     text: str = ""
+    calls: Sequence[dict[str, Any]] = ()
+    results: dict[str, ToolResult] = attrs.field(factory=dict)
 
     def count(self, reply: Reply) -> None:
         self.usage += reply.usage
         self.cost += self.model.cost(reply.usage)
         self.text = reply.text
 
-    def end(self, reason: EndReason, error: ModelError | None = None) -> Ended:
+    @property
+    def limit_reached(self) -> EndReason | None:
+        if self.turns >= self.limits.turns:
+            return "max_turns"
+        is_spent = self.limits.tokens is not None and self.usage.total >= self.limits.tokens
+        return "budget" if is_spent else None
+
+    def end(self, reason: EndReason, error: ModelError | BudgetSpent | None = None) -> Ended:
         return Ended(reason=reason, text=self.text, turns=self.turns, usage=self.usage, cost=self.cost, error=error)
 
 
-async def run_loop(agent: Agent, *, max_turns: int) -> Ended:
-    """Work on what the conversation asks for until the model has no more calls to make.
+async def run_loop(agent: Agent, limits: Limits) -> Ended:
+    """Work on what the conversation asks for until the model has no more calls to make, or a limit is reached.
 
     A message is recorded before what follows from it happens: the model's calls before they run, their results
-    before the model sees them. Cancellation, or a crash, between the two leaves open calls, which `close_open_calls`
-    answers when the agent is taken up again. Raises `ReplyMalformed`, and `OSError` when nothing can be recorded.
+    before the model sees them. `Agent.interrupt` and the limit of seconds end the turn with the results it had.
+    Cancellation from outside, or a crash, leaves open calls, which `close_open_calls` answers when the agent is taken
+    up again. Raises `ReplyMalformed`, and `OSError` when nothing can be recorded.
     """
-    tally = _Tally(agent.model)
-    while tally.turns < max_turns:
-        tally.turns += 1
-        try:
-            reply = await _ask(agent, tally)
-        except ModelError as error:
-            return tally.end("prompt_too_long" if _is_too_long(error) else "model_error", error)
-        _take(agent, reply)
-        if reply.tool_calls:
-            agent.say("user", await _run_calls(agent, reply.tool_calls))
-        elif reply.stop_reason != "pause_turn":
-            return tally.end(_ENDS.get(reply.stop_reason, "completed"))
-    return tally.end("max_turns")
+    run = _Run(agent.model, limits)
+    deadline = trio.current_time() + (limits.seconds or float("inf"))
+    agent.scope = trio.CancelScope(deadline=deadline)
+    with agent.scope:
+        return await _work(agent, run)
+    if agent.conversation.open_tool_uses:
+        await _answer(agent, run)
+    return run.end("budget" if trio.current_time() >= deadline else "cancelled")
 
 
 def close_open_calls(agent: Agent) -> int:
     """Answer the calls that a crash left open with an error, never by running them again; returns how many."""
     open_calls = agent.conversation.open_tool_uses
     if open_calls:
-        result = ToolResult(text=INTERRUPTED, is_error=True)
-        agent.say("user", [_result_block(call, result) for call in open_calls])
+        agent.say("user", [INTERRUPTED.block(call) for call in open_calls])
     return len(open_calls)
 
 
-async def _ask(agent: Agent, tally: _Tally) -> Reply:
-    """One turn's reply; one that was cut off is asked for again with more room."""
-    turn = 1 + sum(message.role == "assistant" for message in agent.conversation.messages)
+async def _work(agent: Agent, run: _Run) -> Ended:
+    while True:
+        if reason := run.limit_reached or await _prepare(agent):
+            return run.end(reason)
+        run.turns += 1
+        try:
+            reply = await _ask(agent, run)
+        except BudgetSpent as error:
+            return run.end("budget", error)
+        except ModelError as error:
+            return run.end("prompt_too_long" if _is_too_long(error) else "model_error", error)
+        for step in agent.pipeline.replies:
+            step.heard(agent, reply)
+        if reply.tool_calls:
+            await _run_calls(agent, run, reply)
+            await _answer(agent, run)
+        elif reply.stop_reason != "pause_turn":
+            return run.end(_ENDS.get(reply.stop_reason, "completed"))
+
+
+async def _prepare(agent: Agent) -> EndReason | None:
+    for step in agent.pipeline.calls:
+        if reason := await step.prepare(agent):
+            return reason
+    await agent.make_durable("call")
+    return None
+
+
+async def _ask(agent: Agent, run: _Run) -> Reply:
+    """One turn's reply, recorded; one that was cut off is asked for again with more room."""
     for size in OUTPUT_SIZES:
-        rendered = agent.conversation.render(max_tokens=min(size, agent.model.max_output))
+        max_tokens = min(size, agent.model.max_output)
+        rendered = agent.conversation.render(max_tokens=max_tokens, ttl=agent.ttl)
         request = ModelRequest(
             body=rendered.chunks,
             model=agent.model,
-            max_tokens=min(size, agent.model.max_output),
-            prompt_tokens=rendered.size // JSON_BYTES,
+            max_tokens=max_tokens,
+            prompt_tokens=agent.meter.tokens(agent.conversation),
             prefix=agent.conversation.prefix_hash,
-            turn=turn,
+            turn=agent.turn,
             api_version=agent.conversation.header.api_version,
             betas=agent.conversation.header.betas,
             identity=agent.identity,
         )
-        reply = await agent.client.ask(request)
+        stream = TextStream(agent.turn, agent.tell)
+        reply = await agent.client.ask(request, stream.take, lambda error, wait: _tell_retry(agent, error, wait))
         agent.conversation.sent(rendered)
-        tally.count(reply)
-        agent.tell(ReplyArrived(turn=turn, reply=reply, cost=agent.model.cost(reply.usage)))
-        if reply.stop_reason != "max_tokens":
+        run.count(reply)
+        is_last = reply.stop_reason != "max_tokens" or size == OUTPUT_SIZES[-1]
+        _take(agent, reply, max_tokens, is_taken=is_last)
+        if is_last:
             break
     return reply
 
 
-def _take(agent: Agent, reply: Reply) -> None:
-    """Put the reply into the conversation, without what the API would not take back."""
-    blocks = [block.data for block in reply.blocks if block.is_whole and not _is_empty_text(block)]
-    if blocks:
-        agent.say("assistant", blocks)
+def _take(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool) -> None:
+    """Record the reply and, if it is taken, put it into the conversation, without what the API would not take back."""
+    record = ReplyRecord(
+        turn=agent.turn,
+        message_id=reply.message_id,
+        request_id=reply.request_id,
+        stop_reason=reply.stop_reason,
+        usage=reply.usage,
+        cost_usd=format(agent.model.cost(reply.usage), "f"),
+        max_tokens=max_tokens,
+        seconds=round(reply.duration, 6),
+        first_byte=round(reply.first_byte, 6),
+        attempts=reply.attempts,
+        is_taken=is_taken,
+    )
+    blocks = [block.data for block in reply.sendable]
+    if is_taken and blocks:
+        agent.say("assistant", blocks, record)
+    else:
+        agent.transcript.record(agent.conversation, record)
+    agent.turn += is_taken
+    agent.replied_at = agent.clock.now()
+    agent.meter.heard(reply.usage, agent.conversation)
 
 
-def _is_empty_text(block: ReplyBlock) -> bool:
-    return block.type == "text" and not block.value["text"]
+def _tell_retry(agent: Agent, error: ModelError, wait: float) -> None:
+    agent.tell(Retrying(error=str(error), seconds=wait))
 
 
 def _is_too_long(error: ModelError) -> bool:
     return isinstance(error, ModelRefusedRequest) and error.message.startswith("prompt is too long")
 
 
-async def _run_calls(agent: Agent, calls: Sequence[dict[str, Any]]) -> list[bytes]:
-    """Run the calls of one turn; results come in the order of the calls."""
-    results: dict[str, ToolResult] = {}
-
-    async def run(call: dict[str, Any]) -> None:
-        began = trio.current_time()
-        result = await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.permissions.denial)
-        results[call["id"]] = result
-        agent.tell(ToolEnded(call=call, result=result, seconds=trio.current_time() - began))
-
-    for batch in _batches(agent.tools, calls):
+async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:
+    """Run the calls of one turn."""
+    run.calls, run.results = reply.tool_calls, dict.fromkeys(reply.unreadable_calls, UNREADABLE)
+    await agent.make_durable("effect")
+    for batch in _batches(agent.tools, [call for call in run.calls if call["id"] not in run.results]):
         async with trio.open_nursery() as nursery:
             for call in batch:
-                nursery.start_soon(run, call)
-    return [_result_block(call["id"], results[call["id"]]) for call in calls]
+                nursery.start_soon(_run_call, agent, run, call)
+
+
+async def _run_call(agent: Agent, run: _Run, call: dict[str, Any]) -> None:
+    began = trio.current_time()
+    agent.tell(ToolStarted(id=call["id"], name=call["name"]))
+    result = await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.denial)
+    run.results[call["id"]] = result
+    agent.tell(
+        ToolEnded(
+            id=call["id"],
+            name=call["name"],
+            is_error=result.is_error,
+            seconds=round(trio.current_time() - began, 6),
+            characters=len(result.text),
+            reason=result.text.partition("\n")[0] if result.is_error else None,
+        )
+    )
 
 
 def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -166,13 +211,11 @@ def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iter
     batch: list[dict[str, Any]] = []
     for call in calls:
         tool = tools.get(call["name"])
-        if tool is not None and tool.access == "read" and len(batch) < READERS:
-            batch.append(call)
-            continue
-        if batch:
+        is_reader = tool is not None and tool.access == "read"
+        if batch and not (is_reader and len(batch) < READERS):
             yield batch
-        batch = []
-        if tool is not None and tool.access == "read":
+            batch = []
+        if is_reader:
             batch.append(call)
         else:
             yield [call]
@@ -180,7 +223,17 @@ def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iter
         yield batch
 
 
-def _result_block(tool_use_id: str, result: ToolResult) -> bytes:
-    content = [{"type": "text", "text": result.text or "(no output)"}]
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
-    return msgspec.json.encode({**block, "is_error": True} if result.is_error else block)
+async def _answer(agent: Agent, run: _Run) -> None:
+    """Answer the calls of the turn: their results go through the layers, then first and together into a message."""
+    answers: Sequence[Answer] = [
+        Answer(call=call, tool=agent.tools.get(call["name"]), result=run.results.get(call["id"], INTERRUPTED))
+        for call in run.calls
+    ]
+    for keeping in agent.pipeline.results:
+        answers = await keeping.keep(agent, answers)
+    blocks = [answer.result.block(answer.call["id"]) for answer in answers]
+    for adding in agent.pipeline.messages:
+        blocks += adding.add(agent, answers)
+    change = agent.workspace.changes()
+    state = () if change is None else (StateRecord(seen=dict(change.seen), directory=change.directory),)
+    agent.say("user", blocks, *state)

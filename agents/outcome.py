@@ -1,39 +1,36 @@
-"""What a run of the loop tells while it goes on, and what it came to."""
+"""What a run of the loop may use, and what it came to."""
 
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 
-from coterie.agents.errors import ModelError
-from coterie.agents.model.reply import Reply
-from coterie.agents.tools.tool import ToolResult
+from coterie.agents.errors import BudgetSpent, ModelError
 from coterie.agents.usage import Usage
 
-EndReason = Literal["completed", "max_turns", "prompt_too_long", "refused", "cut_off", "model_error"]
-"""completed: the model had no more calls to make. cut_off: a reply did not fit, even at the largest size."""
+EndReason = Literal[
+    "completed",
+    "max_turns",
+    "budget",
+    "prompt_too_long",
+    "refused",
+    "cut_off",
+    "cancelled",
+    "model_error",
+    "blocked",
+]
+"""completed: the model had no more calls to make. budget: a limit of tokens, seconds or dollars is reached. cut_off: a
+reply did not fit, even at the largest size. blocked: the context is too full for another turn."""
 
 
 @attrs.frozen(kw_only=True)
-class ReplyArrived:
-    """The model has answered, and its reply is in the transcript."""
+class Limits:
+    """What one run of an agent may use; None is no limit. Dollars are watched by the gate."""
 
-    turn: int
-    reply: Reply
-    cost: Decimal
-    """Dollars, exact."""
-
-
-@attrs.frozen(kw_only=True)
-class ToolEnded:
-    """A tool call has its result; the transcript has it once all calls of the turn are done."""
-
-    call: dict[str, Any]
-    result: ToolResult
-    seconds: float
-
-
-Step = ReplyArrived | ToolEnded
+    turns: int = 200
+    tokens: int | None = None
+    """Of all calls together, in and out."""
+    seconds: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -47,5 +44,5 @@ class Ended:
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
     """Dollars, exact."""
-    error: ModelError | None = None
-    """What the model's service said, for `model_error` and some `prompt_too_long`."""
+    error: ModelError | BudgetSpent | None = None
+    """What the model's service, or the gate, said."""

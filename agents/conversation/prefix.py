@@ -103,7 +103,7 @@ class Prefix:
     def messages(self, start: int = 0) -> list[Message]:
         """The messages from segment *start* on, which is where one begins."""
         found: list[tuple[Role, list[bytes]]] = []
-        for segment in self.segments[max(start, self.prompt_length) :]:
+        for segment in self._log.segments[max(start, self.prompt_length) : self._length]:
             assert segment.role is not None
             if segment.opens_message:
                 found.append((segment.role, []))

@@ -9,6 +9,7 @@ import zlib
 import msgspec
 
 from coterie.agents.conversation.segments import Role
+from coterie.agents.usage import Usage
 
 VERSION = 1
 
@@ -31,6 +32,8 @@ class MessageRecord(msgspec.Struct, tag_field="kind", tag="message"):
     blocks: list[msgspec.Raw]
     hash: str
     """Of the prefix that ends with this message, in hexadecimal."""
+    at: float = 0.0
+    """When, in seconds since 1970."""
 
 
 class EpochMessage(msgspec.Struct):
@@ -54,12 +57,44 @@ class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
     previous: int | None
     shared: int | None
     hash: str
+    at: float = 0.0
 
 
-Record = MarksRecord | MessageRecord | EpochRecord
+class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
+    """A model call was answered: what it used. The message it became, if it became one, stands right before."""
+
+    v: int = VERSION
+    turn: int
+    message_id: str
+    request_id: str | None
+    stop_reason: str
+    usage: Usage
+    cost_usd: str
+    """Dollars, exact, as a decimal number."""
+    max_tokens: int
+    seconds: float
+    first_byte: float
+    attempts: int
+    is_taken: bool
+    """False for a reply that was cut off and is asked for again."""
+    at: float = 0.0
+
+
+class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
+    """What the tools of the agent know besides the conversation; later records add to earlier ones."""
+
+    v: int = VERSION
+    seen: dict[str, str]
+    """Files the model has seen, with the version it saw."""
+    directory: str | None
+    """Where its shell stands."""
+    at: float = 0.0
+
+
+Record = MarksRecord | MessageRecord | EpochRecord | ReplyRecord | StateRecord
 
 _record = msgspec.json.Decoder(Record)
-_KINDS = frozenset({"marks", "message", "epoch"})
+_KINDS = frozenset({"marks", "message", "epoch", "reply", "state"})
 
 
 class _Kind(msgspec.Struct):

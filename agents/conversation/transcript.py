@@ -19,6 +19,8 @@ from coterie.agents.conversation.records import (
     MarksRecord,
     MessageRecord,
     Record,
+    ReplyRecord,
+    StateRecord,
     read_line,
     restore,
     store,
@@ -26,6 +28,7 @@ from coterie.agents.conversation.records import (
 )
 from coterie.agents.conversation.segments import Segment
 from coterie.agents.errors import TranscriptCorrupt
+from coterie.clock import Clock
 from coterie.files import Appender
 
 
@@ -39,6 +42,11 @@ class Loaded:
     """Bytes of the file that are whole records."""
     dropped_bytes: int = 0
     """Bytes behind them, left by a write that did not end."""
+    reply: ReplyRecord | None = None
+    """The last one."""
+    counted: int = 0
+    """How many segments there were, in the last epoch, when it was recorded."""
+    states: tuple[StateRecord, ...] = ()
 
 
 def load_transcript(path: Path) -> Loaded:
@@ -48,7 +56,7 @@ def load_transcript(path: Path) -> Loaded:
     else, and `OSError`.
     """
     content = path.read_bytes()
-    conversation, size = None, 0
+    loaded = Loaded()
     for number, line, end in _lines(content):
         try:
             record = read_line(line)
@@ -58,11 +66,10 @@ def load_transcript(path: Path) -> Loaded:
                 break
             raise TranscriptCorrupt(number, str(exc)) from exc
         try:
-            conversation = conversation if record is None else _apply(conversation, record)
+            loaded = attrs.evolve(loaded if record is None else _apply(loaded, record), size=end)
         except ValueError as exc:
             raise TranscriptCorrupt(number, str(exc)) from exc
-        size = end
-    return Loaded(conversation=conversation, size=size, dropped_bytes=len(content) - size)
+    return attrs.evolve(loaded, dropped_bytes=len(content) - loaded.size)
 
 
 @attrs.define(eq=False)
@@ -72,26 +79,37 @@ class TranscriptWriter:
     loaded: Loaded
     """What the file held when it was opened: the conversation to go on with."""
     _appender: Appender
+    _clock: Clock
     _size: int
     _recorded: Conversation | None
     _is_torn: bool
 
     @classmethod
-    def open(cls, path: Path) -> "TranscriptWriter":
+    def open(cls, path: Path, clock: Clock | None = None) -> "TranscriptWriter":
         """Open or create *path*, reading what it holds. Raises as `load_transcript` does."""
         loaded = load_transcript(path) if path.exists() else Loaded()
         recorded = loaded.conversation.fork() if loaded.conversation else None
-        return cls(loaded, Appender.open(path), loaded.size, recorded, loaded.dropped_bytes > 0)
+        is_torn = loaded.dropped_bytes > 0
+        return cls(loaded, Appender.open(path), clock or Clock(), loaded.size, recorded, is_torn)
 
-    def record(self, conversation: Conversation) -> None:
-        """Append what is new in *conversation* since the last call: call it after every change.
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._appender.path
+
+    def record(self, conversation: Conversation, *also: ReplyRecord | StateRecord) -> None:
+        """Append what is new in *conversation* since the last call, then *also*: call it after every change.
 
         A message, and the beginning of an epoch, are recorded whole or not at all. Raises `OSError`; nothing
         is then counted as recorded, and the next call writes it again.
         """
-        lines = b"".join(map(write_line, _news(self._recorded, conversation)))
-        if lines:
-            self._append(lines)
+        now = self._clock.now()
+        records = [*_news(self._recorded, conversation), *also]
+        for record in records:
+            if not isinstance(record, MarksRecord):
+                record.at = now
+        if records:
+            self._append(b"".join(map(write_line, records)))
             self._recorded = conversation.fork()
 
     def sync(self) -> None:
@@ -176,7 +194,19 @@ def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
     return [store(data) for data in blocks]
 
 
-def _apply(conversation: Conversation | None, record: Record) -> Conversation:
+def _apply(loaded: Loaded, record: Record) -> Loaded:
+    match record:
+        case StateRecord():
+            return attrs.evolve(loaded, states=(*loaded.states, record))
+        case ReplyRecord():
+            counted = len(loaded.conversation) if loaded.conversation else 0
+            return attrs.evolve(loaded, reply=record, counted=counted)
+        case EpochRecord():
+            loaded = attrs.evolve(loaded, counted=0)
+    return attrs.evolve(loaded, conversation=_apply_to(loaded.conversation, record))
+
+
+def _apply_to(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:
     if isinstance(record, EpochRecord):
         conversation = _epoch(conversation, record)
     elif conversation is None:

@@ -29,6 +29,8 @@ CLOSING = 2.0
 
 Listener = Callable[[dict[str, Any]], None]
 """Called with each stream event, parsed, as it arrives; a retry starts again with `message_start`."""
+Retrying = Callable[[ModelError, float], None]
+"""Called when an attempt has failed and another will be made after so many seconds."""
 
 _EventStream = anthropic.AsyncStream[RawMessageStreamEvent]
 
@@ -43,11 +45,13 @@ class ModelClient:
     _silence: float
     _is_loopback: bool
 
-    async def ask(self, request: ModelRequest, listener: Listener | None = None) -> Reply:
+    async def ask(
+        self, request: ModelRequest, listener: Listener | None = None, retrying: Retrying | None = None
+    ) -> Reply:
         """Send *request* until a reply is whole or the policy gives up.
 
-        Raises the last attempt's `ModelError`, or `ReplyMalformed`. Cancellation closes the connection at once; what
-        had been streamed is lost, and the permit is given back.
+        Raises the last attempt's `ModelError`, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the connection
+        at once; what had been streamed is lost, and the permit is given back.
         """
         attempt = 1
         while True:
@@ -57,6 +61,8 @@ class ModelClient:
                 wait = self._policy.wait(error, attempt)
                 if wait is None:
                     raise
+                if retrying is not None:
+                    retrying(error, wait)
                 await self._back_off(error, wait)
             else:
                 return attrs.evolve(reply, attempts=attempt)

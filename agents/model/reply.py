@@ -16,7 +16,6 @@ _ERRORS: dict[str, type[ModelError]] = {
 _DELTAS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
-    "signature_delta": ("signature", "signature"),
     "input_json_delta": ("partial_json", "input"),
 }
 """Delta type -> its own field, and the field of the block that it extends."""
@@ -31,7 +30,7 @@ class ReplyBlock:
     value: dict[str, Any]
     """The same block parsed; of a tool call that was cut off, `input` is empty."""
     is_whole: bool = True
-    """False for a tool call whose input ended in the middle (stop reason max_tokens): it cannot be sent back."""
+    """False for a tool call whose input cannot be read, most often because max_tokens cut it: it cannot be made."""
 
     @property
     def type(self) -> str:
@@ -67,8 +66,23 @@ class Reply:
 
     @property
     def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """The whole tool calls, parsed, in the order the model made them."""
-        return tuple(block.value for block in self.blocks if block.type == "tool_use" and block.is_whole)
+        """The tool calls, parsed, in the order the model made them; one that was cut off is none."""
+        return tuple(block.value for block in self.sendable if block.type == "tool_use")
+
+    @property
+    def unreadable_calls(self) -> frozenset[str]:
+        """The ids of those tool calls whose input is no JSON, although the model had ended it."""
+        return frozenset(block.value["id"] for block in self.sendable if not block.is_whole)
+
+    @property
+    def sendable(self) -> tuple[ReplyBlock, ...]:
+        """The blocks that can be sent back: no empty text, and no call that was cut off."""
+        return tuple(block for block in self.blocks if self._is_sendable(block))
+
+    def _is_sendable(self, block: ReplyBlock) -> bool:
+        if block.type == "text":
+            return bool(block.value["text"])
+        return block.is_whole or self.stop_reason == "tool_use"
 
 
 @attrs.define(eq=False)
@@ -84,6 +98,8 @@ class _OpenBlock:
         if kind in _DELTAS:
             source, target = _DELTAS[kind]
             self.pieces.setdefault(target, []).append(delta[source])
+        elif kind == "signature_delta":
+            self.fields["signature"] = delta["signature"]
         elif kind == "citations_delta":
             self.fields["citations"] = [*(self.fields.get("citations") or []), delta["citation"]]
         elif kind == "compaction_delta":
@@ -98,7 +114,7 @@ class _OpenBlock:
             return ReplyBlock(data=msgspec.json.encode(fields), value=fields)
         try:
             value = {**fields, "input": msgspec.json.decode(input_text)}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):  # JSON can be nested deeper than a parser bears
             return ReplyBlock(data=msgspec.json.encode(fields), value=fields, is_whole=False)
         raw = {**fields, "input": msgspec.Raw(input_text.encode())}
         return ReplyBlock(data=msgspec.json.encode(raw), value=value)

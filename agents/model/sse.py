@@ -22,14 +22,17 @@ class EventCutter:
     """
 
     _rest: bytes = b""
+    _ends_with_cr: bool = False
+    """Whether the last chunk may have ended with half of a CRLF."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The data of every event that *chunk* completes. Raises `ReplyMalformed` for an event without end."""
+        if chunk:
+            rest = chunk.removeprefix(b"\n") if self._ends_with_cr else chunk
+            chunk, self._ends_with_cr = rest, chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         text = self._rest + chunk
-        if b"\r" in text:
-            # A lone CR at the end may be half of a CRLF: keep it until its other half is here.
-            held = b"\r" if text.endswith(b"\r") else b""
-            text = text[: len(text) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
         *events, self._rest = text.split(b"\n\n")
         if len(self._rest) > EVENT_LIMIT:
             raise ReplyMalformed(f"an event of more than {EVENT_LIMIT} bytes")

@@ -1,108 +1,38 @@
 """The turn loop against the embedded server: real HTTP, real files, tools of the test's own."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import attrs
-import msgspec
 import pytest
 import trio
 
-from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, load_transcript
-from coterie.agents.errors import ModelUnreachable
+from coterie.agents.conversation import load_transcript
+from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
+from coterie.agents.events import Retrying, Text, ToolEnded, ToolStarted
 from coterie.agents.gate import LocalGate
-from coterie.agents.loop import INTERRUPTED, Agent, close_open_calls, run_loop
+from coterie.agents.loop import INTERRUPTED, UNREADABLE, close_open_calls, run_loop
 from coterie.agents.model.client import open_model_client
-from coterie.agents.model.request import Identity
-from coterie.agents.model.retry import RetryPolicy
 from coterie.agents.models import load_models
-from coterie.agents.outcome import ReplyArrived, ToolEnded
-from coterie.agents.permissions import Permissions
-from coterie.agents.tools.tool import Access, ToolResult, Workspace, definition
+from coterie.agents.outcome import Limits
+from coterie.agents.tools.tool import Tool, Workspace
+from coterie.scenarios.server.edge.http import HttpRequest, Responder
 from coterie.scenarios.server.script.faults import Fault
-from tests.servers import Served, open_served
+from tests.agents.test_decoders import START, block, call, ending, lines
+from tests.agents.working import Noting, open_agent, watch
+from tests.server.http_peer import serving
 
-QUICK = RetryPolicy(attempts=2, first_wait=0.001, longest_wait=0.001)
-
-
-@attrs.frozen(kw_only=True)
-class Note:
-    """What the test's tools are called with."""
-
-    text: str = ""
-
-
-@attrs.frozen(kw_only=True)
-class Noting:
-    """A tool that does what the test says."""
-
-    name: str
-    act: Callable[[str], Any]
-    access: Access = "read"
-    is_clearable: bool = True
-    description: str = "Takes a note."
-    input_type: type[attrs.AttrsInstance] = Note
-
-    def touches(self, _arguments: Note, _workspace: Workspace) -> Iterable[Path]:
-        """It names no path."""
-        return ()
-
-    async def run(self, arguments: Note, _workspace: Workspace) -> ToolResult:
-        """Give back what the test's function gives."""
-        result = self.act(arguments.text)
-        if hasattr(result, "__await__"):
-            result = await result
-        return ToolResult(text=str(result))
-
-
-def text(words: str) -> bytes:
-    return msgspec.json.encode({"type": "text", "text": words})
-
-
-@asynccontextmanager
-async def open_agent(
-    script: str,
-    directory: Path,
-    *tools: Noting,
-    mode: Any = "bypassPermissions",
-    model: str = "claude-opus-5-5",
-    **options: Any,
-) -> AsyncIterator[tuple[Agent, Served]]:
-    """An agent with a task, or the one whose transcript is in *directory*."""
-    with trio.fail_after(20):
-        async with (
-            open_served(script, **options) as served,
-            open_model_client(LocalGate(), base_url=served.url, api_key="k", policy=QUICK) as client,
-        ):
-            with TranscriptWriter.open(directory / "transcript.jsonl") as transcript:
-                begun = transcript.loaded.conversation
-                header = KeyHeader(model=model)
-                agent = Agent(
-                    identity=Identity(agent="main"),
-                    model=(options.get("models") or load_models()).get(model),
-                    client=client,
-                    conversation=begun or Conversation.begin(header, tools=[definition(tool) for tool in tools]),
-                    transcript=transcript,
-                    tools={tool.name: tool for tool in tools},
-                    workspace=Workspace(root=directory, scratch=directory),
-                    permissions=Permissions(mode=mode),
-                )
-                if begun is None:
-                    agent.say("user", [text("the task")])
-                yield agent, served
+NINE = Limits(turns=9)
 
 
 async def test_it_works_until_the_model_has_no_more_calls(tmp_path: Path) -> None:
     script = "default: [{thinking: hm, text: one, tools: [{Note: {text: a}}]}, {text: 'done: {{last_tool_result}}'}]"
-    steps: list[Any] = []
     async with open_agent(script, tmp_path, Noting(name="Note", act=str.upper)) as (agent, served):
-        agent.tell = steps.append
-        ended = await run_loop(agent, max_turns=9)
+        events = watch(agent)
+        ended = await run_loop(agent, NINE)
         assert (ended.reason, ended.text, ended.turns) == ("completed", "done: A", 2)
-        assert [type(step) for step in steps] == [ReplyArrived, ToolEnded, ReplyArrived]
-        assert ended.cost == sum(step.cost for step in steps if isinstance(step, ReplyArrived))
+        assert [type(event) for event in events] == [Text, ToolStarted, ToolEnded, Text]
+        assert ended.cost == sum(Decimal(entry["cost_usd"]) for entry in served.requests)
         assert [entry["turn"] for entry in served.requests] == [1, 2]
         recorded = load_transcript(tmp_path / "transcript.jsonl").conversation
         assert recorded is not None
@@ -117,7 +47,7 @@ async def test_a_call_is_recorded_before_it_runs_and_its_result_before_the_model
 
     script = "default: [{tools: [{Note: {}}]}, {text: 'saw {{last_tool_result}}'}]"
     async with open_agent(script, tmp_path, Noting(name="Note", act=recorded)) as (agent, _):
-        assert (await run_loop(agent, max_turns=9)).text == "saw text tool_use"
+        assert (await run_loop(agent, NINE)).text == "saw text tool_use"
 
 
 async def test_readers_run_together_and_others_alone_and_in_order(tmp_path: Path) -> None:
@@ -138,7 +68,7 @@ async def test_readers_run_together_and_others_alone_and_in_order(tmp_path: Path
     answer = "{{tool_result.0}}{{tool_result.2}}{{tool_result.4}}"
     script = f"default: [{{tools: [{{{calls}}}]}}, {{text: '{answer}'}}]"
     async with open_agent(script, tmp_path, *tools) as (agent, _):
-        assert (await run_loop(agent, max_turns=9)).text == "ace"
+        assert (await run_loop(agent, NINE)).text == "ace"
     assert sorted(seen[:2]) == [("a", 2), ("b", 2)]
     assert seen[2:] == [("c", 1), ("d", 1), ("e", 1)]
 
@@ -157,13 +87,13 @@ async def test_at_most_ten_readers_run_at_once(tmp_path: Path) -> None:
     calls = ", ".join("{Look: {}}" for _ in range(23))
     script = f"default: [{{tools: [{calls}]}}, {{text: done}}]"
     async with open_agent(script, tmp_path, Noting(name="Look", act=watch)) as (agent, _):
-        assert (await run_loop(agent, max_turns=9)).reason == "completed"
+        assert (await run_loop(agent, NINE)).reason == "completed"
     assert most == 10
 
 
 async def test_a_reply_that_was_cut_is_asked_for_again_with_more_room(tmp_path: Path) -> None:
     async with open_agent(f"default: [{{text: {'x' * 40_000}}}]", tmp_path) as (agent, served):
-        ended = await run_loop(agent, max_turns=9)
+        ended = await run_loop(agent, NINE)
         assert (ended.reason, len(ended.text), ended.turns) == ("completed", 40_000, 1)
         assert [entry["stop_reason"] for entry in served.requests] == ["max_tokens", "end_turn"]
         assert ended.usage.output == 8_000 + 10_000
@@ -171,14 +101,14 @@ async def test_a_reply_that_was_cut_is_asked_for_again_with_more_room(tmp_path: 
 
 async def test_a_reply_larger_than_the_largest_size_is_cut_off(tmp_path: Path) -> None:
     async with open_agent(f"default: [{{text: {'x' * 260_000}}}]", tmp_path) as (agent, served):
-        assert (await run_loop(agent, max_turns=9)).reason == "cut_off"
+        assert (await run_loop(agent, NINE)).reason == "cut_off"
         assert len(served.requests) == 4
 
 
 async def test_a_paused_turn_goes_on(tmp_path: Path) -> None:
     script = "default: [{text: one, stop: pause_turn}, {text: two}]"
     async with open_agent(script, tmp_path, is_strict=False) as (agent, _):
-        ended = await run_loop(agent, max_turns=9)
+        ended = await run_loop(agent, NINE)
         assert (ended.reason, ended.text, ended.turns) == ("completed", "two", 2)
 
 
@@ -188,30 +118,30 @@ async def test_a_paused_turn_goes_on(tmp_path: Path) -> None:
 )
 async def test_a_stop_reason_ends_it_with_its_own_name(tmp_path: Path, reply: str, reason: str) -> None:
     async with open_agent(f"default: [{reply}]", tmp_path) as (agent, _):
-        assert (await run_loop(agent, max_turns=9)).reason == reason
+        assert (await run_loop(agent, NINE)).reason == reason
 
 
 async def test_a_prompt_that_is_too_long_is_told_from_other_refusals(tmp_path: Path) -> None:
     overlay = tmp_path / "models.toml"
     overlay.write_text("[models.claude-opus-5-5]\nwindow = 1\n")
     async with open_agent("default: [{text: x}]", tmp_path, models=load_models(overlay)) as (agent, _):
-        ended = await run_loop(agent, max_turns=9)
+        ended = await run_loop(agent, NINE)
         assert ended.reason == "prompt_too_long"
-        assert ended.error is not None
+        assert isinstance(ended.error, ModelRefusedRequest)
         assert ended.error.status == 400
 
 
 async def test_it_ends_at_the_limit_of_turns(tmp_path: Path) -> None:
     script = "default: [{tools: [{Note: {}}], times: always}]"
     async with open_agent(script, tmp_path, Noting(name="Note", act=str)) as (agent, served):
-        ended = await run_loop(agent, max_turns=3)
+        ended = await run_loop(agent, Limits(turns=3))
         assert (ended.reason, ended.turns, len(served.requests)) == ("max_turns", 3, 3)
 
 
 async def test_a_service_that_stays_away_ends_it_with_the_error(tmp_path: Path) -> None:
     async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
         served.server.control.faults.add(Fault(kind="disconnect", count=None))
-        ended = await run_loop(agent, max_turns=9)
+        ended = await run_loop(agent, NINE)
         assert ended.reason == "model_error"
         assert isinstance(ended.error, ModelUnreachable)
 
@@ -220,10 +150,13 @@ async def test_a_denied_call_is_answered_and_the_tool_stays_in_the_request(tmp_p
     def never(_: str) -> str:
         pytest.fail("a denied tool ran")
 
+    async def deny(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
+        return f"{tool.name} is not for you"
+
     script = "default: [{tools: [{Do: {}}]}, {text: '{{last_tool_result}}'}]"
     tool = Noting(name="Do", act=never, access="run")
-    async with open_agent(script, tmp_path, tool, mode="default") as (agent, served):
-        assert "not permitted" in (await run_loop(agent, max_turns=9)).text
+    async with open_agent(script, tmp_path, tool, denial=deny) as (agent, served):
+        assert (await run_loop(agent, NINE)).text == "Do is not for you"
         first, second = served.requests
         assert first["tools_hash"] == second["tools_hash"]
 
@@ -239,11 +172,11 @@ async def test_a_call_left_open_by_a_crash_gets_an_error_and_is_not_run_again(tm
     tool = Noting(name="Do", act=crash, access="run")
     with pytest.RaisesGroup(KeyError, allow_unwrapped=True, flatten_subgroups=True):
         async with open_agent(script, tmp_path, tool) as (agent, _):
-            await run_loop(agent, max_turns=9)
+            await run_loop(agent, NINE)
     async with open_agent(script, tmp_path, tool) as (agent, served):
         before = agent.conversation.prefix_bytes()
         assert close_open_calls(agent) == 1
-        assert (await run_loop(agent, max_turns=9)).text == f"told: {INTERRUPTED}"
+        assert (await run_loop(agent, NINE)).text == f"told: {INTERRUPTED.text}"
         assert agent.conversation.prefix_bytes().startswith(before)
         assert [entry["turn"] for entry in served.requests] == [2]
         assert close_open_calls(agent) == 0
@@ -263,9 +196,111 @@ async def test_cancellation_leaves_what_was_recorded(tmp_path: Path) -> None:
         open_agent("default: [{tools: [{Note: {}}]}]", tmp_path, tool) as (agent, _),
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(lambda: run_loop(agent, max_turns=9))
+        nursery.start_soon(lambda: run_loop(agent, NINE))
         await begun.wait()
         nursery.cancel_scope.cancel()
     loaded = load_transcript(tmp_path / "transcript.jsonl").conversation
     assert loaded is not None
     assert len(loaded.open_tool_uses) == 1
+
+
+async def test_an_interrupted_turn_keeps_the_results_it_had_and_can_go_on(tmp_path: Path) -> None:
+    begun = trio.Event()
+
+    async def hang(word: str) -> str:
+        if word == "quick":
+            return "quick is done"
+        begun.set()
+        await trio.sleep_forever()
+        return ""
+
+    answer = "{{tool_result.0}}, {{tool_result.1}}"
+    script = f"default: [{{tools: [{{Note: {{text: quick}}}}, {{Do: {{text: slow}}}}]}}, {{text: '{answer}'}}]"
+    tools = (Noting(name="Note", act=hang), Noting(name="Do", act=hang, access="run"))
+    async with open_agent(script, tmp_path, *tools) as (agent, _), trio.open_nursery() as nursery:
+
+        async def interrupt() -> None:
+            await begun.wait()
+            agent.interrupt()
+
+        nursery.start_soon(interrupt)
+        ended = await run_loop(agent, NINE)
+        assert (ended.reason, ended.turns) == ("cancelled", 1)
+        assert agent.conversation.open_tool_uses == []
+        assert (await run_loop(agent, NINE)).text == f"quick is done, {INTERRUPTED.text}"
+
+
+async def test_the_limit_of_seconds_ends_the_turn(tmp_path: Path) -> None:
+    async def hang(_: str) -> str:
+        await trio.sleep_forever()
+        return ""
+
+    script = "default: [{tools: [{Note: {}}]}]"
+    async with open_agent(script, tmp_path, Noting(name="Note", act=hang)) as (agent, _):
+        ended = await run_loop(agent, Limits(seconds=0.2))
+        assert ended.reason == "budget"
+        assert agent.conversation.open_tool_uses == []
+
+
+async def test_the_limit_of_tokens_ends_it_before_the_next_call(tmp_path: Path) -> None:
+    script = "default: [{tools: [{Note: {}}], times: always}]"
+    async with open_agent(script, tmp_path, Noting(name="Note")) as (agent, served):
+        ended = await run_loop(agent, Limits(tokens=300))
+        assert ended.reason == "budget"
+        *others, _ = served.requests
+        assert ended.usage.total >= 300
+        assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
+
+
+async def test_a_budget_of_dollars_is_never_exceeded(tmp_path: Path) -> None:
+    gate = LocalGate(budget=Decimal("0.35"))
+    script = f"default: [{{text: {'x' * 16_000}, tools: [{{Note: {{}}}}], times: always}}]"
+    async with open_agent(script, tmp_path, Noting(name="Note"), gate=gate) as (agent, served):
+        ended = await run_loop(agent, NINE)
+        assert ended.reason == "budget"
+        assert isinstance(ended.error, BudgetSpent)
+        assert Decimal("0.1") < gate.spent == ended.cost <= Decimal("0.35")
+        assert len(served.requests) == ended.turns - 1
+
+
+async def test_a_retry_is_told(tmp_path: Path) -> None:
+    async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
+        served.server.control.faults.add(Fault(kind="error", status=529))
+        events = watch(agent)
+        assert (await run_loop(agent, NINE)).reason == "completed"
+        assert [event.error for event in events if isinstance(event, Retrying)] == [
+            "529 api_error: injected fault: error"
+        ]
+
+
+async def test_a_resumed_agent_goes_on_with_the_number_of_its_turn_and_its_count_of_tokens(tmp_path: Path) -> None:
+    script = "default: [{tools: [{Note: {text: a}}]}, {text: done}, {text: again}]"
+    async with open_agent(script, tmp_path, Noting(name="Note")) as (agent, _):
+        await run_loop(agent, NINE)
+        tokens = agent.meter.tokens(agent.conversation)
+        turn = agent.turn
+    async with open_agent(script, tmp_path, Noting(name="Note")) as (agent, _):
+        assert agent.turn == turn == 3
+        assert agent.meter.tokens(agent.conversation) == tokens
+        assert agent.replied_at is not None
+
+
+async def test_a_call_whose_input_is_no_json_is_answered_and_not_made(tmp_path: Path) -> None:
+    """No script makes such a reply, so a server of the test's own streams it, once."""
+    events = [START, *block(0, *call('{"text": }')), *ending("tool_use")]
+
+    async def answer(_request: HttpRequest, respond: Responder) -> None:
+        await respond.start(200, [("content-type", "text/event-stream")])
+        await respond.write("".join(map(lines, events)).encode())
+        await respond.finish()
+        agent.client = scripted
+
+    def never(_: str) -> str:
+        pytest.fail("a call without input was made")
+
+    script = "default: [{text: unused}, {text: '{{last_tool_result}}'}]"
+    async with open_agent(script, tmp_path, Noting(name="Read", act=never)) as (agent, _), serving(answer) as port:
+        scripted = agent.client
+        async with open_model_client(LocalGate(), base_url=f"http://127.0.0.1:{port}", api_key="k") as client:
+            agent.client = client
+            assert (await run_loop(agent, NINE)).text == UNREADABLE.text

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.agents.conversation import Conversation, Loaded, TranscriptWriter, load_transcript
 from coterie.agents.errors import TranscriptCorrupt
+from coterie.clock import Clock
 from coterie.files import Operation, Torn, file_faults
 from tests.agents.conversation_blocks import HEADER, RAW_INPUTS, image, text, thinking, tool_result, tool_use
 
@@ -28,10 +29,18 @@ def assert_same(loaded: Loaded, conversation: Conversation) -> None:
     assert loaded.conversation.marks == conversation.marks
 
 
+class StoppedClock(Clock):
+    """The same time in every run: what is written depends on the input alone."""
+
+    def now(self) -> float:
+        """Some day in 2026."""
+        return 1_790_000_000.25
+
+
 def recorded(path: Path) -> Conversation:
     """An epoch record, two messages, marks: four records."""
     conversation = Conversation.begin(HEADER, tools=[b'{"name":"Bash"}'], system=[text("Be brief.")])
-    with TranscriptWriter.open(path) as writer:
+    with TranscriptWriter.open(path, StoppedClock()) as writer:
         writer.record(conversation)
         conversation.append("user", [text("Go.")])
         writer.record(conversation)

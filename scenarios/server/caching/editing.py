@@ -4,7 +4,7 @@ The client keeps its whole history; only the prompt is smaller. The edited form 
 clearing breaks the cache from the first block that changed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -66,19 +66,22 @@ class Edited:
     edited_tokens: int
 
 
-def apply_edits(call: Call) -> Edited:
+def apply_edits(call: Call, deleted: Collection[str] = ()) -> Edited:
     """Carry out the request's `context_management`, if it has one.
 
+    Tool results *deleted* from the cached prefix count no tokens, so there is nothing to clear in them.
     Raises `ApiError` (400) when the beta header is missing or an edit is not as documented.
     """
     tools = [tool for tool in call.tools if not is_deferred(tool)]
-    original = count_blocks(tools) + count_blocks(call.system) + _count(call.messages)
+    results = _blocks_by_id(call.messages, "tool_result", "tool_use_id") if deleted else {}
+    gone = count_blocks(block for id_, block in results.items() if id_ in deleted)
+    original = count_blocks(tools) + count_blocks(call.system) + _count(call.messages) - gone
     messages, tokens, applied = call.messages, original, []
     for edit in _read_edits(call):
         if isinstance(edit, _ClearThinking):
             messages, result = _clear_thinking(messages, edit)
         else:
-            messages, result = _clear_tool_uses(messages, edit, tokens)
+            messages, result = _clear_tool_uses(messages, edit, tokens, deleted)
         if result is not None:
             applied.append(result)
             tokens -= result["cleared_input_tokens"]
@@ -170,9 +173,9 @@ def _thinks(message: Message) -> bool:
 
 
 def _clear_tool_uses(
-    messages: tuple[Message, ...], edit: _ClearToolUses, tokens: int
+    messages: tuple[Message, ...], edit: _ClearToolUses, tokens: int, deleted: Collection[str]
 ) -> tuple[tuple[Message, ...], dict[str, Any] | None]:
-    uses = _blocks_by_id(messages, "tool_use", "id")
+    uses = {id_: use for id_, use in _blocks_by_id(messages, "tool_use", "id").items() if id_ not in deleted}
     if (len(uses) if isinstance(edit.trigger, _ToolUses) else tokens) <= edit.trigger.value:
         return messages, None
     replaced: dict[int, Block] = {}

@@ -5,7 +5,7 @@ what invalidates the cache), so two prompts share an entry exactly when their di
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -153,7 +153,7 @@ def build_prompt(call: Call, *, cache_edits_beta: str | None = None) -> Prompt:
     Raises `ApiError` (400) if either is not as it must be.
     """
     deleted = deleted_references(call, cache_edits_beta)
-    messages, applied = _edited_messages(call)
+    messages, applied = _edited_messages(call, deleted)
     has_images, has_citations = (False, False) if call.block_types.isdisjoint(RICH) else _features(messages)
     tools = [tool for tool in call.tools if not is_deferred(tool)]
     settings = _Settings.of(call)
@@ -243,12 +243,12 @@ def _is_web_tool(tool: Block) -> bool:
     return str(tool.get("type")).startswith(WEB_TOOLS)
 
 
-def _edited_messages(call: Call) -> tuple[Sequence[Message], tuple[dict[str, Any], ...]]:
+def _edited_messages(call: Call, deleted: Collection[str]) -> tuple[Sequence[Message], tuple[dict[str, Any], ...]]:
     if call.model.strips_thinking and not clears_thinking(call):
         call = attrs.evolve(call, messages=_without_stale_thinking(call.messages))
     if call.params.get("context_management") is None:
         return call.messages, ()
-    edited = apply_edits(call)
+    edited = apply_edits(call, deleted)
     return edited.messages, edited.applied
 
 

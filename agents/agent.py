@@ -1,0 +1,126 @@
+"""One agent at work, and the steps that happen around its model calls."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import attrs
+import trio
+
+from coterie.agents.conversation import FIVE_MINUTES, Conversation, Lifetimes, Role, TranscriptWriter
+from coterie.agents.conversation.records import ReplyRecord, StateRecord
+from coterie.agents.events import Event, silent
+from coterie.agents.model.client import ModelClient
+from coterie.agents.model.reply import Reply
+from coterie.agents.model.request import Identity
+from coterie.agents.models import Model
+from coterie.agents.outcome import EndReason
+from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace
+from coterie.agents.window import WindowMeter
+from coterie.clock import Clock
+
+Durability = Literal["never", "turn", "always"]
+"""When a transcript must survive a power cut: never, before each model call, or also before each effect."""
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """The result of one call."""
+
+    call: dict[str, Any]
+    tool: Tool | None
+    """None if there is no such tool."""
+    result: ToolResult
+
+
+class ResultStep(Protocol):
+    """Looks at all results of one turn before they enter the conversation."""
+
+    async def keep(self, agent: "Agent", answers: Sequence[Answer]) -> Sequence[Answer]:
+        """The answers as they are to enter it, in the same order."""
+        ...
+
+
+class MessageStep(Protocol):
+    """Has something to say to the model along with the results of its calls."""
+
+    def add(self, agent: "Agent", answers: Sequence[Answer]) -> Sequence[bytes]:
+        """Blocks to stand behind the results."""
+        ...
+
+
+class CallStep(Protocol):
+    """Looks at the conversation before each model call."""
+
+    async def prepare(self, agent: "Agent") -> EndReason | None:
+        """Make room, or say why the run must end instead."""
+        ...
+
+
+class ReplyStep(Protocol):
+    """Looks at each reply once it is recorded."""
+
+    def heard(self, agent: "Agent", reply: Reply) -> None:
+        """Draw conclusions."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Pipeline:
+    """The steps around a model call, each kind in the order in which they happen."""
+
+    results: tuple[ResultStep, ...] = ()
+    messages: tuple[MessageStep, ...] = ()
+    calls: tuple[CallStep, ...] = ()
+    replies: tuple[ReplyStep, ...] = ()
+
+
+@attrs.define(eq=False, kw_only=True)
+class Agent:
+    """One agent at work: its conversation, the record of it, and what it may use."""
+
+    identity: Identity
+    model: Model
+    client: ModelClient
+    conversation: Conversation
+    transcript: TranscriptWriter
+    tools: Mapping[str, Tool]
+    workspace: Workspace
+    denial: Denial
+    meter: WindowMeter
+    pipeline: Pipeline = attrs.field(factory=Pipeline)
+    clock: Clock = attrs.field(factory=Clock)
+    tell: Callable[[Event], None] = silent
+    durability: Durability = "turn"
+    ttl: Lifetimes = FIVE_MINUTES
+    turn: int = 1
+    """The number of the next model call; a call that is made again keeps its number."""
+    replied_at: float | None = None
+    """When the last reply was recorded."""
+    announced: list[str] = attrs.field(factory=list)
+    """What is known to make the next reply read less from the cache."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Around the run of its loop."""
+
+    def __attrs_post_init__(self) -> None:
+        loaded = self.transcript.loaded
+        if loaded.reply is None:
+            self.turn += sum(message.role == "assistant" for message in self.conversation.messages)
+            return
+        self.turn = loaded.reply.turn + loaded.reply.is_taken
+        self.replied_at = loaded.reply.at
+        if loaded.counted:
+            self.meter.resume(loaded.reply.usage, loaded.counted, self.conversation.epoch)
+
+    def say(self, role: Role, blocks: Sequence[bytes], *also: ReplyRecord | StateRecord) -> None:
+        """Append a message and record it. Raises `OSError` when it cannot be recorded."""
+        self.conversation.append(role, blocks)
+        self.transcript.record(self.conversation, *also)
+
+    async def make_durable(self, before: Literal["call", "effect"]) -> None:
+        """Return once all that is recorded survives a power cut, if that is wanted *before* this. Raises `OSError`."""
+        if self.durability == "always" or (self.durability == "turn" and before == "call"):
+            await trio.to_thread.run_sync(self.transcript.sync)
+
+    def interrupt(self) -> None:
+        """End the turn that is under way; the run of the loop then ends as cancelled, with everything recorded."""
+        self.scope.cancel()

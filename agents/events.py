@@ -1,0 +1,211 @@
+"""What an agent lets be seen: typed events, each one line in its own log.
+
+An event says what is recorded nowhere else. Messages, and what each reply used, stand in the transcript already;
+whoever reads a session puts the two together.
+"""
+
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+import attrs
+import msgspec
+
+from coterie.clock import Clock
+from coterie.files import Appender
+
+VERSION = 1
+
+Mechanism = Literal["time", "cache", "api"]
+"""How old tool results left the context: by time, by an edit of the cache, by the API."""
+Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
+"""Why a cache was missed; server: nothing that we know of."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of all events. A reader passes over kinds and members that it does not know."""
+
+
+class Started(Event, tag="started", frozen=True):
+    """A run of the agent begins, its first or, after a resume, a later one."""
+
+    session: str
+    incarnation: int
+    model: str
+    permission_mode: str
+    project: str
+    tools: list[str]
+    definition: str | None = None
+
+
+class Text(Event, tag="text", frozen=True):
+    """The model is saying this: a part of a reply that is not whole yet. A retry says it again."""
+
+    turn: int
+    text: str
+
+
+class Retrying(Event, tag="retrying", frozen=True):
+    """A model call failed and will be made again."""
+
+    error: str
+    seconds: float
+    """How long it waits first."""
+
+
+class ToolStarted(Event, tag="tool_started", frozen=True):
+    """A call begins; its input stands in the transcript."""
+
+    id: str
+    name: str
+
+
+class ToolEnded(Event, tag="tool_ended", frozen=True):
+    """A call has its result, which is in the transcript once all calls of the turn are done."""
+
+    id: str
+    name: str
+    is_error: bool
+    seconds: float
+    characters: int
+    reason: str | None = None
+    """Of an error, its first line."""
+
+
+class Decided(Event, tag="decided", frozen=True):
+    """A call was allowed or denied by something other than the mode."""
+
+    tool: str
+    verdict: str
+    by: str
+    reason: str
+
+
+class ResultsStored(Event, tag="results_stored", frozen=True):
+    """Layer 1: results too long for the conversation are on disk, with their beginning left in place."""
+
+    paths: list[str]
+    characters_before: int
+    characters_after: int
+
+
+class ResultsCleared(Event, tag="results_cleared", frozen=True):
+    """Layer 2: old tool results left the context."""
+
+    mechanism: Mechanism
+    results: int
+    tokens_before: int
+    tokens_after: int
+    where: str
+    """The file in which they can be read again."""
+
+
+class CacheBroke(Event, tag="cache_broke", frozen=True):
+    """The prompt cache gave less than before, and nobody had announced it."""
+
+    cause: Cause
+    detail: str
+    read_before: int
+    read_now: int
+
+
+class WindowFilling(Event, tag="window_filling", frozen=True):
+    """The context has grown over a threshold."""
+
+    level: Literal["warn", "compact", "block"]
+    tokens: int
+    threshold: int
+
+
+class LayerFailed(Event, tag="layer_failed", frozen=True):
+    """A layer could not do its work; the agent goes on without it."""
+
+    layer: str
+    reason: str
+
+
+class Noticed(Event, tag="noticed", frozen=True):
+    """Something in the user's files was passed over or looks wrong."""
+
+    source: str
+    reason: str
+
+
+class Finished(Event, tag="finished", frozen=True):
+    """The run has ended."""
+
+    reason: str
+    result: str
+    """The text of the last reply."""
+    turns: int
+    usage: dict[str, int]
+    cost_usd: str
+    """Exact, as a decimal number."""
+    error: str | None = None
+
+
+AnyEvent = (
+    Started
+    | Text
+    | Retrying
+    | ToolStarted
+    | ToolEnded
+    | Decided
+    | ResultsStored
+    | ResultsCleared
+    | CacheBroke
+    | WindowFilling
+    | LayerFailed
+    | Noticed
+    | Finished
+)
+EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)
+
+
+@attrs.define(eq=False)
+class EventLog:
+    """The events of one process, in a file that only it writes."""
+
+    agent: str
+    _clock: Clock
+    _appender: Appender
+
+    @classmethod
+    def open(cls, path: Path, agent: str, clock: Clock) -> "EventLog":
+        """Open or create *path*; a line that a crash left unfinished is ended first. Raises `OSError`."""
+        appender = Appender.open(path)
+        if not _ends_with_newline(path):
+            appender.append(b"\n")
+        return cls(agent, clock, appender)
+
+    def tell(self, event: Event) -> None:
+        """Append *event* with the time and the agent's name, in one write. Raises `OSError`."""
+        self._appender.append(write_event(event, self.agent, self._clock.now()))
+
+    def close(self) -> None:
+        """Close the file; telling afterwards is an error."""
+        self._appender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_event(event: Event, agent: str, at: float) -> bytes:
+    """The line of *event*: version, time and agent first, then its own members."""
+    start = msgspec.json.encode({"v": VERSION, "at": at, "agent": agent})
+    return start[:-1] + b"," + msgspec.json.encode(event)[1:] + b"\n"
+
+
+def silent(_event: Event) -> None:
+    """What an agent tells that nobody watches."""
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if size == 0:
+            return True
+        file.seek(size - 1)
+        return file.read(1) == b"\n"

@@ -1,0 +1,162 @@
+"""Layer 2 in the pipeline: old tool results leave the context by time, by an edit of the cache, or by the API."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.agents.agent import Agent, Answer
+from coterie.agents.conversation import KeyHeader
+from coterie.agents.events import Mechanism, ResultsCleared
+from coterie.agents.model.reply import Reply
+from coterie.agents.models import Model
+from coterie.agents.tokens import Thresholds, estimate_block
+from coterie.agents.tools.tool import Tool
+from coterie.memory.clearing import (
+    Clearable,
+    ClearableResults,
+    ClearingLimits,
+    cache_edits,
+    cleared,
+    least_to_clear,
+)
+
+LIVES = {"5m": 300.0, "1h": 3600.0}
+"""Seconds for which the provider keeps what a marker wrote."""
+API_BETA = "context-management-2025-06-27"
+API_MARGIN = 20_000
+"""Tokens before the compact threshold at which the API clears."""
+
+
+@attrs.define(eq=False)
+class _OldResults:
+    """What the mechanisms share: which results are old, and how they are left out."""
+
+    limits: ClearingLimits
+    _results: ClearableResults
+
+    def look(self, agent: Agent) -> Sequence[Clearable]:
+        """All results that may go, the oldest first."""
+        return self._results.look(agent.conversation.prefix, agent.conversation.epoch)
+
+    def leave_out(self, agent: Agent, *, counts_small: bool = False) -> tuple[int, int]:
+        """Begin a new epoch without all but the newest results; how many went, and about how many tokens.
+
+        With *counts_small*, results too small to be cleared count among the newest.
+        """
+        results, keep = self.look(agent), self.limits.keep
+        kept = self._results.newest(keep) if counts_small else {result.id for result in results[-keep:]}
+        old = [result for result in results if result.id not in kept]
+        if old:
+            tokens = tokens_of(agent, old)
+            agent.conversation.rewrite(cleared(agent.conversation.segments, {result.id for result in old}))
+            agent.transcript.record(agent.conversation)
+            return len(old), tokens
+        return 0, 0
+
+
+@attrs.define(eq=False)
+class ClearByTime(_OldResults):
+    """Once the cache has gone cold, all must be written again anyway: then old results are left out of it."""
+
+    async def prepare(self, agent: Agent) -> None:
+        """Begin a new epoch without old results, if the last reply is older than what it wrote to the cache."""
+        if not _is_cold(agent):
+            return
+        before = agent.meter.tokens(agent.conversation)
+        count, tokens = self.leave_out(agent)
+        if count:
+            _announce(agent, "time", count, before, before - tokens)
+
+
+@attrs.define(eq=False)
+class ClearByCache(_OldResults):
+    """While the cache is warm, the server is asked to delete old results from it; no byte of ours changes."""
+
+    def add(self, agent: Agent, answers: Sequence[Answer]) -> Sequence[bytes]:
+        """The edit, if results have piled up; it stays where it is in the conversation, and is so sent again."""
+        waiting = self.look(agent)
+        coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
+        if len(waiting) + coming <= self.limits.trigger or _is_cold(agent):
+            return ()
+        old = waiting[: len(waiting) + coming - self.limits.keep]
+        before = agent.meter.tokens(agent.conversation)
+        _announce(agent, "cache", len(old), before, before - tokens_of(agent, old))
+        return (cache_edits([result.id for result in old]),) if old else ()
+
+
+@attrs.define(eq=False)
+class ClearByApi(_OldResults):
+    """The API clears by itself, by parameters that stand in the key header from the beginning; see `api_clearing`.
+
+    It clears by what it is sent. So the place where its clearing ends would move with every turn, and the cache break
+    there each time: what it has cleared once is left out of the next request for good.
+    """
+
+    _has_cleared: bool = False
+
+    def heard(self, agent: Agent, reply: Reply) -> None:
+        """Tell what the reply says was cleared."""
+        for edit in (reply.context_management or {}).get("applied_edits", ()):
+            if count := edit.get("cleared_tool_uses"):
+                after = reply.usage.total
+                _announce(agent, "api", count, after + edit["cleared_input_tokens"], after)
+                self._has_cleared = True
+
+    async def prepare(self, agent: Agent) -> None:
+        """Follow what the API did."""
+        if self._has_cleared:
+            self._has_cleared = False
+            # As the API counts: what it does not keep and is sent again, it clears again at once.
+            if self.leave_out(agent, counts_small=True)[0]:
+                agent.announced.append("results cleared by the API left out")
+
+
+def api_clearing(
+    header: KeyHeader, model: Model, thresholds: Thresholds, limits: ClearingLimits, tools: Mapping[str, Tool]
+) -> KeyHeader:
+    """*header* with the parameters by which the API clears old results shortly before compaction would come.
+
+    It leaves alone what may not be cleared of *tools*.
+    """
+    trigger = max(1, thresholds.compact - API_MARGIN)
+    price = model.price(trigger)
+    least = least_to_clear(trigger, write=price.write_5m, read=price.read, turns=limits.expected_turns)
+    edit: dict[str, Any] = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": trigger},
+        "keep": {"type": "tool_uses", "value": limits.keep},
+        "clear_at_least": {"type": "input_tokens", "value": least},
+    }
+    if excluded := sorted(name for name, tool in tools.items() if not tool.is_clearable):
+        edit["exclude_tools"] = excluded
+    parameters = msgspec.json.encode({"edits": [edit]})
+    return attrs.evolve(header, betas=(*header.betas, API_BETA), context_management=parameters)
+
+
+def clearable_results(tools: Mapping[str, Tool]) -> ClearableResults:
+    """The results that an agent with *tools* may lose."""
+    return ClearableResults(lambda name: name in tools and tools[name].is_clearable)
+
+
+def tokens_of(agent: Agent, results: Sequence[Clearable]) -> int:
+    """About how many tokens *results* take."""
+    return sum(estimate_block(agent.conversation.prefix[result.index].data) for result in results)
+
+
+def _is_cold(agent: Agent) -> bool:
+    return agent.replied_at is not None and agent.clock.now() - agent.replied_at > LIVES[agent.ttl.last]
+
+
+def _announce(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
+    agent.announced.append(f"results cleared by {mechanism}")
+    agent.tell(
+        ResultsCleared(
+            mechanism=mechanism,
+            results=results,
+            tokens_before=before,
+            tokens_after=after,
+            where=str(agent.transcript.path),
+        )
+    )

@@ -1,0 +1,33 @@
+"""How full an agent's context window is, from what the last reply reported and an estimate of what came since."""
+
+import attrs
+
+from coterie.agents.conversation import Conversation
+from coterie.agents.tokens import Thresholds, estimate_block
+from coterie.agents.usage import Usage
+
+
+@attrs.define(eq=False)
+class WindowMeter:
+    """Counts the tokens of one conversation; a count costs what was added since the last reply."""
+
+    thresholds: Thresholds
+    _tokens: int = 0
+    _counted: int = 0
+    """How many segments `_tokens` covers."""
+    _epoch: int = 0
+
+    def heard(self, usage: Usage, conversation: Conversation) -> None:
+        """A reply has reported *usage*, and *conversation* ends with it."""
+        self.resume(usage, len(conversation), conversation.epoch)
+
+    def resume(self, usage: Usage, counted: int, epoch: int) -> None:
+        """Go on from a reply that reported *usage* when the *epoch* had *counted* segments."""
+        self._tokens, self._counted, self._epoch = usage.total, counted, epoch
+
+    def tokens(self, conversation: Conversation) -> int:
+        """Tokens that the next request will hold; after a rewrite all of them are an estimate."""
+        is_known = conversation.epoch == self._epoch and self._counted > 0
+        start = self._counted if is_known else 0
+        added = (conversation.prefix[index].data for index in range(start, len(conversation)))
+        return (self._tokens if is_known else 0) + sum(map(estimate_block, added))

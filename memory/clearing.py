@@ -1,0 +1,131 @@
+"""Layer 2: old tool results leave the context, because the same call could be made again."""
+
+from collections.abc import Callable, Collection, Sequence
+from decimal import Decimal
+
+import attrs
+import msgspec
+
+from coterie.memory.ports import Segment, Segments
+from coterie.memory.rewriting import Message, rewrite
+
+PLACEHOLDER = "[Old tool result content cleared]"
+CACHE_EDITS = "cache_edits"
+_SMALL = 200
+"""Bytes of a result that clearing would not make smaller."""
+
+
+@attrs.frozen(kw_only=True)
+class ClearingLimits:
+    """When old results go, and how many stay."""
+
+    keep: int = attrs.field(default=5, validator=attrs.validators.ge(1))
+    """The newest results, which stay; at least one."""
+    trigger: int = 10
+    """Clearable results over which the cache is edited."""
+    expected_turns: int = 50
+    """For how many more turns a smaller prompt is expected to pay."""
+
+
+class _Call(msgspec.Struct):
+    id: str
+    name: str
+
+
+class _Edit(msgspec.Struct):
+    cache_reference: str
+
+
+class _Edits(msgspec.Struct):
+    edits: list[_Edit]
+
+
+@attrs.frozen
+class Clearable:
+    """A result that may leave."""
+
+    id: str
+    index: int
+    """Of its segment."""
+    size: int
+    """Bytes."""
+
+
+@attrs.define(eq=False)
+class ClearableResults:
+    """The results of a conversation that may be cleared and are not, oldest first.
+
+    Follows one epoch of one conversation; each look costs what is new.
+    """
+
+    _is_clearable: Callable[[str], bool]
+    """By the name of the tool."""
+    _results: dict[str, Clearable] = attrs.field(factory=dict, init=False)
+    _calls: dict[str, str] = attrs.field(factory=dict, init=False)
+    _length: int = attrs.field(default=0, init=False)
+    _epoch: int | None = attrs.field(default=None, init=False)
+
+    def look(self, segments: Segments, epoch: int) -> Sequence[Clearable]:
+        """What can be cleared now, and would be smaller for it."""
+        if epoch != self._epoch:
+            self._results, self._calls, self._length, self._epoch = {}, {}, 0, epoch
+        for index in range(self._length, len(segments)):
+            self._take(index, segments[index])
+        self._length = len(segments)
+        return [result for result in self._results.values() if result.size > _SMALL]
+
+    def newest(self, count: int) -> set[str]:
+        """The ids of the last *count* results at the last look, also of those too small to be worth clearing."""
+        return set(list(self._results)[-count:])
+
+    def _take(self, index: int, segment: Segment) -> None:
+        if segment.block_type == "tool_use":
+            call = msgspec.json.decode(segment.data, type=_Call)
+            self._calls[call.id] = call.name
+        elif segment.block_type == "tool_result" and segment.tool_use_id is not None:
+            name = self._calls.pop(segment.tool_use_id, None)
+            if name is not None and self._is_clearable(name):
+                self._results[segment.tool_use_id] = Clearable(segment.tool_use_id, index, len(segment.data))
+        elif segment.block_type == CACHE_EDITS:
+            for edit in msgspec.json.decode(segment.data, type=_Edits).edits:
+                self._results.pop(edit.cache_reference, None)
+
+
+def cleared(segments: Sequence[Segment], ids: Collection[str]) -> list[Message]:
+    """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared."""
+    edited = {
+        edit.cache_reference
+        for segment in segments
+        if segment.block_type == CACHE_EDITS
+        for edit in msgspec.json.decode(segment.data, type=_Edits).edits
+    }
+    gone = edited | set(ids)
+
+    def replacement(segment: Segment) -> bytes | None:
+        if segment.block_type == CACHE_EDITS:
+            return None
+        is_gone = segment.block_type == "tool_result" and segment.tool_use_id in gone
+        return _cleared_block(segment.data) if is_gone else segment.data
+
+    return rewrite(segments, replacement)
+
+
+def cache_edits(ids: Sequence[str]) -> bytes:
+    """The block that asks the server to delete the results *ids* from its cached prefix."""
+    edits = [{"type": "delete", "cache_reference": id_} for id_ in ids]
+    return msgspec.json.encode({"type": CACHE_EDITS, "edits": edits})
+
+
+def least_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int) -> int:
+    """Tokens that must go, of *trigger*, so that clearing pays.
+
+    What goes saves its reads over the expected *turns*; what stays is written again once, where it would have been
+    read. Prices are of the same number of tokens.
+    """
+    rewriting = write - read
+    return int(trigger * rewriting / (read * turns + rewriting)) + 1
+
+
+def _cleared_block(data: bytes) -> bytes:
+    block = msgspec.json.decode(data)
+    return msgspec.json.encode({**block, "content": [{"type": "text", "text": PLACEHOLDER}]})
