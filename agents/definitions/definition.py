@@ -1,0 +1,41 @@
+"""A kind of agent, as a file defines it."""
+
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from coterie.agents.permissions import Mode
+
+Scope = Literal["built-in", "user", "claude", "project"]
+"""Whose definition it is, from the weakest to the strongest."""
+
+MemoryScope = Literal["user", "project", "local"]
+Process = Literal["own", "shared"]
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """A kind of agent: when to use it, what it may use, and what it is told."""
+
+    name: str
+    """Free text of one line: make it safe before it becomes part of a path."""
+    description: str
+    """When to use it, in words for the model that delegates."""
+    prompt: str
+    tools: tuple[str, ...] | None = None
+    """What it may call, as rules: `Read`, `Bash(git:*)`. None is everything."""
+    disallowed_tools: tuple[str, ...] = ()
+    """What it may not call, even if *tools* has it."""
+    model: str | None = None
+    """An id or alias; None is the model of whoever starts it."""
+    permission_mode: Mode | None = None
+    max_turns: int | None = None
+    memory: MemoryScope | None = None
+    """Where it keeps what it learns; None keeps nothing."""
+    background: bool = False
+    """Whether it is started without waiting for its report."""
+    process: Process = "own"
+    """A process of its own, or a task in that of whoever starts it."""
+    scope: Scope
+    source: Path | None = None

@@ -1,0 +1,67 @@
+"""The files that may hold definitions, and what can be read of them; trouble is a finding, never an exception."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from coterie.agents.definitions.problem import Problem
+
+MAX_BYTES = 1_000_000
+
+
+def find_files(top: Path) -> Iterator[Path | Problem]:
+    """The `.md` files at and below *top*, in order, and each directory that could not be searched.
+
+    Nothing for a *top* that does not exist. Links are followed, but no directory is entered twice. Hidden files and
+    READMEs are passed over.
+    """
+    trouble: list[Problem] = []
+
+    def tell(exc: OSError) -> None:
+        if not (isinstance(exc, FileNotFoundError) and Path(exc.filename) == top):
+            trouble.append(_unreadable(Path(exc.filename), exc))
+
+    entered: set[Path] = set()
+    for name, directories, files in os.walk(top, onerror=tell, followlinks=True):
+        directory = Path(name)
+        real = directory.resolve()
+        if real in entered:
+            directories.clear()
+            yield _error(directory, f"the link leads to {real}, which is searched already")
+            continue
+        entered.add(real)
+        directories[:] = sorted(each for each in directories if not each.startswith("."))
+        yield from (directory / file for file in sorted(files) if _is_candidate(file))
+    yield from trouble
+
+
+def read_text(path: Path) -> str | Problem:
+    """The text of *path*; never waits for a pipe, and never takes in more than a definition can need."""
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            return _error(path, "not a regular file")
+        if facts.st_size > MAX_BYTES:
+            return _error(path, f"too large for a definition: {facts.st_size:,} bytes, at most {MAX_BYTES:,} are read")
+        content = path.read_bytes()
+    except OSError as exc:
+        return _unreadable(path, exc)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        return _error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
+
+
+def _is_candidate(name: str) -> bool:
+    stem, suffix = os.path.splitext(name.casefold())  # noqa: PTH122 - os.walk gives names, not paths
+    return suffix == ".md" and stem != "readme" and not name.startswith(".")
+
+
+def _unreadable(path: Path, exc: OSError) -> Problem:
+    return _error(path, f"cannot be read: {exc.strerror}")
+
+
+def _error(path: Path, reason: str, line: int = 1) -> Problem:
+    return Problem(path=path, line=line, severity="error", reason=reason)

@@ -1,0 +1,87 @@
+"""All definitions that hold in a project, and which of two with one name counts."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+
+from coterie.agents.definitions.definition import Definition, Scope
+from coterie.agents.definitions.problem import Problem, Severity
+from coterie.agents.definitions.reading import read_definition
+from coterie.agents.definitions.search import find_files, read_text
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.home import home
+from coterie.agents.nearest import suggestion
+from coterie.agents.project import project_directory, project_root
+
+BUILT_IN = Path(__file__).with_name("built_in")
+
+
+@attrs.frozen(kw_only=True)
+class Definitions:
+    """What was found, by name."""
+
+    by_name: Mapping[str, Definition]
+    problems: tuple[Problem, ...]
+    files: int
+    """How many files were looked at."""
+
+    def get(self, name: str) -> Definition:
+        """The definition called *name*; raises `ConfigInvalid` with the nearest names."""
+        if name not in self.by_name:
+            raise ConfigInvalid("agent", f"there is no agent {name!r}; {suggestion(name, self.by_name)}")
+        return self.by_name[name]
+
+
+def load_definitions(directory: Path) -> Definitions:
+    """Read all definitions that hold for work in *directory*.
+
+    Built-in, the user's, those in the project's `.claude/agents`, the project's own: of one name the later counts.
+    Nothing about a file raises; it is among the problems.
+    """
+    places: dict[Path, Scope] = {
+        BUILT_IN: "built-in",
+        home() / "agents": "user",
+        project_root(directory) / ".claude" / "agents": "claude",
+    }
+    own = project_directory(directory) / "agents"
+    # The project's directory may be .claude itself; then its definitions are the project's own, and weigh as such.
+    places.pop(own, None)
+    return _load((scope, find_files(place)) for place, scope in {**places, own: "project"}.items())
+
+
+def load_path(path: Path) -> Definitions:
+    """Read the file *path*, or all definitions below the directory *path*, as those of a project."""
+    return _load([("project", find_files(path) if path.is_dir() else [path])])
+
+
+def _load(places: Iterable[tuple[Scope, Iterable[Path | Problem]]]) -> Definitions:
+    by_name: dict[str, Definition] = {}
+    problems: list[Problem] = []
+    files = 0
+    for scope, found in places:
+        for path in found:
+            if isinstance(path, Problem):
+                problems.append(path)
+                continue
+            files += 1
+            definition, told = _read(path, scope)
+            problems += told
+            if definition is not None:
+                problems += _shadowing(path, definition, by_name.get(definition.name))
+                by_name[definition.name] = definition
+    return Definitions(by_name=by_name, problems=tuple(problems), files=files)
+
+
+def _read(path: Path, scope: Scope) -> tuple[Definition | None, list[Problem]]:
+    text = read_text(path)
+    return (None, [text]) if isinstance(text, Problem) else read_definition(text, path=path, scope=scope)
+
+
+def _shadowing(path: Path, winner: Definition, loser: Definition | None) -> list[Problem]:
+    """That *loser* no longer counts; in one place that is an accident, across places it is how to override."""
+    if loser is None:
+        return []
+    other = f"the built-in {loser.name!r}" if loser.scope == "built-in" else f"{loser.name!r} of {loser.source}"
+    severity: Severity = "warning" if winner.scope == loser.scope else "note"
+    return [Problem(path=path, line=1, severity=severity, reason=f"takes the place of {other}")]

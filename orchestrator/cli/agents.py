@@ -1,0 +1,137 @@
+"""`coterie agents`: what kinds of agents there are here, and what is wrong with their files."""
+
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from rich.cells import cell_len, set_cell_size
+
+from coterie.agents.definitions import Definition, Definitions, Problem, Severity, load_definitions, load_path
+from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+WIDEST = 24
+"""Columns of a name or of a list of tools; the description gets what is left."""
+LEAST = 20
+"""Columns a description has even where there is no room for it."""
+
+
+@click.group()
+def agents() -> None:
+    """List and check agent definitions."""
+
+
+@agents.command("list")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def list_definitions(*, is_json: bool) -> None:
+    """List the agents that can be used in the current directory, by where they are defined."""
+    found = load_definitions(Path.cwd())
+    definitions = list(found.by_name.values())
+    if is_json:
+        click.echo(json.dumps([_row(definition) for definition in definitions]))
+        return
+    for line in _table(definitions, shutil.get_terminal_size().columns):
+        click.echo(line)
+    if errors := sum(problem.severity == "error" for problem in found.problems):
+        click.echo(f"{_count(errors, 'error')}: run `coterie agents check`", err=True)
+
+
+@agents.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def check(*, path: Path | None, is_json: bool) -> None:
+    """Check the definitions in PATH, a file or a directory, or else all that hold in the current directory.
+
+    Prints a line for each problem. Ends with 1 if one of them is an error: a file that gives no agent.
+    """
+    found = load_definitions(Path.cwd()) if path is None else _load(path)
+    if is_json:
+        click.echo(json.dumps(_summary(found)))
+    else:
+        for problem in found.problems:
+            click.echo(_printable(str(attrs.evolve(problem, path=_shown(problem.path)))))
+        click.echo(_sum(found))
+    is_broken = any(problem.severity == "error" for problem in found.problems)
+    sys.exit(ExitCode.FAILED if is_broken else ExitCode.DONE)
+
+
+def _load(path: Path) -> Definitions:
+    try:
+        path.stat()
+    except OSError as exc:
+        raise Refused(f"{path}: {exc.strerror}; give a definition's file, or a directory with some") from exc
+    return load_path(path)
+
+
+def _sum(found: Definitions) -> str:
+    counts = Counter(problem.severity for problem in found.problems)
+    problems = ", ".join(_count(counts[severity], severity) for severity in SEVERITIES)
+    return f"{_count(found.files, 'file')}, {_count(len(found.by_name), 'agent')}: {problems}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _summary(found: Definitions) -> dict[str, Any]:
+    return {
+        "files": found.files,
+        "definitions": [_row(definition) for definition in found.by_name.values()],
+        "problems": [_problem_row(problem) for problem in found.problems],
+    }
+
+
+def _problem_row(problem: Problem) -> dict[str, Any]:
+    return {**attrs.asdict(problem), "path": str(problem.path)}
+
+
+def _row(definition: Definition) -> dict[str, Any]:
+    """All but the prompt, which stands in the source."""
+    row = attrs.asdict(definition, filter=attrs.filters.exclude("prompt"))
+    return {**row, "source": None if definition.source is None else str(definition.source)}
+
+
+def _table(definitions: Iterable[Definition], width: int) -> Iterable[str]:
+    """One line for each definition that fits *width*, below a line for each directory they stand in."""
+    rows = [(_heading(definition), _cells(definition)) for definition in definitions]
+    columns = [min(WIDEST, max(cell_len(cells[at]) for _, cells in rows)) for at in range(3)]
+    rest = max(LEAST, width - sum(columns) - 2 * len(columns) - 2)
+    for heading, group in groupby(rows, key=lambda row: row[0]):
+        yield heading
+        for _, cells in group:
+            fitted = [_fit(cell, room) for cell, room in zip(cells, [*columns, rest], strict=True)]
+            yield f"  {'  '.join(fitted)}".rstrip()
+
+
+def _heading(definition: Definition) -> str:
+    if definition.scope == "built-in" or definition.source is None:
+        return definition.scope
+    return _printable(f"{definition.scope}  {_shown(definition.source).parent}")
+
+
+def _cells(definition: Definition) -> list[str]:
+    tools = "all tools" if definition.tools is None else ", ".join(definition.tools) or "no tools"
+    cells = definition.name, definition.model or "inherit", tools, definition.description
+    return [_printable(" ".join(cell.split())) for cell in cells]
+
+
+def _fit(text: str, room: int) -> str:
+    return set_cell_size(text, room) if cell_len(text) <= room else set_cell_size(text, room - 3) + "..."
+
+
+def _shown(path: Path) -> Path:
+    """*path* as one would write it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _printable(text: str) -> str:
+    """*text* without what could steer a terminal: files of a project are written by strangers."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -1,0 +1,96 @@
+"""Definitions as people really write them: 2,141 files of public repositories."""
+
+import gzip
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from coterie.agents.definitions import read_definition
+from coterie.memory.front_matter import read_front_matter
+
+CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of definitions is not on this machine"),
+]
+
+
+@cache
+def _rows() -> list[dict[str, Any]]:
+    with gzip.open(CORPUS) as lines:
+        return [msgspec.json.decode(line) for line in lines]
+
+
+def _agents() -> list[dict[str, Any]]:
+    return [row for row in _rows() if row["kind"] == "agent"]
+
+
+def _first_block(text: str) -> list[str]:
+    """What stands between the first two rules, found without the reader under test."""
+    lines = text.lstrip("\ufeff \n\r").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return []
+    end = next((at for at, line in enumerate(lines) if at and line.strip().startswith("---")), len(lines))
+    return lines[1:end]
+
+
+def _has(block: list[str], key: str) -> bool:
+    return any(re.match(rf"\s*{key}:\s*\S", line) for line in block)
+
+
+def test_all_files_are_read_without_an_exception() -> None:
+    assert len(_rows()) == 2_141
+    for row in _rows():
+        front = read_front_matter(row["text"])
+        assert front.fields or not _has(_first_block(row["text"]), "description"), row["path"]
+        read_definition(row["text"], path=Path(row["path"]), scope="project")
+
+
+def test_every_agent_with_a_name_and_a_description_yields_both() -> None:
+    promising = [
+        row for row in _agents() if all(_has(_first_block(row["text"]), key) for key in ("name", "description"))
+    ]
+    assert len(promising) > 1_000
+    for row in promising:
+        definition, problems = read_definition(row["text"], path=Path(row["path"]), scope="project")
+        assert definition is not None, problems
+        assert definition.name
+        assert definition.description
+
+
+def test_where_strict_yaml_can_read_a_file_it_says_the_same() -> None:
+    compared = 0
+    for row in _agents():
+        try:
+            strict = yaml.load("\n".join(_first_block(row["text"])), yaml.CBaseLoader)  # noqa: S506 - strings only
+        except yaml.YAMLError:
+            continue
+        if isinstance(strict, dict):
+            compared += 1
+            fields = read_front_matter(row["text"]).fields
+            assert fields == strict, row["path"]
+    assert compared > 1_000
+
+
+def test_every_agent_without_a_definition_says_why() -> None:
+    for row in _agents():
+        definition, problems = read_definition(row["text"], path=Path(row["path"]), scope="project")
+        assert (definition is None) == any(problem.severity == "error" for problem in problems), row["path"]
+
+
+def test_a_file_that_strict_yaml_refuses_is_never_read_in_silence() -> None:
+    refused = 0
+    for row in _rows():
+        block = "\n".join(_first_block(row["text"]))
+        try:
+            yaml.load(block, yaml.CBaseLoader)  # noqa: S506 - strings only
+        except yaml.YAMLError:
+            refused += 1
+            assert read_front_matter(row["text"]).notes, row["path"]
+    assert refused == 83

@@ -1,0 +1,135 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from coterie.orchestrator.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a checkout with one definition of its own."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
+    here = tmp_path / "project"
+    (here / ".git").mkdir(parents=True)
+    (here / ".coterie/agents").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    _write(here / ".coterie/agents/reviewer.md", "name: reviewer", "description: Reviews.", "tools: Read")
+    return here
+
+
+def _write(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(["---", *lines, "---", "Go.", ""]))
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["agents", *arguments])
+
+
+def test_list_shows_each_agent_on_one_line_below_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    done = _run("list")
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert lines[0] == "built-in"
+    assert lines[-2] == "project  .coterie/agents"
+    assert lines[-1].split() == ["reviewer", "inherit", "Read", "Reviews."]
+    assert all(cell_len(line) <= 90 for line in lines)
+
+
+def test_a_description_cannot_steer_the_terminal(project: Path) -> None:
+    _write(project / ".coterie/agents/evil.md", "name: evil", 'description: "a\\e[2Jb\\nc \U0001f600"')
+    output = _run("list").output
+    assert "a\ufffd[2Jb c \U0001f600" in output
+    assert "\x1b" not in output
+
+
+def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
+    rows = {row["name"]: row for row in json.loads(_run("list", "--json").output)}
+    assert rows["reviewer"] == {
+        "name": "reviewer",
+        "description": "Reviews.",
+        "tools": ["Read"],
+        "disallowed_tools": [],
+        "model": None,
+        "permission_mode": None,
+        "max_turns": None,
+        "memory": None,
+        "background": False,
+        "process": "own",
+        "scope": "project",
+        "source": str(project / ".coterie/agents/reviewer.md"),
+    }
+    assert rows["explore"]["scope"] == "built-in"
+
+
+def test_list_says_that_there_are_errors(project: Path) -> None:
+    _write(project / ".coterie/agents/broken.md", "name: x")
+    done = _run("list")
+    assert done.exit_code == 0
+    assert done.stderr == "1 error: run `coterie agents check`\n"
+
+
+def test_check_of_good_definitions_is_one_line() -> None:
+    done = _run("check")
+    assert (done.exit_code, done.output) == (0, "6 files, 6 agents: 0 errors, 0 warnings, 0 notes\n")
+
+
+def test_check_allows_warnings_and_notes(project: Path) -> None:
+    _write(project / ".coterie/agents/x.md", "name: x", "description: y", "color: red", "maxTurns: many")
+    done = _run("check")
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        ".coterie/agents/x.md:4: note: unknown key 'color' is ignored",
+        ".coterie/agents/x.md:5: warning: maxTurns is 'many' and is ignored; it must be a whole number above 0",
+        "7 files, 7 agents: 0 errors, 1 warning, 1 note",
+    ]
+
+
+def test_check_fails_for_a_file_that_gives_no_agent(project: Path) -> None:
+    _write(project / "one.md", "description: y")
+    done = _run("check", "one.md")
+    assert done.exit_code == 1
+    assert done.output == (
+        "one.md:1: error: there is no name: add a line such as `name: reviewer`\n"
+        "1 file, 0 agents: 1 error, 0 warnings, 0 notes\n"
+    )
+
+
+def test_check_as_json_names_file_line_and_reason(project: Path) -> None:
+    _write(project / ".coterie/agents/x.md", "name: x", "color: red")
+    done = _run("check", "--json", ".coterie")
+    assert done.exit_code == 1
+    report = json.loads(done.output)
+    assert report["files"] == 2
+    assert [row["name"] for row in report["definitions"]] == ["reviewer"]
+    path = ".coterie/agents/x.md"
+    assert report["problems"] == [
+        {
+            "path": path,
+            "line": 1,
+            "severity": "error",
+            "reason": "there is no description: add a line such as "
+            "`description: Reviews a change. Use after every edit.`",
+        },
+        {"path": path, "line": 3, "severity": "note", "reason": "unknown key 'color' is ignored"},
+    ]
+
+
+def test_check_of_a_path_that_does_not_exist_is_a_usage_error() -> None:
+    done = _run("check", "nowhere")
+    assert done.exit_code == 2
+    assert done.output.startswith("Error: nowhere: No such file or directory; ")
+    assert done.output.count("\n") == 1
+
+
+def test_a_file_name_that_is_no_text_is_shown_all_the_same(project: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(project) + b"/.coterie/agents/\xff\x1b.md"))).write_text("")
+    for arguments in (["check"], ["check", "--json"], ["list"]):
+        done = _run(*arguments)
+        assert done.exit_code == (0 if arguments == ["list"] else 1)
+        assert "\x1b" not in done.output
