@@ -1,0 +1,166 @@
+"""Every setting: its name, its type and its default. `docs/settings.md` says what each one is for."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import attrs
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Fsync = Literal["never", "turn", "always"]
+# Written out, because `coterie.agents.permissions` brings trio along, which a mistake in a file should not wait for.
+Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
+
+DEFAULT = "default"
+"""The source of a value that nobody set."""
+
+
+@attrs.frozen(kw_only=True)
+class PermissionSettings:
+    """`[permissions]`; the rules of all files add up."""
+
+    mode: Mode = "default"
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class TranscriptSettings:
+    """`[transcript]`."""
+
+    fsync: Fsync = "turn"
+
+
+@attrs.frozen(kw_only=True)
+class InstructionSettings:
+    """`[instructions]`."""
+
+    enabled: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ResultSettings:
+    """`[layers.results]`, the first layer; sizes in characters."""
+
+    enabled: bool = True
+    cap: int = 50_000
+    bash: int = 30_000
+    grep: int = 20_000
+    total: int = 200_000
+    preview: int = 2_000
+
+
+@attrs.frozen(kw_only=True)
+class ClearingSettings:
+    """`[layers.clearing]`, the second layer."""
+
+    by_time: bool = True
+    by_cache: bool = True
+    by_api: bool = True
+    keep: int = 5
+    trigger: int = 10
+    expected_turns: int = 50
+
+
+@attrs.frozen(kw_only=True)
+class WindowSettings:
+    """`[layers.window]`."""
+
+    compact_window: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LayerSettings:
+    """`[layers]`."""
+
+    results: ResultSettings = ResultSettings()
+    clearing: ClearingSettings = ClearingSettings()
+    window: WindowSettings = WindowSettings()
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """All settings of a run."""
+
+    model: str = "sonnet"
+    agent: str | None = None
+    max_turns: int = 200
+    max_budget_usd: Decimal | None = None
+    max_tokens_total: int | None = None
+    max_seconds: float | None = None
+    effort: Effort | None = None
+    thinking: bool | None = None
+    memory_directory: Path | None = None
+    permissions: PermissionSettings = PermissionSettings()
+    transcript: TranscriptSettings = TranscriptSettings()
+    instructions: InstructionSettings = InstructionSettings()
+    layers: LayerSettings = LayerSettings()
+    _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)
+    _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)
+
+    def source(self, key: str) -> str:
+        """Where the value of a dotted *key* stands: files, a variable, the command line, or `default`.
+
+        Raises `KeyError` for a key that is no setting.
+        """
+        return ", ".join(dict.fromkeys(self.item_sources(key))) or DEFAULT
+
+    def item_sources(self, key: str) -> tuple[str, ...]:
+        """Where each item of a list stands, in the order of the items; of another value, its one source if any."""
+        if key not in SETTINGS:
+            raise KeyError(key)
+        return self._sources.get(key, ())
+
+    def is_final(self, key: str) -> bool:
+        """Whether the value of *key* was given on the command line or by whoever manages the machine."""
+        return key in self._final
+
+    @classmethod
+    def build(
+        cls, values: Mapping[str, Any], sources: Mapping[str, tuple[str, ...]], final: frozenset[str] = frozenset()
+    ) -> "Settings":
+        """Settings from values of the right type by dotted key; what is not among them has its default."""
+        settings: Settings = _build(cls, "", values)
+        return attrs.evolve(settings, sources=sources, final=final)
+
+
+@attrs.frozen
+class Setting:
+    """One setting, without its value."""
+
+    kind: Any
+    """Its type, without None: a file cannot say None."""
+    default: Any
+
+
+def sections(section: type) -> dict[str, type]:
+    """The tables that a section holds, by name."""
+    return {field.name: field.type for field in attrs.fields(section) if field.type and attrs.has(field.type)}
+
+
+def _settings(section: type, prefix: str) -> Iterator[tuple[str, Setting]]:
+    tables = sections(section)
+    for field in attrs.fields(section):
+        if field.name in tables:
+            yield from _settings(tables[field.name], f"{prefix}{field.name}.")
+        elif not field.name.startswith("_"):
+            yield prefix + field.name, Setting(_bare(field.type), field.default)
+
+
+def _bare(kind: Any) -> Any:
+    alternatives = get_args(kind)
+    return alternatives[0] if type(None) in alternatives else kind
+
+
+def _build(section: type, prefix: str, values: Mapping[str, Any]) -> Any:
+    tables = {name: _build(table, f"{prefix}{name}.", values) for name, table in sections(section).items()}
+    own = {field.name: values[prefix + field.name] for field in attrs.fields(section) if prefix + field.name in values}
+    return section(**tables, **own)
+
+
+SETTINGS: Mapping[str, Setting] = dict(_settings(Settings, ""))
+"""Every setting by its dotted key."""
+SECTIONS = frozenset(key.rsplit(".", depth)[0] for key in SETTINGS for depth in range(1, key.count(".") + 1))
+"""The dotted name of every table."""
