@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= auto
 
-.PHONY: help setup demo test check format bench soak clean
+.PHONY: help setup demo test check format schemas bench soak clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the main job on the embedded Messages API server, without a key"
 	@echo "make test    the tests"
 	@echo "make check   formatting, lint, types, direction of imports"
+	@echo "make schemas writes docs/*.schema.json anew, after events or records have changed"
 	@echo "make bench   what is measured, as ratios in one run"
 	@echo "make soak    the long versions of the slow suites"
 
@@ -39,6 +40,9 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+schemas: $(READY)
+	@$(BIN)/python -m coterie.orchestrator.events.schemas docs
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -15,6 +15,8 @@ from coterie.files import replace_file
 
 VERSION = 1
 FILE = "session.json"
+MAIN = "main"
+"""The name of the agent that the user talks to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,25 +31,40 @@ class Session:
     started: float
     starts: int = 1
     """How often it was started or resumed: the incarnation of its agents."""
+    agent: str | None = None
+    """The definition of its main agent, if it has one."""
 
     @classmethod
-    def create(cls, project: Path, clock: Clock, *, task: str, model: str) -> "Session":
+    def create(cls, project: Path, clock: Clock, *, task: str, model: str, agent: str | None = None) -> "Session":
         """Make the directory of a new session of *project*, readable by its owner alone. Raises `OSError`."""
         started = clock.now()
         # Sorts by start; the tail keeps two starts in one second apart.
         id_ = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(started))}-{secrets.token_hex(3)}"
-        session = cls(id=id_, project=project, task=task, model=model, started=started)
+        session = cls(id=id_, project=project, task=task, model=model, started=started, agent=agent)
         session.directory.mkdir(parents=True, mode=0o700)
         _save(session)
         return session
 
     @classmethod
-    def resume(cls, name: str) -> "Session":
-        """The session whose id is, or begins with, *name*, with its starts counted up.
+    def find(cls, name: str) -> "Session":
+        """The session whose id is, or begins with, *name*.
 
-        Raises `ConfigInvalid` if there is none, or more than one, or it cannot be read; and `OSError`.
+        Raises `ConfigInvalid` if there is none, or more than one, or it cannot be read.
         """
-        session = _load(_find(name))
+        return _load(_find(name))
+
+    @classmethod
+    def newest(cls, project: Path) -> "Session":
+        """The session of *project* that was begun last. Raises `ConfigInvalid` as `find` does."""
+        sessions = _sessions(slug(project))
+        if not sessions:
+            raise ConfigInvalid("session", f"there is none of {project} yet; `coterie run` makes one")
+        return _load(sessions[-1])
+
+    @classmethod
+    def resume(cls, name: str) -> "Session":
+        """Like `find`, with its starts counted up. Raises `OSError` too."""
+        session = cls.find(name)
         resumed = attrs.evolve(session, starts=session.starts + 1)
         _save(resumed)
         return resumed
@@ -74,8 +91,13 @@ def _save(session: Session) -> None:
     replace_file(session.directory / FILE, msgspec.json.encode(facts) + b"\n")
 
 
+def _sessions(project: str = "*") -> list[Path]:
+    """The directories of all sessions, or of those of one project; the newest is last."""
+    return sorted(home().glob(f"projects/{project}/sessions/*"), key=lambda path: path.name)
+
+
 def _find(name: str) -> Path:
-    sessions = sorted(home().glob("projects/*/sessions/*"), key=lambda path: path.name)
+    sessions = _sessions()
     found = [path for path in sessions if path.name.startswith(name)] if name else []
     if len(found) == 1:
         return found[0]

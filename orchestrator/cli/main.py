@@ -5,6 +5,7 @@ command's summary and the dotted name of its code. That name may point upwards, 
 module importing it.
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 from coterie import __version__
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.nearest import nearest
-from coterie.orchestrator.cli.exit_codes import Refused
+from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 
 
 @attrs.frozen
@@ -31,6 +32,8 @@ COMMANDS = {
     "resume": Entry("coterie.orchestrator.cli.run:resume", "Take a session up where it stopped."),
     "demo": Entry("coterie.scenarios.demo:command", "Show a scripted conversation, its fork and its bill."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
+    "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
+    "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
 }
 
 
@@ -63,11 +66,13 @@ class CommandTable(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; configuration that cannot be used is one line, whichever command met it."""
+        """Run a command; configuration that cannot be used is one line, and Ctrl-C none, whichever met it."""
         try:
             return super().invoke(ctx)
         except ConfigInvalid as exc:
             raise Refused(str(exc)) from exc
+        except KeyboardInterrupt:
+            sys.exit(ExitCode.INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`, without loading a command."""

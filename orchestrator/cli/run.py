@@ -3,8 +3,9 @@
 import os
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import click
@@ -12,8 +13,11 @@ import click
 from coterie.agents.models import known_models
 from coterie.orchestrator.cli.exit_codes import ExitCode
 from coterie.orchestrator.session import Session
+from coterie.orchestrator.settings import Settings, load_settings
+from coterie.orchestrator.settings.schema import Mode
 
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+FORMATS = ("text", "json", "stream-json")
 
 
 class NoModel(click.ClickException):
@@ -28,24 +32,65 @@ class _Options:
 
     only_result: bool
     output_format: str
-    max_turns: int
-    permission_mode: Any
+    max_turns: int | None
+    max_budget_usd: Decimal | None
+    permission_mode: str | None
     script: Path | None
+    is_bare: bool
+
+    def settings(self, project: Path, **flags: object) -> Settings:
+        """The settings of a run in *project*, under these options. Raises `ConfigInvalid`."""
+        given = {
+            **flags,
+            "max_turns": self.max_turns,
+            "max_budget_usd": self.max_budget_usd,
+            "permissions.mode": self.permission_mode,
+        }
+        return load_settings(project, given, os.environ)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody sits at the terminal who can be asked."""
+        is_text = self.output_format == "text" and not self.only_result
+        return is_text and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class _Dollars(click.ParamType[Decimal]):
+    name = "dollars"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        """An amount over zero, exact."""
+        try:
+            amount = Decimal(value)
+        except ArithmeticError:
+            amount = Decimal(0)
+        if not (amount.is_finite() and amount > 0):
+            self.fail(f"{value!r} is not an amount over 0, as 2.50 is", param, ctx)
+        return amount
 
 
 def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option("-p", "--print", "only_result", is_flag=True, help="Print the result alone, and no progress."),
-        click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option("--max-turns", type=click.IntRange(1), default=200, show_default=True),
+        click.option(
+            "--output-format",
+            type=click.Choice(FORMATS),
+            default="text",
+            show_default=True,
+            help="json: a summary at the end; stream-json: every event as a line, see docs/events.md.",
+        ),
+        click.option("--max-turns", type=click.IntRange(1), help="Model calls at most.  [default: 200]"),
+        click.option(
+            "--max-budget-usd", type=_Dollars(), help="Dollars at most; no call is made that could cost more."
+        ),
         click.option(
             "--permission-mode",
-            type=click.Choice(["default", "acceptEdits", "bypassPermissions"]),
-            default="default",
-            show_default=True,
-            help="default: read in the directory; acceptEdits: edit there too; bypassPermissions: anything you may.",
+            type=click.Choice(get_args(Mode)),
+            help="default: read in the directory, ask for the rest; acceptEdits: edit there too; plan: only read; "
+            "dontAsk: deny what would be asked; bypassPermissions: anything you may.  [default: default]",
         ),
         click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key."),
+        click.option("--bare", "is_bare", is_flag=True, help="Read no instruction files."),
     )
     for option in reversed(options):
         function = option(function)
@@ -54,17 +99,19 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("task", required=False)
-@click.option("--model", default="sonnet", show_default=True, help="A model's id or alias.")
+@click.option("--model", help="A model's id or alias.  [default: sonnet]")
+@click.option("--agent", help="The kind of agent that does it; `coterie agents list` shows them.")
 @_shared_options
-def run(*, task: str | None, model: str, **shared: Any) -> None:
+def run(*, task: str | None, model: str | None, agent: str | None, **shared: Any) -> None:
     """Run TASK with one agent in the current directory; `-`, or no TASK, reads it from standard input."""
     options = _Options(**shared)
-    known_models().get(model)
+    settings = options.settings(Path.cwd(), model=model, agent=agent)
+    known_models().get(settings.model)
     _need_a_model(options)
     words = _from_stdin() if task in (None, "-") else task
     if not words or not words.strip():
         raise click.UsageError('a task is needed: coterie run "find the bug in a.py", or on standard input')
-    _work(options, task=words.strip(), project=Path.cwd(), model=model)
+    _work(options, settings, task=words.strip(), project=Path.cwd())
 
 
 @click.command()
@@ -79,8 +126,9 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     """
     options = _Options(**shared)
     _need_a_model(options)
-    found = Session.resume(session)
-    _work(options, task=(message or "").strip(), project=found.project, model=found.model, session=found)
+    found = Session.find(session)
+    settings = options.settings(found.project, model=found.model, agent=found.agent)
+    _work(options, settings, task=(message or "").strip(), project=found.project, session=Session.resume(found.id))
 
 
 def _need_a_model(options: _Options) -> None:
@@ -92,15 +140,29 @@ def _from_stdin() -> str:
     return "" if sys.stdin.isatty() else sys.stdin.read()
 
 
-def _work(options: _Options, *, model: str, **facts: Any) -> None:
+def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
     # These bring the SDK along, and neither `--help` nor a mistake should wait for it.
-    from coterie.orchestrator.cli.report import Report  # noqa: PLC0415
+    from coterie.orchestrator.cli.approving import approve_includes  # noqa: PLC0415
+    from coterie.orchestrator.cli.asking import TerminalAsker  # noqa: PLC0415
+    from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
+    from coterie.orchestrator.cli.views.choice import choose_view  # noqa: PLC0415
     from coterie.orchestrator.cli.work import work  # noqa: PLC0415
+    from coterie.orchestrator.kinds import of_a_kind  # noqa: PLC0415
     from coterie.orchestrator.running import Job  # noqa: PLC0415
 
-    chosen = known_models().get(model)
-    job = Job(model=chosen, max_turns=options.max_turns, mode=options.permission_mode, script=options.script, **facts)
-    report = Report(is_json=options.output_format == "json", only_result=options.only_result)
-    done = work(job, report.tell)
-    report.finish(done)
-    sys.exit(report.exit_code(done))
+    settings, kind = of_a_kind(settings, project)
+    model = known_models().get(settings.model)
+    job = Job(
+        project=project,
+        model=model,
+        settings=settings,
+        kind=kind,
+        script=options.script,
+        is_bare=options.is_bare,
+        **facts,
+    )
+    if options.can_ask and job.session is None and job.has_instructions:
+        approve_includes(project)
+    with open_output():
+        view = choose_view(options.output_format, only_result=options.only_result)
+        work(job, view, TerminalAsker(view) if options.can_ask else None)

@@ -70,8 +70,8 @@ def test_an_installed_coterie_works_from_another_directory(installed: Callable[.
     assert installed("coterie", "--version") == f"coterie, version {coterie.__version__}\n"
     place = installed("python", "-c", "import coterie.scenarios.server.app as app; print(app.__file__)")
     assert place.startswith(str(tmp_path))
-    rows = json.loads(installed("coterie", "demo", "--json"))
-    assert len(rows) == 5
+    demo = json.loads(installed("coterie", "demo", "--json"))
+    assert (demo["fix"]["reason"], len(demo["bill"])) == ("completed", 5)
     script = tmp_path / "script.yaml"
     script.write_text("default: [hello]")
     announced = installed("coterie", "serve", "--port", "0", "--json", "--while-stdin-open", "--script", str(script))

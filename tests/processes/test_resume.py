@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from coterie.agents.conversation import Conversation, load_transcript
+from coterie.agents.conversation import Conversation, Message, load_transcript
 from coterie.agents.loop import INTERRUPTED
 
 pytestmark = pytest.mark.slow
@@ -116,12 +116,22 @@ def resume(place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def interrupted(reference: Conversation, calls: list[str]) -> list[Message]:
+    """The messages of a run in which these calls were cut short: no other byte depends on their results."""
+    blocks = {f'"tool_use_id":"{call}"'.encode(): INTERRUPTED.block(call) for call in calls}
+
+    def told(block: bytes) -> bytes:
+        return next((error for key, error in blocks.items() if key in block), block)
+
+    return [Message(role, tuple(map(told, blocks_))) for role, blocks_ in reference.messages]
+
+
 def check_kills(root: Path, seed: int, kills: int) -> None:
     draw = random.Random(seed)
     project = root / "project"
     reference = fresh(root, project)
     run_whole(reference)
-    whole = reference.conversation().prefix_bytes()
+    whole = reference.conversation()
     for number in range(kills):
         place = fresh(root, project)
         run_and_kill(place, draw.randint(1, 2 * TURNS - 3), draw.uniform(0, 0.03))
@@ -133,19 +143,20 @@ def check_kills(root: Path, seed: int, kills: int) -> None:
         effects = place.effects()
         assert len(set(effects)) == len(effects), f"run twice: {effects} (seed {seed}, kill {number})"
         if not crashed.open_tool_uses:
-            assert resumed.prefix_bytes() == whole, (seed, number)
+            assert resumed.prefix_bytes() == whole.prefix_bytes(), (seed, number)
         else:
-            assert INTERRUPTED.encode() in resumed.prefix_bytes()
-        assert b'"text":"done"' in resumed.prefix_bytes()
+            assert resumed.messages == interrupted(whole, crashed.open_tool_uses), (seed, number)
 
 
-def test_a_killed_run_is_resumed_with_nothing_lost_and_nothing_run_twice(tmp_path: Path) -> None:
-    check_kills(tmp_path, seed=7, kills=4)
+@pytest.mark.parametrize("seed", [7, 8])
+def test_a_killed_run_is_resumed_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, seed: int) -> None:
+    """Ten kills in all, half of them for each seed."""
+    check_kills(tmp_path, seed=seed, kills=5)
 
 
 @pytest.mark.soak
 def test_fifty_killed_runs_are_resumed(tmp_path: Path) -> None:
-    check_kills(tmp_path, seed=8, kills=50)
+    check_kills(tmp_path, seed=9, kills=50)
 
 
 def test_a_session_that_has_ended_goes_on_only_with_a_message(tmp_path: Path) -> None:

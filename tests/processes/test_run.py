@@ -104,7 +104,7 @@ def test_accepted_edits_stay_inside_the_directory_and_out_of_what_is_protected(p
 
 def test_by_default_nothing_but_reading_is_permitted(project: Path) -> None:
     done = run(project, "-p", "Is mean right?", "--script", "../script.yaml")
-    assert done.stdout.startswith("It said Bash is not permitted")
+    assert done.stdout.startswith("It said Bash needs the user's permission")
     assert done.stderr == ""
 
 

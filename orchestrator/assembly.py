@@ -1,0 +1,142 @@
+"""An agent's facts put together: from settings, its definition, instruction files, and the model it talks to."""
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from coterie.agents.conversation import Conversation, KeyHeader, text_block
+from coterie.agents.definitions import Definition
+from coterie.agents.definitions.tool_list import bare_name
+from coterie.agents.home import home
+from coterie.agents.layers.clearing import api_clearing
+from coterie.agents.models import Model, known_models
+from coterie.agents.permissions import Permissions, RoleLimit, Rule
+from coterie.agents.pipeline import LayerSettings
+from coterie.agents.project import checkout_root, project_root
+from coterie.agents.prompt import render
+from coterie.agents.tokens import Thresholds, window_of
+from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.tool import Tool, definition
+from coterie.clock import Clock
+from coterie.memory.clearing import ClearingLimits
+from coterie.memory.instructions import Instructions, Places, load_instructions
+from coterie.memory.tool_results import ResultLimits
+from coterie.orchestrator.approved_files import ApprovedFiles
+from coterie.orchestrator.settings import Settings
+
+THINKING_BUDGET = 4_000
+"""Tokens for models that must be told how long to think."""
+
+
+def tools_by_name() -> dict[str, Tool]:
+    """The tools of every agent, in the order of a request."""
+    return {tool.name: tool for tool in BUILT_IN}
+
+
+def thresholds_of(settings: Settings, model: Model) -> Thresholds:
+    """When the context of an agent on *model* is full. Raises `ConfigInvalid`."""
+    compact_window = settings.layers.window.compact_window
+    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
+    return Thresholds.for_window(window, model.max_output)
+
+
+def begin_conversation(settings: Settings, model: Model, kind: Definition | None, *, is_embedded: bool) -> Conversation:
+    """A new conversation: what is in it and in its key header stays as long as it lasts.
+
+    Edits of the cache are offered by the embedded server alone.
+    """
+    clearing = settings.layers.clearing
+    header = KeyHeader(model=model.id, effort=settings.effort, thinking=_thinking(settings.thinking, model))
+    if clearing.by_cache and is_embedded:
+        header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
+    if clearing.by_api:
+        header = api_clearing(
+            header, model, thresholds_of(settings, model), _clearing_limits(settings), tools_by_name()
+        )
+    system = [render("agent"), *([kind.prompt] if kind is not None and kind.prompt else [])]
+    tools = [definition(tool) for tool in BUILT_IN]
+    return Conversation.begin(header, tools=tools, system=[text_block(text) for text in system])
+
+
+def layers_of(settings: Settings, header: KeyHeader) -> LayerSettings:
+    """The layers of a conversation under *header*: what it was begun without, it cannot have later."""
+    results, clearing = settings.layers.results, settings.layers.clearing
+    caps = {tool.name: results.cap for tool in BUILT_IN if tool.result_cap is not None}
+    return LayerSettings(
+        stores_results=results.enabled,
+        results=ResultLimits(total=results.total, preview=results.preview),
+        caps={**caps, "Bash": results.bash, "Grep": results.grep},
+        clears_by_time=clearing.by_time,
+        clears_by_cache=known_models().betas["cache_edits"] in header.betas,
+        clears_by_api=header.context_management is not None,
+        clearing=_clearing_limits(settings),
+    )
+
+
+def permissions_of(settings: Settings, kind: Definition | None) -> Permissions:
+    """What an agent may do. Raises `ConfigInvalid` for a rule that is none."""
+    return Permissions(
+        mode=settings.permissions.mode,
+        allow=_rules(settings, "allow"),
+        ask=_rules(settings, "ask"),
+        deny=(*_rules(settings, "deny"), *(_narrow(kind.disallowed_tools, kind) if kind else ())),
+        limits=() if kind is None else (_limit(kind),),
+    )
+
+
+def _limit(kind: Definition) -> RoleLimit:
+    """What agents of this kind may not call, whoever allows it. A tool listed with arguments is open for these only."""
+    whole = {entry for entry in kind.tools or () if "(" not in entry}
+    return RoleLimit(
+        name=kind.name,
+        reason=f"An agent of the kind {kind.name} may not do this.",
+        allowed=None if kind.tools is None else frozenset(bare_name(entry) for entry in kind.tools),
+        denied=frozenset(entry for entry in kind.disallowed_tools if "(" not in entry),
+        only=tuple(rule for rule in _narrow(kind.tools or (), kind) if rule.tool not in whole),
+    )
+
+
+def _narrow(entries: Iterable[str], kind: Definition) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(entry, str(kind.source or kind.name)) for entry in entries if "(" in entry)
+
+
+def instructions_of(project: Path) -> Instructions:
+    """The instruction files that hold in *project*. Blocks on the disk. Raises `ConfigInvalid`."""
+    # The files are those of this checkout; approvals hold for all worktrees of the project.
+    places = Places(home=home(), project=checkout_root(project), working=project)
+    return load_instructions(places, ApprovedFiles.of(project_root(project)).__contains__)
+
+
+def context_text(project: Path, clock: Clock, instructions: Instructions | None) -> str:
+    """What an agent is told before its task."""
+    # Read once, when the session begins: a date that changed overnight would break the prefix.
+    date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
+    context = render("context", directory=str(project), platform=platform.system(), date=date)
+    words = instructions.to_text() if instructions is not None else ""
+    return f"{context}\n\n{render('instructions', files=words)}" if words else context
+
+
+def _thinking(wanted: bool | None, model: Model) -> bytes | None:
+    if wanted is None or (model.thinking == "always"):
+        return None
+    shapes: Mapping[str, dict[str, object]] = {
+        "adaptive": {"type": "adaptive"},
+        "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
+    }
+    return msgspec.json.encode(shapes[model.thinking] if wanted else {"type": "disabled"})
+
+
+def _clearing_limits(settings: Settings) -> ClearingLimits:
+    given = settings.layers.clearing
+    return ClearingLimits(keep=given.keep, trigger=given.trigger, expected_turns=given.expected_turns)
+
+
+def _rules(settings: Settings, name: str) -> tuple[Rule, ...]:
+    texts: tuple[str, ...] = getattr(settings.permissions, name)
+    sources = settings.item_sources(f"permissions.{name}")
+    return tuple(Rule.parse(text, source) for text, source in zip(texts, sources, strict=True))

@@ -1,0 +1,119 @@
+"""Asking the user at the terminal whether a call may be made."""
+
+import os
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from coterie.agents.permissions import Answer, ForSession, Once, Question, Refusal
+from coterie.orchestrator.cli.printable import escaped
+from coterie.orchestrator.cli.views.view import View
+
+TERMINAL = Path("/dev/tty")
+DETAIL_LINES = 40
+"""Of each argument that are shown."""
+_LINE_BYTES = 4096
+
+
+@attrs.frozen
+class TerminalAsker:
+    """Asks at the process's terminal, wherever its standard streams lead."""
+
+    _view: View
+    _path: Path = TERMINAL
+
+    async def ask(self, question: Question) -> Answer:
+        """Wait for a key, while the view keeps still: y once, s for the session, n no, and then why.
+
+        What was typed before the question could be read does not answer it. Cancellation, as by Ctrl-C, leaves the
+        terminal as it was. A terminal that is gone is a refusal.
+        """
+        with self._view.paused():
+            try:
+                with _open_terminal(self._path) as terminal:
+                    return await terminal.ask(question)
+            except OSError as exc:
+                return Refusal(f"The user could not be asked: {exc.strerror}.")
+
+
+@attrs.frozen
+class _Terminal:
+    descriptor: int
+    settings: list[Any]
+    """As the terminal was found."""
+
+    async def ask(self, question: Question) -> Answer:
+        self.write(_words(question))
+        while True:
+            match await self._read_key():
+                case b"y":
+                    self.write("yes, once\n\n")
+                    return Once()
+                case b"s" if question.rules:
+                    self.write("yes, for this session\n\n")
+                    return ForSession()
+                case b"n":
+                    self.write("no\nWhat should it know or do instead? (Enter for nothing) ")
+                    return Refusal(await self._read_line())
+                case b"":
+                    return Refusal("The user's terminal was closed.")
+
+    def write(self, text: str) -> None:
+        os.write(self.descriptor, text.encode(errors="replace"))
+
+    async def _read_key(self) -> bytes:
+        """The key, in lower case; a longer one, as an arrow, has several bytes and so answers nothing."""
+        typed = await self._read()
+        return typed.strip().lower() or typed
+
+    async def _read_line(self) -> str:
+        # The terminal itself lets a line be edited.
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self.settings)
+        line = await self._read()
+        self.write("\n")
+        return line.decode(errors="replace").strip()
+
+    async def _read(self) -> bytes:
+        await trio.lowlevel.wait_readable(self.descriptor)
+        return os.read(self.descriptor, _LINE_BYTES)
+
+
+@contextmanager
+def _open_terminal(path: Path) -> Iterator[_Terminal]:
+    """The terminal, giving single keys until the block ends. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        settings = termios.tcgetattr(descriptor)
+        tty.setcbreak(descriptor, termios.TCSAFLUSH)
+        try:
+            yield _Terminal(descriptor, settings)
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+    except termios.error as exc:
+        raise OSError(*exc.args) from exc
+    finally:
+        os.close(descriptor)
+
+
+def _words(question: Question) -> str:
+    subject = _lines(question.subject, "    ") if question.subject else ""
+    subject += "".join(f"    {escaped(name)}:\n{_lines(text, '      ')}" for name, text in question.details.items())
+    rules = ", ".join(rule.text for rule in question.rules)
+    session = f"   s  for this session: {escaped(rules)}\n" if rules else ""
+    return (
+        f"\n{escaped(question.tool)} needs your permission: {escaped(question.reason)}\n{subject}"
+        f"   y  yes, once\n{session}   n  no\n"
+    )
+
+
+def _lines(text: str, margin: str) -> str:
+    lines = escaped(text).split("\n")
+    more = len(lines) - DETAIL_LINES
+    shown = [*lines[:DETAIL_LINES], f"... {more} more lines"] if more > 1 else lines
+    return "".join(f"{margin}{line}\n" for line in shown)

@@ -1,0 +1,91 @@
+"""`coterie logs`: what happened in a session, for people or for programs."""
+
+import shutil
+import time
+from pathlib import Path
+
+import attrs
+import click
+import trio
+from rich.console import Console
+from rich.text import Text
+
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.nearest import suggestion
+from coterie.orchestrator.cli.output import open_output
+from coterie.orchestrator.cli.printable import one_line, printable
+from coterie.orchestrator.cli.wording import SHOWN, describe
+from coterie.orchestrator.events.following import open_follower
+from coterie.orchestrator.events.observed import Observed
+from coterie.orchestrator.events.reader import SessionReader, read_session
+from coterie.orchestrator.session import MAIN, Session
+
+NARROWEST = 20
+"""Columns that the text of an entry has at least."""
+
+
+@click.command()
+@click.argument("session", required=False)
+@click.option("--agent", metavar="NAME", help="Show this agent alone.")
+@click.option("--follow", "-f", "is_following", is_flag=True, help="Go on until the run has finished.")
+@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON; see docs/events.md.")
+def logs(*, session: str | None, agent: str | None, is_following: bool, as_json: bool) -> None:
+    """Show what happened in SESSION, or in the newest one of this directory; the beginning of its id is enough."""
+    found = Session.find(session) if session else Session.newest(Path.cwd())
+    _check_agent(found, agent)
+    log = _Log(as_json=as_json)
+    with open_output():
+        if not is_following:
+            for event in read_session(found.directory, agent):
+                log.show(event)
+            return
+        trio.run(_follow, found.directory, agent, log)
+    click.echo(f"session {found.id} has finished", err=True)
+
+
+def _check_agent(session: Session, agent: str | None) -> None:
+    names = [path.name for path in SessionReader(session.directory).agent_directories()]
+    if agent is not None and agent not in names:
+        raise ConfigInvalid("--agent", f"{agent!r} is not in session {session.id}; {suggestion(agent, names)}")
+
+
+async def _follow(directory: Path, agent: str | None, log: "_Log") -> None:
+    """Show events until the last run of the main agent has finished, also if that was long ago."""
+    is_over = False
+    async with open_follower(directory) as follower:
+        while True:
+            event = follower.take_nowait()
+            if event is None:
+                if is_over:
+                    return
+                event = await anext(follower)
+            if agent in (None, event.agent):
+                log.show(event)
+            if event.agent == MAIN and event.kind in ("started", "finished"):
+                is_over = event.kind == "finished"
+
+
+@attrs.frozen(kw_only=True)
+class _Log:
+    """Prints events."""
+
+    as_json: bool
+
+    def show(self, event: Observed) -> None:
+        """Print *event* at once."""
+        if self.as_json:
+            click.echo(event.line, nl=False)
+            return
+        clock = time.strftime("%H:%M:%S", time.localtime(event.at)) if event.at else "--:--:--"
+        who = one_line(event.agent, SHOWN)
+        for entry in describe(event):
+            first, *rest = _wrap(printable(entry), len(f"{clock} {who}  "))
+            click.echo(f"{click.style(clock, dim=True)} {click.style(who, bold=True)}  {first}")
+            for line in rest:
+                click.echo(f"{'':{len(clock)}} {'':{len(who)}}  {line}")
+
+
+def _wrap(text: str, indent: int) -> list[str]:
+    """The lines of *text* that fit behind an indent on the terminal; at least one."""
+    width = max(shutil.get_terminal_size((SHOWN, 0)).columns - indent, NARROWEST)
+    return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")] or [""]

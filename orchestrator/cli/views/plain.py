@@ -1,0 +1,50 @@
+"""A run as plain lines: what the agent says on standard output, what it does on standard error."""
+
+import sys
+
+import attrs
+import click
+
+from coterie.agents.events import Finished, LayerFailed, Noticed, Retrying, ToolEnded
+from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.cli.views.calls import Calls
+from coterie.orchestrator.cli.views.view import View
+from coterie.orchestrator.cli.wording import error_text, finish_text, outcome_text, said, sentence
+from coterie.orchestrator.events.observed import MessageRecorded, Observed
+
+
+@attrs.define(eq=False)
+class PlainView(View):
+    """For a file, a pipe, or a terminal that cannot do more."""
+
+    _calls: Calls = attrs.field(factory=Calls)
+
+    def take(self, observed: Observed) -> None:
+        """Print what is whole: messages, calls that have ended, the end."""
+        match observed.event:
+            case MessageRecorded(role="assistant") as message:
+                self._calls.note(message)
+                if text := said(message):
+                    print_said(text)
+            case ToolEnded() as event:
+                _aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
+            case Retrying() | Noticed() | LayerFailed() as event:
+                _aside(f"  {sentence(event)}")
+            case Finished() as event:
+                _aside(f"{finish_text(event)}; session {observed.session}")
+                print_error(event)
+
+
+def print_said(text: str) -> None:
+    """Print words of the model on standard output: as they are, except on a terminal."""
+    click.echo(printable(text) if sys.stdout.isatty() else text)
+
+
+def print_error(event: Finished) -> None:
+    """Print why a run failed, if it did."""
+    if (error := error_text(event)) is not None:
+        click.echo(error, err=True)
+
+
+def _aside(line: str) -> None:
+    click.echo(click.style(printable(line), dim=True), err=True)

@@ -1,0 +1,150 @@
+"""What events say, in words for people."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from coterie.agents.events import (
+    CacheBroke,
+    Decided,
+    Event,
+    Finished,
+    LayerFailed,
+    Noticed,
+    ResultsCleared,
+    ResultsStored,
+    Retrying,
+    Started,
+    Text,
+    ToolEnded,
+    ToolStarted,
+    WindowFilling,
+)
+from coterie.agents.usage import Usage
+from coterie.orchestrator.cli.printable import one_line, printable
+from coterie.orchestrator.events.observed import (
+    EpochBegan,
+    LineUnreadable,
+    MessageRecorded,
+    Observed,
+    ReplyRecorded,
+)
+
+SHOWN = 100
+"""Characters of a call's arguments, or of a reason, that one line shows."""
+_LINES = {"user": 10, "thinks": 3, "result": 3}
+"""Lines of a text that are shown; of what the agent says, all."""
+
+
+def call_text(name: str, arguments: Mapping[str, Any]) -> str:
+    """A tool call; what could act on a terminal stands escaped."""
+    listed = printable(", ".join(f"{key}={value!r}" for key, value in arguments.items()))
+    return f"{one_line(name, SHOWN)}({listed if len(listed) <= SHOWN else listed[:SHOWN] + '...'})"
+
+
+def outcome_text(event: ToolEnded) -> str:
+    """How a call ended, and how long it took."""
+    reason = f": {one_line(event.reason, SHOWN)}" if event.is_error and event.reason else ""
+    return f"{'failed' if event.is_error else 'ok'}{reason}  {event.seconds:.1f} s"
+
+
+def usage_text(usage: Usage, cost: Decimal) -> str:
+    """Tokens and dollars."""
+    share = 100 * usage.read / usage.prompt if usage.prompt else 0
+    return f"{usage.prompt:,} tokens in, {share:.0f} % of them from cache, {usage.output:,} out, ${cost:.6f}"
+
+
+def error_text(event: Finished) -> str | None:
+    """What the service or the gate said at the end of a run; what failed here the command says itself."""
+    return None if event.error is None or event.reason == "failed" else f"Error: {printable(event.error)}"
+
+
+def finish_text(event: Finished) -> str:
+    """How a run ended, and what it used."""
+    turns = "1 turn" if event.turns == 1 else f"{event.turns} turns"
+    used = usage_text(msgspec.convert(event.usage, Usage), Decimal(event.cost_usd))
+    return f"{event.reason} after {turns}; {used}"
+
+
+def said(message: MessageRecorded) -> str:
+    """The text of a message."""
+    return "".join(block.get("text", "") for block in message.content if block.get("type") == "text")
+
+
+def describe(observed: Observed) -> Iterator[str]:
+    """The entries of a log that an event is worth: none for what another event says too."""
+    match observed.event:
+        case None:
+            yield f"{observed.kind}: {one_line(msgspec.json.encode(observed.members).decode(), 5 * SHOWN)}"
+        case Text() | ToolStarted():
+            return
+        case MessageRecorded(role=role, content=content):
+            for block in content:
+                yield _block(role, block)
+        case event:
+            yield sentence(event)
+
+
+def _block(role: str, block: Mapping[str, Any]) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return f"says: {text}" if role == "assistant" else _beginning(role, text)
+        case {"type": "thinking", "thinking": str(text)}:
+            return _beginning("thinks", text)
+        case {"type": "tool_use", "name": str(name), "input": dict(arguments)}:
+            return f"calls {call_text(name, arguments)}"
+        case {"type": "tool_result", "content": list(content)}:
+            return _beginning("result", "\n".join(part.get("text", f"[{part.get('type')}]") for part in content))
+        case _:
+            return f"{role}: [{block.get('type')}]"
+
+
+def _beginning(label: str, text: str) -> str:
+    lines, limit = text.strip().splitlines(), _LINES.get(label, 10)
+    more = len(lines) - limit
+    shown = lines if more <= 0 else [*lines[:limit], "... 1 more line" if more == 1 else f"... {more} more lines"]
+    return f"{label}: " + "\n".join(shown)
+
+
+def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of event
+    """An event in one sentence."""
+    match event:
+        case Started():
+            again = f", start {event.incarnation}" if event.incarnation > 1 else ""
+            return f"started: {event.model}, {event.permission_mode}, in {event.project}{again}"
+        case Retrying():
+            return f"the model call failed: {event.error}; it is made again in {event.seconds:.1f} s"
+        case ToolEnded():
+            return f"{event.name}  {outcome_text(event)}"
+        case Decided():
+            return f"{event.tool} {event.verdict} by {event.by}: {event.reason}"
+        case ReplyRecorded():
+            used = usage_text(event.usage, Decimal(event.cost_usd))
+            cut = "" if event.is_taken else "; cut off, and asked for again"
+            return f"turn {event.turn}: {used}, {event.seconds:.1f} s{cut}"
+        case ResultsStored():
+            sizes = f"{event.characters_before:,} characters became {event.characters_after:,}"
+            return f"{len(event.paths)} long results are on disk: {sizes}"
+        case ResultsCleared():
+            sizes = f"{event.tokens_before:,} tokens became {event.tokens_after:,}"
+            return f"{event.results} old results left the context by {event.mechanism}: {sizes}"
+        case CacheBroke():
+            sizes = f"{event.read_now:,} tokens read, {event.read_before:,} before"
+            return f"the cache was missed, by {event.cause}: {event.detail}; {sizes}"
+        case WindowFilling():
+            return f"the context holds {event.tokens:,} tokens, over the {event.threshold:,} of {event.level!r}"
+        case LayerFailed():
+            return f"{event.layer} could not do its work: {event.reason}"
+        case Noticed():
+            return f"{event.source}: {event.reason}"
+        case EpochBegan():
+            return f"the conversation was rewritten; it has {event.messages} messages now"
+        case LineUnreadable():
+            return f"{event.file}, line {event.line}, cannot be read: {event.reason}"
+        case Finished():
+            error = f"; {event.error}" if event.error else ""
+            return f"finished: {finish_text(event)}{error}"
+        case _:
+            return str(event)

@@ -1,0 +1,71 @@
+"""A session as one stream of events, put together from the files of its agents."""
+
+import heapq
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+
+import attrs
+
+from coterie.orchestrator.events.observed import Observed
+from coterie.orchestrator.events.sources import Arrival, Source, open_sources
+
+
+def read_session(directory: Path, agent: str | None = None) -> Iterator[Observed]:
+    """What has happened in the session of *directory*, or to one *agent* of it.
+
+    The events of one agent come in the order in which they happened, those of several are merged by time. A line that
+    is not ended yet is left out, one that cannot be read is an event of its own. Blocks on the disk; raises `OSError`.
+    """
+    return SessionReader(directory, agent).sweep()
+
+
+@attrs.define(eq=False)
+class SessionReader:
+    """Reads a session again and again; what was given once is not given again."""
+
+    directory: Path
+    agent: str | None = None
+    """The only one to look at, or None for all."""
+    _agents: "dict[str, _AgentReader]" = attrs.field(factory=dict, init=False)
+
+    def agent_directories(self) -> list[Path]:
+        """Where the agents to be read have their files now."""
+        agents = self.directory / "agents"
+        found = [path for path in agents.iterdir() if path.is_dir()] if agents.is_dir() else []
+        return sorted(path for path in found if self.agent in (None, path.name))
+
+    def sweep(self) -> Iterator[Observed]:
+        """What is new. Read each sweep to its end before the next one. Raises `OSError`."""
+        for path in self.agent_directories():
+            if path.name not in self._agents:
+                self._agents[path.name] = _AgentReader(*open_sources(path, session=self.directory.name))
+        sweeps = [agent.sweep() for agent in self._agents.values()]
+        return map(attrgetter("event"), heapq.merge(*sweeps, key=attrgetter("order")))
+
+
+@attrs.define(eq=False)
+class _AgentReader:
+    """Reads one agent's two files as it wrote them: in one order."""
+
+    _told: Source
+    _recorded: Source
+
+    def sweep(self) -> Iterator[Arrival]:
+        # The agent writes meanwhile. All that it recorded before it told what is sure stands before `end`; what it
+        # told later is given only if something that it recorded still later is there too, or else with the next sweep.
+        sure = self._told.lines.size()
+        end = self._recorded.lines.size()
+        told = self._told.read(self._told.lines.size())
+        recorded = self._recorded.read(end)
+        event, record = next(told, None), next(recorded, None)
+        while record is not None or (event is not None and event.line.end <= sure):
+            if event is None or (record is not None and record.order < event.order):
+                assert record is not None
+                self._recorded.take_off(record)
+                yield record
+                record = next(recorded, None)
+            else:
+                self._told.take_off(event)
+                yield event
+                event = next(told, None)
