@@ -1,0 +1,155 @@
+"""What the first two context layers save in a long session, and how often each of their mechanisms fires.
+
+One session of real parts is played once for each choice of layers: the same words, calls and pauses, claude-opus-5-5
+thinking, the embedded server strict. Tokens and dollars are the server's own count. The API clears as in a window that
+the session outgrows without layer 2; nobody is stopped there, so that all do the same work.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from benchmarks.figures import Figure, at_least, at_most, rows
+from benchmarks.history import MODEL
+from benchmarks.long_session import SHORT, LongSession, build_session
+from benchmarks.recorded_runs import DIRECTORY, has_runs
+from benchmarks.session_play import MECHANISMS, Played, Setup, play
+from coterie.agents.layers.clearing import API_MARGIN
+from coterie.agents.models import known_models
+from coterie.agents.pipeline import LayerSettings
+from coterie.agents.tokens import Thresholds
+from coterie.agents.tools.tool import RESULT_CAP
+
+CALLS = 330
+SEED = 2
+COMPACT_WINDOW = 140_000
+
+BASELINE = "none"
+FOLLOWED, UNFOLLOWED = "1 + 2c", "1 + 2c, results sent again"
+PROVES = {"1": "stored", "1 + 2a": "time", "1 + 2b": "cache", FOLLOWED: "api"}
+"""Setup -> the mechanism that must fire in it. Where several work, the cheaper ones may leave the others nothing."""
+MECHANISM_COLUMNS = ("stored", "by time", "by cache", "by API")
+COLUMNS = ("calls", *MECHANISM_COLUMNS, "largest", "sent", "cached", "dollars", "ratio", "breaks", "expired", "again")
+LEGEND = (
+    "of each mechanism: times it fired, results and tokens that left; largest and sent: prompts in tokens; breaks: of "
+    "the cache, unexpected or expired; again: the API cleared in two calls running"
+)
+
+
+def setups(compact_window: int) -> list[Setup]:
+    """The choices of layers, each compared with the first."""
+
+    def setup(name: str, *, stores: bool = True, mechanisms: str = "", follows_api: bool = True) -> Setup:
+        layers = LayerSettings(
+            stores_results=stores,
+            clears_by_time="a" in mechanisms,
+            clears_by_cache="b" in mechanisms,
+            clears_by_api="c" in mechanisms,
+        )
+        return Setup(name=name, layers=layers, compact_window=compact_window, follows_api=follows_api)
+
+    return [
+        setup(BASELINE, stores=False),
+        setup("1"),
+        setup("1 + 2a", mechanisms="a"),
+        setup("1 + 2b", mechanisms="b"),
+        setup(FOLLOWED, mechanisms="c"),
+        setup("1 + 2a + 2b + 2c", mechanisms="abc"),
+        setup(UNFOLLOWED, mechanisms="c", follows_api=False),
+    ]
+
+
+async def measure() -> list[Figure]:
+    """The session, then each choice of layers; nothing where the recorded runs are missing."""
+    if not has_runs():
+        _progress(f"skipped: {DIRECTORY} is not there")
+        return []
+    session = build_session(CALLS, SEED)
+    played: list[Played] = []
+    for setup in setups(COMPACT_WINDOW):
+        _progress(f"{setup.name} ...")
+        played.append(await play(session, setup))
+    compared = [figure for each in played for figure in _compared(each, played[0])]
+    return [*_described(session, played[0]), *compared, _following(played)]
+
+
+def table(figures: Sequence[Figure]) -> Iterator[str]:
+    """One line for each choice of layers, and one for everything that is not as it should be."""
+    cells: dict[str, dict[str, str]] = {}
+    others: list[Figure] = []
+    for figure in figures:
+        setup, colon, column = figure.name.partition(": ")
+        if not colon:
+            others.append(figure)
+            continue
+        row = cells.setdefault(setup, {})
+        name, _, _ = column.partition(", ")
+        row[name] = f"{row.get(name, '')} {figure.value:,.{figure.digits}f}".strip()
+    if others:
+        yield from rows(others)
+        yield from _aligned(cells)
+        yield f"  ({LEGEND})"
+    for figure in figures:
+        if figure.unit == "times" and not figure.value:
+            yield f"  NEVER FIRED  {figure.name.removesuffix(', fired')}"
+        if figure.is_met is False and figure.goal is not None:
+            yield f"  MISSED  {figure.name}: {figure.value:,g}, goal {figure.goal.kind} {figure.goal.limit:,g}"
+
+
+def _aligned(cells: dict[str, dict[str, str]]) -> Iterator[str]:
+    lines = [("", *COLUMNS), *((name, *(row.get(column, "-") for column in COLUMNS)) for name, row in cells.items())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *rest in lines:
+        right = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        yield f"  {first:<{widths[0]}}  {'  '.join(right)}"
+
+
+def _described(session: LongSession, played: Played) -> Iterator[Figure]:
+    sizes = played.result_sizes
+    window = Thresholds.for_window(COMPACT_WINDOW, known_models().get(MODEL).max_output)
+    yield Figure(name="window by which the API clears", value=COMPACT_WINDOW, unit="tokens", digits=0)
+    yield Figure(name="compaction would come at", value=window.compact, unit="tokens", digits=0)
+    yield Figure(name="the API clears at", value=window.compact - API_MARGIN, unit="tokens", digits=0)
+    yield Figure(name="words of the user", value=len(session.exchanges), unit="messages", digits=0)
+    yield Figure(name="pauses over five minutes", value=sum(p > max(SHORT) for p in session.pauses), unit="", digits=0)
+    yield Figure(name="tool results", value=len(sizes), unit="", digits=0)
+    yield Figure(name="a result, the median", value=median(sizes), unit="characters", digits=0)
+    yield Figure(name="a result, the 95th of 100", value=sizes[len(sizes) * 95 // 100], unit="characters", digits=0)
+    yield Figure(name="a result, the longest", value=sizes[-1], unit="characters", digits=0)
+    over = sum(size > RESULT_CAP for size in sizes)
+    yield Figure(name=f"results over {RESULT_CAP:,} characters", value=over, unit="", digits=0, goal=at_least(1))
+    yield Figure(name="history without layers", value=played.history / 1e3, unit="KB", digits=0)
+
+
+def _compared(played: Played, baseline: Played) -> Iterator[Figure]:
+    name = played.setup.name
+    yield Figure(name=f"{name}: calls", value=len(played.requests), unit="calls", digits=0)
+    for mechanism, column in zip(MECHANISMS, MECHANISM_COLUMNS, strict=True):
+        if mechanism in played.setup.mechanisms:
+            fired = played.fired(mechanism)
+            goal = at_least(1) if PROVES.get(name) == mechanism else None
+            yield Figure(name=f"{name}: {column}, fired", value=fired.times, unit="times", digits=0, goal=goal)
+            yield Figure(name=f"{name}: {column}, results", value=fired.results, unit="results", digits=0)
+            yield Figure(name=f"{name}: {column}, tokens", value=fired.tokens, unit="tokens", digits=0)
+    yield Figure(name=f"{name}: largest", value=played.largest_prompt, unit="tokens", digits=0)
+    yield Figure(name=f"{name}: sent", value=played.tokens_sent, unit="tokens", digits=0)
+    yield Figure(name=f"{name}: cached", value=played.cache_share, unit="of sent", digits=3)
+    yield Figure(name=f"{name}: dollars", value=float(played.dollars), unit="$")
+    yield Figure(name=f"{name}: ratio", value=float(played.dollars / baseline.dollars), unit="of none")
+    unexpected = len(played.breaks(is_expired=False))
+    yield Figure(name=f"{name}: breaks", value=unexpected, unit="unexpected", digits=0, goal=at_most(0))
+    yield Figure(name=f"{name}: expired", value=len(played.breaks(is_expired=True)), unit="breaks", digits=0)
+    if played.setup.layers.clears_by_api:
+        goal = at_most(0) if played.setup.follows_api else None
+        yield Figure(name=f"{name}: again", value=played.repeats, unit="calls", digits=0, goal=goal)
+
+
+def _following(played: Sequence[Played]) -> Figure:
+    """Whether it pays to leave out what the API has cleared, though that writes the rest to the cache once more."""
+    dollars = {each.setup.name: each.dollars for each in played}
+    ratio = float(dollars[FOLLOWED] / dollars[UNFOLLOWED])
+    return Figure(name="2c, of the price without leaving results out", value=ratio, unit="x", goal=at_most(1))
+
+
+def _progress(line: str) -> None:
+    print(f"layers: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""A long session of one agent, made of real parts: recorded runs one after another, and real calls in between."""
+
+import json
+import random
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import attrs
+
+from benchmarks.package_calls import PackageCalls
+from benchmarks.recorded_runs import CODING, SERVICE, Exchange, Said, read_runs
+
+CALLED_IN_BETWEEN = 0.25
+"""How often a recorded call is preceded by a look into the packages."""
+AT_ONCE = (1, 1, 1, 2, 3)
+"""How many calls such a look makes."""
+SHORT = (2.0, 200.0)
+LONG = (330.0, 3_600.0)
+"""Seconds. Both stay away from the five minutes that a cache lives, so that the machine's own time decides nothing."""
+LONG_IN_A_TURN, LONG_BETWEEN_TURNS = 0.03, 0.1
+"""How often a pause is long: the natural ones were not recorded."""
+
+
+@attrs.frozen(kw_only=True)
+class LongSession:
+    """What the user says, what the model says and calls, and how much time passes."""
+
+    exchanges: tuple[Exchange, ...]
+    pauses: tuple[float, ...]
+    """Seconds after each reply, until its calls have run or the user has read it."""
+    service_tools: frozenset[str]
+    """Names of the tools that stand for those of other servers, whose results are never cleared."""
+
+    @property
+    def replies(self) -> list[Said]:
+        """All replies, in the order of the model calls that they answer."""
+        return [reply for exchange in self.exchanges for reply in exchange.replies]
+
+    def script(self) -> str:
+        """The model's side for the embedded server. Nobody recorded thoughts: a reply thinks what it says."""
+        # JSON is YAML.
+        return json.dumps({"default": [_scripted(reply) for reply in self.replies]})
+
+
+def build_session(calls: int, seed: int = 0) -> LongSession:
+    """A session of *calls* model calls, or a few more up to the end of an exchange; the same for the same seed."""
+    source = random.Random(seed)
+    coding, service = read_runs(CODING), read_runs(SERVICE)
+    service_tools = {
+        call.name for run in service for exchange in run for reply in exchange.replies for call in reply.calls
+    }
+    source.shuffle(coding)
+    source.shuffle(service)
+    packages = PackageCalls(source)
+    exchanges, pauses = list[Exchange](), list[float]()
+    for exchange in chain.from_iterable(chain.from_iterable(zip(coding, service, strict=False))):
+        if len(pauses) >= calls:
+            break
+        exchanges.append(_with_looks(exchange, packages))
+        pauses += _pauses(source, len(exchanges[-1].replies))
+    return LongSession(exchanges=tuple(exchanges), pauses=tuple(pauses), service_tools=frozenset(service_tools))
+
+
+def _with_looks(exchange: Exchange, packages: PackageCalls) -> Exchange:
+    """*exchange* with calls over the packages before some of its own."""
+    source = packages.source
+    replies: list[Said] = []
+    for reply in exchange.replies:
+        if reply.calls and source.random() < CALLED_IN_BETWEEN:
+            looks = tuple(packages.draw() for _ in range(source.choice(AT_ONCE)))
+            replies.append(Said(text="I look at how others have done this.", calls=looks))
+        replies.append(reply)
+    return attrs.evolve(exchange, replies=tuple(replies))
+
+
+def _pauses(source: random.Random, replies: int) -> Iterator[float]:
+    """After each reply of an exchange; the last one waits for the user."""
+    for left in reversed(range(replies)):
+        share = LONG_IN_A_TURN if left else LONG_BETWEEN_TURNS
+        yield source.uniform(*(LONG if source.random() < share else SHORT))
+
+
+def _scripted(reply: Said) -> dict[str, Any]:
+    text = {"text": reply.text} if reply.text else {}
+    tools = {"tools": [{call.name: call.arguments} for call in reply.calls]} if reply.calls else {}
+    return {"thinking": reply.text or f"Next comes {reply.calls[0].name}.", **text, **tools}

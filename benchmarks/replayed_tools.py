@@ -1,0 +1,66 @@
+"""The tools of a long session: the built-in ones, which run for real, and the recorded ones, which are played back."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+
+from benchmarks.long_session import LongSession
+from benchmarks.recorded_runs import Call
+from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, definition
+
+
+@attrs.frozen(kw_only=True)
+class Replayed:
+    """A tool that was recorded. Its calls come in the order of the recording, so its results do."""
+
+    name: str
+    input_type: type[attrs.AttrsInstance]
+    is_clearable: bool
+    results: Iterator[str]
+    """Used up by one play of the session."""
+    description: str = "A tool of a recorded run."
+    access: Access = "run"
+    result_cap: int | None = RESULT_CAP
+
+    def touches(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
+        """Nothing of this machine."""
+        return ()
+
+    async def run(self, _arguments: Any, _workspace: Workspace) -> ToolResult:
+        """The next recorded result."""
+        return ToolResult(text=next(self.results))
+
+
+def session_tools(session: LongSession) -> dict[str, Tool]:
+    """All tools that one play of *session* calls, and the other built-in ones."""
+    calls: dict[str, list[Call]] = {}
+    for call in chain.from_iterable(reply.calls for reply in session.replies):
+        if call.result is not None:
+            calls.setdefault(call.name, []).append(call)
+    replayed = [_replayed(name, calls[name], is_clearable=name not in session.service_tools) for name in sorted(calls)]
+    return {tool.name: tool for tool in (*BUILT_IN, *replayed)}
+
+
+def definitions(tools: dict[str, Tool]) -> list[bytes]:
+    """The entries of a request's `tools`; of a recorded one only the names of its arguments are known."""
+    return [_open_definition(tool) if isinstance(tool, Replayed) else definition(tool) for tool in tools.values()]
+
+
+def _replayed(name: str, calls: list[Call], *, is_clearable: bool) -> Replayed:
+    fields = {field: attrs.field(type=Any, default=None) for call in calls for field in call.arguments}
+    return Replayed(
+        name=name,
+        input_type=attrs.make_class("Recorded", fields, frozen=True, kw_only=True),
+        is_clearable=is_clearable,
+        results=iter([call.result or "" for call in calls]),
+    )
+
+
+def _open_definition(tool: Replayed) -> bytes:
+    schema = {"type": "object", "properties": {field.name: {} for field in attrs.fields(tool.input_type)}}
+    return msgspec.json.encode({"name": tool.name, "description": tool.description, "input_schema": schema})

@@ -1,0 +1,44 @@
+"""The layers in a session of real parts: the short version of `benchmarks/layers.py`."""
+
+import functools
+
+import pytest
+
+from benchmarks.layers import BASELINE, UNFOLLOWED, setups
+from benchmarks.long_session import LongSession, build_session
+from benchmarks.recorded_runs import DIRECTORY, has_runs
+from benchmarks.session_play import Setup, play
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_runs(), reason=f"{DIRECTORY} is not there"),
+]
+
+CALLS, SEED = 70, 4
+WINDOW = 70_000
+"""So small that the API clears in a session this short."""
+LAYERED = {setup.name: setup for setup in setups(WINDOW) if setup.name not in (BASELINE, "1", UNFOLLOWED)}
+
+
+@functools.cache
+def session() -> LongSession:
+    return build_session(CALLS, SEED)
+
+
+def must_fire(setup: Setup) -> set[str]:
+    """All that work; but where all work together, the cheaper ones may leave the API nothing to clear."""
+    return set(setup.mechanisms) - ({"api"} if len(setup.mechanisms) > 2 else set())
+
+
+@pytest.mark.parametrize("name", LAYERED)
+async def test_every_mechanism_fires_and_no_cache_breaks_that_nobody_announced(name: str) -> None:
+    played = await play(session(), LAYERED[name])
+    assert [entry["status"] for entry in played.requests] == [200] * len(session().replies)
+    assert not {mechanism for mechanism in must_fire(LAYERED[name]) if not played.fired(mechanism).times}
+    assert played.breaks(is_expired=False) == []
+    assert played.repeats == 0
+
+
+def test_a_session_is_the_same_for_the_same_seed() -> None:
+    assert build_session(CALLS, SEED) == session()
+    assert build_session(CALLS, SEED + 1) != session()
