@@ -1,4 +1,4 @@
-"""What `coterie demo` prints: each turn as it ends, then the bill, checked against the server's own."""
+"""What `coterie demo` prints: an agent at work, then forks turn by turn, and the bill, checked against the server's."""
 
 import json
 from decimal import Decimal
@@ -12,24 +12,29 @@ from rich.table import Table
 
 from coterie.agents.models import known_models
 from coterie.orchestrator.embedded import ServerFailed
+from coterie.scenarios.demo.bugfix import TASK, play_bugfix
 from coterie.scenarios.demo.story import MODEL, QUESTION, Story, Turn, open_story
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the bill as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print what came of it, and the bill, as JSON.")
 def command(*, as_json: bool) -> None:
-    """Show a scripted conversation with tool calls, two forks of it, and what each turn cost.
+    """Show an agent that fixes a bug; then a conversation, two forks of it, and what each turn cost.
 
     Everything is real but the model: its replies come from a script, over HTTP, from the embedded server.
     """
     known_models()  # a table of models that cannot be read is the user's to mend, before anything starts
     turns: list[Turn] = []
+    console = Console(quiet=as_json, highlight=False)
     try:
-        trio.run(_play, turns, Console(quiet=as_json, highlight=False))
-    except ServerFailed as exc:
+        console.print(f"[bold]1.[/] an agent in a scratch repository: {TASK}\n")
+        fix = play_bugfix(as_json=as_json)
+        console.print("\n[bold]2.[/] a lead and two forks of it\n")
+        trio.run(_play, turns, console)
+    except (ServerFailed, RuntimeError) as exc:
         raise click.ClickException(str(exc)) from exc
     if as_json:
-        click.echo(json.dumps([_row(turn) for turn in turns]))
+        click.echo(json.dumps({"fix": fix, "bill": [_row(turn) for turn in turns]}))
 
 
 async def _play(turns: list[Turn], console: Console) -> None:

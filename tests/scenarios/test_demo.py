@@ -15,7 +15,7 @@ def demo(*arguments: str) -> str:
 
 
 def test_each_turn_reads_what_the_one_before_cached_and_forks_read_the_whole_prefix() -> None:
-    rows = json.loads(demo("--json"))
+    rows = json.loads(demo("--json"))["bill"]
     lead, forks = rows[:3], rows[3:]
     assert [row["agent"] for row in lead] == ["lead"] * 3
     for before, row in itertools.pairwise(lead):
@@ -29,5 +29,12 @@ def test_each_turn_reads_what_the_one_before_cached_and_forks_read_the_whole_pre
 def test_the_bill_for_people_equals_the_servers_own() -> None:
     output = demo()
     assert "our sum is equal to the server's own" in output
-    total = sum(Decimal(row["cost_usd"]) for row in json.loads(demo("--json")))
+    total = sum(Decimal(row["cost_usd"]) for row in json.loads(demo("--json"))["bill"])
     assert f"{total:.6f}" in output
+
+
+def test_an_agent_finds_a_bug_fixes_it_and_proves_it() -> None:
+    """The demo itself looks into the file afterwards, and fails if it is not fixed."""
+    fix = json.loads(demo("--json"))["fix"]
+    assert (fix["reason"], fix["turns"]) == ("completed", 6)
+    assert fix["result"].startswith("Fixed.")

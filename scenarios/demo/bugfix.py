@@ -1,0 +1,78 @@
+"""The demo's first part: `coterie run` in a scratch repository, with a bug to find, to fix and to prove fixed."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).with_name("fix.yaml")
+TASK = "Invoices with a discount come out wrong. Find the bug, fix it, and prove that it is fixed."
+
+FILES = {
+    "project/shop/__init__.py": "",
+    "project/shop/invoice.py": '''\
+"""What a customer has to pay."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Invoice:
+    amounts: list[float]
+    discount: float = 0
+    """Per cent."""
+
+    def total(self) -> float:
+        total = sum(self.amounts)
+        return total - self.discount
+''',
+    "project/tests/test_invoice.py": """\
+import unittest
+
+from shop.invoice import Invoice
+
+
+class TestInvoice(unittest.TestCase):
+    def test_a_discount_is_a_share_of_the_total(self) -> None:
+        self.assertEqual(Invoice([60, 140], discount=10).total(), 180)
+
+
+if __name__ == "__main__":
+    unittest.main()
+""",
+    "home/settings.toml": """\
+[permissions]
+mode = "acceptEdits"
+allow = ["Bash(python3 -m unittest:*)"]
+""",
+}
+
+
+def play_bugfix(*, as_json: bool) -> dict[str, Any]:
+    """Run the agent as a user would, in a directory of its own; its output is ours, or comes back *as_json*.
+
+    Raises `RuntimeError` unless the bug is really fixed.
+    """
+    with tempfile.TemporaryDirectory(prefix="coterie-demo-") as place:
+        root = Path(place)
+        for name, text in FILES.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-P", "-m", "coterie", "run", TASK, "--script", str(SCRIPT)]
+            + (["--output-format", "json"] if as_json else []),
+            cwd=root / "project",
+            env={**os.environ, "COTERIE_HOME": str(root / "home")},
+            stdout=subprocess.PIPE if as_json else None,
+            text=True,
+            check=False,
+        )
+        fixed = (root / "project/shop/invoice.py").read_text()
+    if done.returncode or "/ 100" not in fixed:
+        raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode})")
+    summary: dict[str, Any] = json.loads(done.stdout) if as_json else {}
+    return summary
