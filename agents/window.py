@@ -9,7 +9,7 @@ from coterie.agents.usage import Usage
 
 @attrs.define(eq=False)
 class WindowMeter:
-    """Counts the tokens of one conversation; a count costs what was added since the last reply."""
+    """Counts the tokens of one conversation; a count costs what was added since the one before."""
 
     thresholds: Thresholds
     _tokens: int = 0
@@ -27,7 +27,9 @@ class WindowMeter:
 
     def tokens(self, conversation: Conversation) -> int:
         """Tokens that the next request will hold; after a rewrite all of them are an estimate."""
-        is_known = conversation.epoch == self._epoch and self._counted > 0
-        start = self._counted if is_known else 0
-        added = (conversation.prefix[index].data for index in range(start, len(conversation)))
-        return (self._tokens if is_known else 0) + sum(map(estimate_block, added))
+        if conversation.epoch != self._epoch:
+            self._tokens, self._counted, self._epoch = 0, 0, conversation.epoch
+        for index in range(self._counted, len(conversation)):
+            self._tokens += estimate_block(conversation.prefix[index].data)
+        self._counted = len(conversation)
+        return self._tokens

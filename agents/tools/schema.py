@@ -1,5 +1,6 @@
 """The input of a tool is a frozen attrs class: this makes its JSON Schema, and reads what the model sends."""
 
+import functools
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,7 +36,7 @@ def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     Fields may be `str`, `int`, `float`, `bool`, a `Literal`, a `list` or a union of these, or None. Raises
     `TypeError` for any other.
     """
-    hints = get_type_hints(input_type)
+    hints = _hints(input_type)
     fields = attrs.fields(input_type)
     return {
         "type": "object",
@@ -52,7 +53,7 @@ def read_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
     converted but an integer where a number is wanted.
     """
     fields = {field.name: field for field in attrs.fields(input_type)}
-    hints = get_type_hints(input_type)
+    hints = _hints(input_type)
     problems = [f"unknown field {name!r}: {suggestion(name, fields)}" for name in value if name not in fields]
     read: dict[str, Any] = {}
     for name, field in fields.items():
@@ -66,6 +67,11 @@ def read_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
     if problems:
         raise ToolFailed(f"The input cannot be used. {'; '.join(problems)}")
     return input_type(**read)
+
+
+@functools.cache
+def _hints(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
+    return get_type_hints(input_type)
 
 
 def _is_required(field: "attrs.Attribute[Any]") -> bool:

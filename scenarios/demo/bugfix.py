@@ -57,22 +57,26 @@ def play_bugfix(*, as_json: bool) -> dict[str, Any]:
     Raises `RuntimeError` unless the bug is really fixed.
     """
     with tempfile.TemporaryDirectory(prefix="coterie-demo-") as place:
-        root = Path(place)
-        for name, text in FILES.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        done = subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-P", "-m", "coterie", "run", TASK, "--script", str(SCRIPT)]
-            + (["--output-format", "json"] if as_json else []),
-            cwd=root / "project",
-            env={**os.environ, "COTERIE_HOME": str(root / "home")},
-            stdout=subprocess.PIPE if as_json else None,
-            text=True,
-            check=False,
-        )
-        fixed = (root / "project/shop/invoice.py").read_text()
+        done = run_bugfix(Path(place), "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
+        fixed = (Path(place) / "project/shop/invoice.py").read_text()
     if done.returncode or "/ 100" not in fixed:
         raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode})")
     summary: dict[str, Any] = json.loads(done.stdout) if as_json else {}
     return summary
+
+
+def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subprocess.CompletedProcess[str]:
+    """Make the repository below *root*, an empty directory, and let `coterie run` work in it."""
+    for name, text in FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    command = [sys.executable, "-P", "-m", "coterie", "run", TASK, "--script", str(SCRIPT)]
+    return subprocess.run(  # noqa: S603 - our own program
+        [*command, "--output-format", output_format],
+        cwd=root / "project",
+        env={**os.environ, "COTERIE_HOME": str(root / "home")},
+        stdout=stdout,
+        text=True,
+        check=False,
+    )
