@@ -95,13 +95,13 @@ async def _work(agent: Agent, run: _Run) -> Ended:
     while True:
         if reason := run.limit_reached or await _prepare(agent):
             return run.end(reason)
-        run.turns += 1
         try:
             reply = await _ask(agent, run)
         except BudgetSpent as error:
             return run.end("budget", error)
         except ModelError as error:
             return run.end("prompt_too_long" if _is_too_long(error) else "model_error", error)
+        run.turns += 1
         for step in agent.pipeline.replies:
             step.heard(agent, reply)
         if reply.tool_calls:

@@ -81,6 +81,11 @@ class Session:
         return directory
 
 
+def session_names() -> list[str]:
+    """The ids of all sessions, the oldest first."""
+    return [path.name for path in _sessions()]
+
+
 def slug(project: Path) -> str:
     """A project's path as a file name."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(project.resolve()))

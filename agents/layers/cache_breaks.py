@@ -1,6 +1,7 @@
 """Tells when the prompt cache gave less than before, and why, unless somebody had announced it."""
 
 import attrs
+import msgspec
 
 from coterie.agents.agent import Agent
 from coterie.agents.conversation import Conversation, KeyHeader
@@ -64,5 +65,7 @@ def _changed_parameter(old: KeyHeader, new: KeyHeader) -> tuple[Cause, str] | No
 
 
 def _changed_segment(old: Conversation, index: int) -> tuple[Cause, str]:
-    section = old.prefix[index].section
-    return section, f"segment {index} of {len(old)}, in {section}, has changed"
+    segment = old.prefix[index]
+    if segment.section == "tools":
+        return "tools", f"the tool {msgspec.json.decode(segment.data).get('name')} has changed"
+    return segment.section, f"segment {index} of {len(old)}, in {segment.section}, has changed"

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from coterie.agents.models import known_models
+from coterie.orchestrator.cli.completion import complete_agent, complete_model, complete_session
 from coterie.orchestrator.cli.exit_codes import ExitCode
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.settings import Settings, load_settings
@@ -99,8 +100,12 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("task", required=False)
-@click.option("--model", help="A model's id or alias.  [default: sonnet]")
-@click.option("--agent", help="The kind of agent that does it; `coterie agents list` shows them.")
+@click.option("--model", shell_complete=complete_model, help="A model's id or alias.  [default: sonnet]")
+@click.option(
+    "--agent",
+    shell_complete=complete_agent,
+    help="The kind of agent that does it; `coterie agents list` shows them.",
+)
 @_shared_options
 def run(*, task: str | None, model: str | None, agent: str | None, **shared: Any) -> None:
     """Run TASK with one agent in the current directory; `-`, or no TASK, reads it from standard input."""
@@ -115,7 +120,7 @@ def run(*, task: str | None, model: str | None, agent: str | None, **shared: Any
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=complete_session)
 @click.argument("message", required=False)
 @_shared_options
 def resume(*, session: str, message: str | None, **shared: Any) -> None:

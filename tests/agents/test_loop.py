@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from coterie.agents.agent import Durability
 from coterie.agents.conversation import load_transcript
 from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
 from coterie.agents.events import Retrying, Text, ToolEnded, ToolStarted
@@ -16,6 +17,7 @@ from coterie.agents.model.client import open_model_client
 from coterie.agents.models import load_models
 from coterie.agents.outcome import Limits
 from coterie.agents.tools.tool import Tool, Workspace
+from coterie.files import file_faults
 from coterie.scenarios.server.edge.http import HttpRequest, Responder
 from coterie.scenarios.server.script.faults import Fault
 from tests.agents.test_decoders import START, block, call, ending, lines
@@ -260,7 +262,7 @@ async def test_a_budget_of_dollars_is_never_exceeded(tmp_path: Path) -> None:
         assert ended.reason == "budget"
         assert isinstance(ended.error, BudgetSpent)
         assert Decimal("0.1") < gate.spent == ended.cost <= Decimal("0.35")
-        assert len(served.requests) == ended.turns - 1
+        assert len(served.requests) == ended.turns
 
 
 async def test_a_retry_is_told(tmp_path: Path) -> None:
@@ -304,3 +306,24 @@ async def test_a_call_whose_input_is_no_json_is_answered_and_not_made(tmp_path: 
         async with open_model_client(LocalGate(), base_url=f"http://127.0.0.1:{port}", api_key="k") as client:
             agent.client = client
             assert (await run_loop(agent, NINE)).text == UNREADABLE.text
+
+
+@pytest.mark.parametrize(("durability", "syncs"), [("never", 0), ("turn", 2), ("always", 3)])
+async def test_a_transcript_is_made_durable_as_often_as_was_asked_for(
+    tmp_path: Path, durability: Durability, syncs: int
+) -> None:
+    """Two calls of the model, and one turn with effects."""
+    counted: list[Path] = []
+
+    class Counting:
+        def before(self, operation: str, path: Path, size: int) -> int:
+            if operation == "fsync":
+                counted.append(path)
+            return size
+
+    script = "default: [{tools: [{Note: {}}]}, {text: done}]"
+    async with open_agent(script, tmp_path, Noting(name="Note")) as (agent, _):
+        agent.durability = durability
+        with file_faults(Counting()):
+            assert (await run_loop(agent, NINE)).reason == "completed"
+    assert counted == [tmp_path / "transcript.jsonl"] * syncs

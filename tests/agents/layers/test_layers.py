@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coterie.agents.agent import Agent
-from coterie.agents.conversation import Lifetimes, text_block
+from coterie.agents.conversation import Conversation, Lifetimes, text_block
 from coterie.agents.events import (
     CacheBroke,
     Event,
@@ -20,6 +20,7 @@ from coterie.agents.events import (
 from coterie.agents.loop import run_loop
 from coterie.agents.outcome import Limits
 from coterie.agents.pipeline import LayerSettings
+from coterie.agents.tools.tool import definition
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
 from coterie.memory.clearing import PLACEHOLDER
@@ -216,9 +217,11 @@ async def test_every_model_takes_what_the_layers_make(tmp_path: Path, model: str
         assert {event.mechanism for event in of_kind(events, ResultsCleared)} == {"cache", "time"}
 
 
-async def broken(tmp_path: Path, change: Callable[[Agent, Served], None]) -> list[CacheBroke]:
+async def broken(tmp_path: Path, change: Callable[[Agent, Served], None], *, thinks: bool = True) -> list[CacheBroke]:
     """What is told when *change* happens between two turns of a long conversation."""
-    async with open_agent(working(2), tmp_path, Noting(name="Note", act=long(40_000)), layers=ONLY_TIME) as (
+    async with open_agent(
+        working(2, thinks=thinks), tmp_path, Noting(name="Note", act=long(40_000)), layers=ONLY_TIME
+    ) as (
         agent,
         served,
     ):
@@ -235,6 +238,17 @@ async def test_a_break_is_told_with_the_parameter_that_changed(tmp_path: Path) -
     assert event.cause == "parameters"
     assert event.detail == "effort was None and is 'low'"
     assert event.read_now < event.read_before
+
+
+async def test_a_break_is_told_with_the_tool_that_changed(tmp_path: Path) -> None:
+    def change(agent: Agent, _served: Served) -> None:
+        tool = definition(Noting(name="Note", description="Takes another note."))
+        changed = Conversation.begin(agent.conversation.header, tools=[tool])
+        changed.rewrite(agent.conversation.messages)
+        agent.conversation = changed
+
+    [event] = await broken(tmp_path, change, thinks=False)
+    assert (event.cause, event.detail) == ("tools", "the tool Note has changed")
 
 
 async def test_a_break_is_told_with_the_time_that_passed(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""What a shell offers when a user presses Tab: sessions, kinds of agents, models."""
+
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from coterie.agents.models import known_models
+from coterie.orchestrator.session import session_names
+
+
+def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ids of sessions, the newest first."""
+    return [CompletionItem(name) for name in reversed(session_names()) if name.startswith(incomplete)]
+
+
+def complete_agent(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The kinds of agents that this directory knows."""
+    from coterie.agents.definitions import load_definitions  # noqa: PLC0415 - brings trio along, for this alone
+
+    kinds = load_definitions(Path.cwd()).by_name.values()
+    return [CompletionItem(kind.name, help=kind.description) for kind in kinds if kind.name.startswith(incomplete)]
+
+
+def complete_model(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Aliases and ids of models."""
+    table = known_models()
+    return [CompletionItem(name) for name in (*table.aliases, *table.models) if name.startswith(incomplete)]
