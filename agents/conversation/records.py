@@ -1,19 +1,12 @@
-"""The records of a transcript: what each kind holds, and how one becomes a line that cannot be misread.
-
-A line is a JSON object that ends with a checksum of everything before it. It begins and ends with a newline,
-so that a torn record cannot swallow the next one.
-"""
-
-import zlib
+"""The records of a transcript: what each kind holds, and how one becomes a line and is read again."""
 
 import msgspec
 
 from coterie.agents.conversation.segments import Role
 from coterie.agents.usage import Usage
+from coterie.files import check_record, frame_record
 
 VERSION = 1
-
-_CHECKSUM_SIZE = len(',"crc":"00000000"}')
 
 
 class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
@@ -107,8 +100,7 @@ _kind = msgspec.json.Decoder(_Kind)
 
 def write_line(record: Record) -> bytes:
     """The bytes to append to a transcript for *record*."""
-    start = msgspec.json.encode(record)[:-1]
-    return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
+    return frame_record(msgspec.json.encode(record))
 
 
 def read_line(line: bytes) -> Record | None:
@@ -116,9 +108,7 @@ def read_line(line: bytes) -> Record | None:
 
     Raises `ValueError` for a line that is not as it was written.
     """
-    start, tail = line[:-_CHECKSUM_SIZE], line[-_CHECKSUM_SIZE:]
-    if tail != b',"crc":"%08x"}' % zlib.crc32(start):
-        raise ValueError("the checksum is wrong")
+    check_record(line)
     kind = _kind.decode(line)
     if kind.kind not in _KINDS:
         return None

@@ -10,7 +10,9 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.byte_pattern import byte_pattern
 from coterie.agents.tools.grep_worker import LARGEST, Finding, Mode, Order
+from coterie.agents.tools.ripgrep import files_without, installed_ripgrep
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.walk import Listing, list_files, printable, shown
@@ -20,6 +22,9 @@ from coterie.agents.tools.worker import run_worker
 TIME_LIMIT = 30.0
 MOST_LINES = 10_000
 MOST_CONTEXT = 100
+BEGINNING = 200
+COMMON = 50
+"""The files that are searched at first, and how many lines in them tell that few of the others can be passed over."""
 WORKER = Path(__file__).with_name("grep_worker.py")
 
 
@@ -60,6 +65,8 @@ class Grep:
 
     time_limit: float = TIME_LIMIT
     """Seconds after which a search is given up; some expressions would take years."""
+    ripgrep: str | None = attrs.field(factory=installed_ripgrep)
+    """The program that says which files need no search; None if all are searched."""
 
     def touches(self, arguments: GrepInput, workspace: Workspace) -> list[Path]:
         """The file or directory that is searched; nothing outside it is read."""
@@ -73,7 +80,7 @@ class Grep:
         _check_numbers(arguments)
         with trio.move_on_after(self.time_limit):
             listing, files = await _files(arguments, workspace)
-            finding = await _search(arguments, files)
+            finding = await _search(arguments, files, self.ripgrep)
             return ToolResult(text="\n".join([*finding.lines, *_notes(arguments, finding, listing)]))
         raise ToolFailed(
             f"The search was not done after {self.time_limit:g} s, and was stopped. Search fewer files, or use a "
@@ -121,14 +128,32 @@ def _is_file_sync(path: Path, name: str) -> bool:
     return stat.S_ISREG(mode)
 
 
-async def _search(wanted: GrepInput, files: list[tuple[str, str]]) -> Finding:
+async def _search(wanted: GrepInput, files: list[tuple[str, str]], ripgrep: str | None) -> Finding:
+    """What Python finds in the files; whether it need not look at some of them makes no difference."""
+    pattern = byte_pattern(wanted.pattern, ignore_case=wanted.ignore_case)
+    if ripgrep is None or pattern is None or len(files) <= BEGINNING:
+        return await _work(wanted, files)
+    finding, rest = await _work(wanted, files[:BEGINNING]), files[BEGINNING:]
+    if finding.is_cut:
+        return finding
+    is_common = len(finding.lines) > COMMON
+    hopeless = frozenset() if is_common else await files_without(ripgrep, pattern, [path for path, _ in rest])
+    return finding.joined(await _work(wanted, rest, hopeless=hopeless, shown=len(finding.lines)))
+
+
+async def _work(
+    wanted: GrepInput, files: list[tuple[str, str]], *, hopeless: frozenset[str] = frozenset(), shown: int = 0
+) -> Finding:
+    """What a worker finds in the files, when *shown* lines were found before."""
     order = Order(
         pattern=wanted.pattern,
         ignore_case=wanted.ignore_case,
         mode=wanted.output_mode,
         context=wanted.context,
-        limit=wanted.head_limit,
+        limit=wanted.head_limit - shown,
         files=files,
+        hopeless=[place for place, (path, _) in enumerate(files) if path in hopeless],
+        is_continued=shown > 0,
     )
     finding = Finding(**json.loads(await run_worker(WORKER, json.dumps(order._asdict()).encode())))
     if finding.error is not None:

@@ -37,6 +37,10 @@ class Order(NamedTuple):
     limit: int
     files: list[tuple[str, str]]
     """The path of each file, and what to call it."""
+    hopeless: list[int] = []  # noqa: RUF012 - a default of a tuple, and nobody changes it
+    """Which of them are text without a match, by their places."""
+    is_continued: bool = False
+    """Whether earlier files have given lines."""
 
 
 class Finding(NamedTuple):
@@ -51,6 +55,17 @@ class Finding(NamedTuple):
     unreadable: int = 0
     error: str | None = None
     """Why the pattern cannot be used."""
+
+    def joined(self, later: "Finding") -> "Finding":
+        """This and what was found in *later* files."""
+        return Finding(
+            lines=self.lines + later.lines,
+            is_cut=later.is_cut,
+            searched=self.searched + later.searched,
+            binary=self.binary + later.binary,
+            large=self.large + later.large,
+            unreadable=self.unreadable + later.unreadable,
+        )
 
 
 class Unsearched(Exception):
@@ -76,8 +91,12 @@ def search(order: Order) -> Finding:
 
 
 def _all_lines(order: Order, regex: re.Pattern[str], counts: Counter[str]) -> Iterator[str]:
-    is_first = True
-    for path, name in order.files:
+    is_first = not order.is_continued
+    hopeless = frozenset(order.hopeless)
+    for place, (path, name) in enumerate(order.files):
+        if place in hopeless:
+            counts["searched"] += 1
+            continue
         try:
             for index, line in enumerate(_file_lines(order, regex, path, name)):
                 if order.mode == "content" and order.context and index == 0 and not is_first:
@@ -92,7 +111,7 @@ def _all_lines(order: Order, regex: re.Pattern[str], counts: Counter[str]) -> It
 
 
 def _file_lines(order: Order, regex: re.Pattern[str], path: str, name: str) -> Iterator[str]:
-    with open(path, "rb", opener=_open) as file:
+    with open(path, "rb", opener=open_file) as file:
         text = _text(file)
         if order.mode == "content":
             yield from _matches_in_context(text, regex, name, order.context)
@@ -103,21 +122,27 @@ def _file_lines(order: Order, regex: re.Pattern[str], path: str, name: str) -> I
             yield name
 
 
-def _open(path: str, flags: int) -> int:
+def open_file(path: str, flags: int) -> int:
     """Follows no link and waits for no pipe, though the file may have been replaced since it was listed."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _text(file: BinaryIO) -> Iterator[str]:
-    status = os.fstat(file.fileno())
+def read_beginning(descriptor: int) -> bytes:
+    """The first bytes of a file that is to be searched. Raises `Unsearched` for one that is not, or `OSError`."""
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise Unsearched("unreadable")
     if status.st_size > LARGEST:
         raise Unsearched("large")
-    beginning = file.read(SNIFFED)
+    beginning = os.pread(descriptor, SNIFFED, 0)
     if b"\0" in beginning:
         raise Unsearched("binary")
-    file.seek(len(codecs.BOM_UTF8) if beginning.startswith(codecs.BOM_UTF8) else 0)
+    return beginning
+
+
+def _text(file: BinaryIO) -> Iterator[str]:
+    has_mark = read_beginning(file.fileno()).startswith(codecs.BOM_UTF8)
+    file.seek(len(codecs.BOM_UTF8) if has_mark else 0)
     return (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in file)
 
 

@@ -1,5 +1,8 @@
 """The one module that writes files: replace whole, or append one record; with a seeded fault hook.
 
+A record is a JSON object on a line that ends with a checksum of everything before it. It begins and ends with a
+newline, so that a torn record cannot swallow the next one.
+
 Every durable byte of Coterie goes through `replace_file` or `Appender.append`, so a test that injects a torn
 write, a full disk or a failed rename or fsync reaches all of it. These functions block: call them from a
 thread, except a bounded append to an open log, which is one inline write.
@@ -10,11 +13,14 @@ import errno
 import itertools
 import os
 import random
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
 import attrs
+
+_CHECKSUM_SIZE = len(',"crc":"00000000"}')
 
 Operation = Literal["write", "fsync", "rename", "cut"]
 
@@ -143,6 +149,19 @@ class Appender:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def frame_record(record: bytes) -> bytes:
+    """The line of a JSON object that has members, and no newline in it: what to append to a log."""
+    start = record[:-1]
+    return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
+
+
+def check_record(line: bytes) -> None:
+    """Raise `ValueError` unless *line*, without its newlines, is as `frame_record` made it."""
+    start, tail = line[:-_CHECKSUM_SIZE], line[-_CHECKSUM_SIZE:]
+    if tail != b',"crc":"%08x"}' % zlib.crc32(start):
+        raise ValueError("the checksum is wrong")
 
 
 def _create(draft: Path, mode: int | None) -> int:

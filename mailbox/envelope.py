@@ -1,0 +1,111 @@
+"""What one agent sends another: a message is written once, never edited, and safe to deliver twice."""
+
+import hashlib
+import hmac
+from typing import Literal
+
+import attrs
+import msgspec
+
+from coterie.mailbox.address import check_name
+from coterie.mailbox.errors import EnvelopeCorrupt, NameInvalid
+from coterie.mailbox.ids import MessageId, new_message_id
+
+VERSION = 1
+MAC_SIZE = 16
+
+SenderKind = Literal["human", "lead", "peer", "system"]
+Kind = Literal[
+    "message",
+    "shutdown_request",
+    "shutdown_response",
+    "plan_approval_request",
+    "plan_approval_response",
+    "permission_request",
+    "permission_response",
+    "task_assignment",
+    "idle",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Sender:
+    """Who sends, and which start of that name."""
+
+    name: str
+    incarnation: int
+    session: str
+    kind: SenderKind
+
+
+@attrs.frozen(kw_only=True)
+class Recipient:
+    """Who is to get it."""
+
+    name: str
+    incarnation: int | None = None
+    """The only start of that name it is meant for; None for whichever there is."""
+
+
+@attrs.frozen(kw_only=True)
+class Envelope:
+    """One message for one recipient."""
+
+    sender: Sender
+    recipient: Recipient
+    sequence: int
+    """Counts what this start of the sender sends to this name, from 1."""
+    kind: Kind = "message"
+    body: str
+    """Text; of a structured kind, a JSON object."""
+    summary: str | None = None
+    in_reply_to: MessageId | None = None
+    group: str | None = None
+    """Shared by the messages of one broadcast."""
+    created: float
+    """Seconds since 1970."""
+    expires: float | None = None
+    """From then on it is dead; None never."""
+    traceparent: str | None = None
+    """W3C trace context."""
+    id: MessageId = attrs.field(factory=new_message_id)
+    """Names the message for de-duplication; assigned by the sender."""
+    v: int = VERSION
+    mac: str | None = None
+    """Proves that the sender wrote it; see `sign`."""
+
+    def to_bytes(self) -> bytes:
+        """One JSON object without a newline."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Envelope":
+        """The envelope that `to_bytes` wrote. Raises `EnvelopeCorrupt`, whatever *data* is."""
+        try:
+            envelope = _decoder.decode(data)
+            check_name(envelope.sender.name)
+            check_name(envelope.recipient.name)
+        except (msgspec.DecodeError, NameInvalid, RecursionError) as exc:
+            raise EnvelopeCorrupt(str(exc)) from exc
+        if envelope.v != VERSION:
+            raise EnvelopeCorrupt(f"version {envelope.v}; this program reads {VERSION}")
+        return envelope
+
+    def sign(self, key: bytes) -> "Envelope":
+        """The same message with a MAC that only a holder of *key* can make."""
+        return attrs.evolve(self, mac=self._mac(key))
+
+    def is_signed_with(self, key: bytes) -> bool:
+        """Whether its MAC was made with *key* over all that it says."""
+        return self.mac is not None and hmac.compare_digest(self.mac, self._mac(key))
+
+    def is_expired(self, now: float) -> bool:
+        """Whether nobody should get it any more."""
+        return self.expires is not None and now >= self.expires
+
+    def _mac(self, key: bytes) -> str:
+        unsigned = attrs.evolve(self, mac=None).to_bytes()
+        return hashlib.blake2b(unsigned, key=key, digest_size=MAC_SIZE).hexdigest()
+
+
+_decoder = msgspec.json.Decoder(Envelope)
