@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from coterie.agents.conversation import FIVE_MINUTES, Conversation, Lifetimes, Role, TranscriptWriter
-from coterie.agents.conversation.records import ReplyRecord, StateRecord
+from coterie.agents.conversation.records import Addition
 from coterie.agents.events import Event, silent
 from coterie.agents.model.client import ModelClient
 from coterie.agents.model.reply import Reply
@@ -32,6 +32,17 @@ class Answer:
     result: ToolResult
 
 
+@attrs.frozen(kw_only=True)
+class Added:
+    """What a step has to say, and what is to be recorded with it."""
+
+    blocks: tuple[bytes, ...] = ()
+    records: tuple[Addition, ...] = ()
+
+
+NOTHING = Added()
+
+
 class ResultStep(Protocol):
     """Looks at all results of one turn before they enter the conversation."""
 
@@ -43,8 +54,8 @@ class ResultStep(Protocol):
 class MessageStep(Protocol):
     """Has something to say to the model along with the results of its calls."""
 
-    def add(self, agent: "Agent", answers: Sequence[Answer]) -> Sequence[bytes]:
-        """Blocks to stand behind the results."""
+    def add(self, agent: "Agent", answers: Sequence[Answer]) -> Added:
+        """What is to stand behind the results; *answers* is empty when there are none."""
         ...
 
 
@@ -111,7 +122,7 @@ class Agent:
         if loaded.counted:
             self.meter.resume(loaded.reply.usage, loaded.counted, self.conversation.epoch)
 
-    def say(self, role: Role, blocks: Sequence[bytes], *also: ReplyRecord | StateRecord) -> None:
+    def say(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
         """Append a message and record it. Raises `OSError` when it cannot be recorded."""
         self.conversation.append(role, blocks)
         self.transcript.record(self.conversation, *also)

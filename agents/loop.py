@@ -231,9 +231,9 @@ async def _answer(agent: Agent, run: _Run) -> None:
     ]
     for keeping in agent.pipeline.results:
         answers = await keeping.keep(agent, answers)
-    blocks = [answer.result.block(answer.call["id"]) for answer in answers]
-    for adding in agent.pipeline.messages:
-        blocks += adding.add(agent, answers)
+    results = [answer.result.block(answer.call["id"]) for answer in answers]
+    added = [step.add(agent, answers) for step in agent.pipeline.messages]
     change = agent.workspace.changes()
     state = () if change is None else (StateRecord(seen=dict(change.seen), directory=change.directory),)
-    agent.say("user", blocks, *state)
+    blocks = (block for each in added for block in each.blocks)
+    agent.say("user", [*results, *blocks], *state, *(record for each in added for record in each.records))

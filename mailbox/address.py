@@ -13,6 +13,8 @@ Name = NewType("Name", str)
 MAIN = Name("main")
 """The lead of a session."""
 LONGEST_NAME = 64
+RESERVED = frozenset({"dead", "held", "outgoing"})
+"""What lies beside the mailboxes of a session."""
 SOCKET_PATH_LIMIT = 107
 """Bytes that the kernel takes for the path of a Unix socket."""
 
@@ -50,6 +52,8 @@ def check_name(text: str) -> Name:
         raise NameInvalid(text, f"it has {len(text)} characters, over {LONGEST_NAME}")
     if _NAME.fullmatch(text) is None:
         raise NameInvalid(text, "a name has letters a-z, digits, - and _, and begins with a letter or digit")
+    if text.casefold() in RESERVED:
+        raise NameInvalid(text, f"{', '.join(sorted(RESERVED))} are taken: mail of other kinds lies there")
     return Name(text)
 
 

@@ -1,9 +1,9 @@
 """What every transport of mail promises; `docs/mail.md` numbers the promises, `conformance` tests them.
 
-stored -> delivered -> acknowledged. A receipt means stored: the message survives the death of every process. It is
-delivered in the order in which its sender sent it, and again after a crash, until it is acknowledged; whoever takes it
-acknowledges it once it is in the transcript, and says at the next start which ids the transcript has. What cannot be
-delivered becomes a dead letter with its reason; nothing is lost in silence.
+stored -> delivered -> acknowledged. A receipt means stored: the message lives as long as its transport says, which for
+most is longer than any process. It is delivered in the order in which its sender sent it, and again after a crash,
+until it is acknowledged; whoever takes it acknowledges it once it is in the transcript, and says at the next start which
+ids the transcript has. What cannot be delivered becomes a dead letter with its reason; nothing is lost in silence.
 """
 
 from collections.abc import Callable, Collection, Container, Mapping
@@ -126,7 +126,7 @@ class Inbox(Protocol):
 
 
 class Transport(Protocol):
-    """A way for mail to travel. Position, acknowledgement and redelivery are its own, so one over a network fits too."""
+    """A way for mail to travel. Position, acknowledgement and redelivery are its own, so one over a network fits."""
 
     async def send(self, envelope: Envelope) -> Receipt:
         """Store *envelope* for its recipient, behind what its sender sent there before.
@@ -141,10 +141,10 @@ class Transport(Protocol):
     ) -> AbstractAsyncContextManager[Inbox]:
         """The mailbox of *name* for this start of it; *seen* are the ids that its transcript has.
 
-        Raises `MailboxBusy` while another reader has it, `UnknownRecipient` and `MailboxFailed`.
+        Raises `MailboxBusy` while another reader has it, `NameInvalid`, `UnknownRecipient` and `MailboxFailed`.
         """
         ...
 
     def backlog(self, name: str) -> Backlog:
-        """What waits for *name*. Raises `UnknownRecipient` and `MailboxFailed`."""
+        """What waits for *name*. Raises `NameInvalid`, `UnknownRecipient` and `MailboxFailed`."""
         ...

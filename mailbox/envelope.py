@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import math
 from typing import Literal
 
 import attrs
@@ -47,6 +48,12 @@ class Recipient:
     """The only start of that name it is meant for; None for whichever there is."""
 
 
+def _check_time(_envelope: object, attribute: "attrs.Attribute[float]", value: float) -> None:
+    # JSON has no word for these, so they would not come back as they were.
+    if not math.isfinite(value):
+        raise ValueError(f"{attribute.name} is {value}, which is no time")
+
+
 @attrs.frozen(kw_only=True)
 class Envelope:
     """One message for one recipient."""
@@ -62,9 +69,9 @@ class Envelope:
     in_reply_to: MessageId | None = None
     group: str | None = None
     """Shared by the messages of one broadcast."""
-    created: float
+    created: float = attrs.field(validator=_check_time)
     """Seconds since 1970."""
-    expires: float | None = None
+    expires: float | None = attrs.field(default=None, validator=attrs.validators.optional(_check_time))
     """From then on it is dead; None never."""
     traceparent: str | None = None
     """W3C trace context."""
@@ -85,19 +92,20 @@ class Envelope:
             envelope = _decoder.decode(data)
             check_name(envelope.sender.name)
             check_name(envelope.recipient.name)
-        except (msgspec.DecodeError, NameInvalid, RecursionError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, NameInvalid, RecursionError) as exc:
             raise EnvelopeCorrupt(str(exc)) from exc
         if envelope.v != VERSION:
             raise EnvelopeCorrupt(f"version {envelope.v}; this program reads {VERSION}")
         return envelope
 
     def sign(self, key: bytes) -> "Envelope":
-        """The same message with a MAC that only a holder of *key* can make."""
+        """The same message with a MAC that only a holder of *key*, which is not empty, can make."""
+        assert key, "without a key a MAC is a plain hash, which everybody can make"
         return attrs.evolve(self, mac=self._mac(key))
 
     def is_signed_with(self, key: bytes) -> bool:
         """Whether its MAC was made with *key* over all that it says."""
-        return self.mac is not None and hmac.compare_digest(self.mac, self._mac(key))
+        return self.mac is not None and hmac.compare_digest(self.mac.encode(), self._mac(key).encode())
 
     def is_expired(self, now: float) -> bool:
         """Whether nobody should get it any more."""

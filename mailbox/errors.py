@@ -11,7 +11,8 @@ MailboxError
 │   ├── NotAllowed          this sender may not send this to that recipient
 │   └── BridgeRefused       another session did not take it
 ├── MailboxBusy         the mailbox has a reader already
-└── MailboxFailed       the disk, or the connection, refused: nothing was stored, or nothing was acknowledged
+├── MailboxFailed       the disk, or the connection, refused: nothing was stored, or nothing was acknowledged
+└── TaskError           the task list; `coterie.mailbox.tasks.errors` draws its tree
 """
 
 import attrs

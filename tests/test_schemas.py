@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from coterie.agents.conversation import Conversation
-from coterie.agents.conversation.records import Record, StateRecord
+from coterie.agents.conversation.records import MailRecord, Record, StateRecord
 from coterie.agents.events import EVENTS, Event, Retrying, Text, ToolEnded, ToolStarted
 from coterie.orchestrator.events.observed import PRESENTED
 from coterie.orchestrator.events.reader import read_session
@@ -33,7 +33,8 @@ def session(tmp_path: Path) -> Path:
             agent.tell(event)
         agent.say("user", "the task")
         agent.conversation.append("assistant", [b'{"type":"text",\n"text":"done"}'])
-        agent.transcript.record(agent.conversation, reply(), StateRecord(seen={"a": "00"}, directory=None))
+        state = StateRecord(seen={"a": "00"}, directory=None)
+        agent.transcript.record(agent.conversation, reply(), state, MailRecord(ids=["1"]))
         agent.tell(ToolEnded(id="t", name="Read", is_error=True, seconds=0.1, characters=5, reason="no"))
         agent.conversation = Conversation(agent.conversation.prefix.cut(2), 1)
         agent.say("assistant", "a summary")
@@ -86,7 +87,7 @@ def test_every_record_of_a_transcript_is_as_published(session: Path) -> None:
     records = [msgspec.json.decode(line) for line in lines if line]
     for record in records:
         RECORD.validate(record)
-    assert {record["kind"] for record in records} == {"epoch", "message", "reply", "state"}
+    assert {record["kind"] for record in records} == {"epoch", "message", "reply", "state", "mail"}
 
 
 @pytest.mark.parametrize(

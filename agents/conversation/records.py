@@ -84,10 +84,20 @@ class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
     at: float = 0.0
 
 
-Record = MarksRecord | MessageRecord | EpochRecord | ReplyRecord | StateRecord
+class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
+    """Mail of other agents is in the message right before: delivered, and not to be delivered again."""
+
+    v: int = VERSION
+    ids: list[str]
+    at: float = 0.0
+
+
+Record = MarksRecord | MessageRecord | EpochRecord | ReplyRecord | StateRecord | MailRecord
+Addition = ReplyRecord | StateRecord | MailRecord
+"""What is recorded along with messages, and is none."""
 
 _record = msgspec.json.Decoder(Record)
-_KINDS = frozenset({"marks", "message", "epoch", "reply", "state"})
+_KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail"})
 
 
 class _Kind(msgspec.Struct):

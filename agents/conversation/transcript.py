@@ -14,8 +14,10 @@ from coterie.agents.conversation.markers import Marks
 from coterie.agents.conversation.prefix import Prefix
 from coterie.agents.conversation.records import (
     VERSION,
+    Addition,
     EpochMessage,
     EpochRecord,
+    MailRecord,
     MarksRecord,
     MessageRecord,
     Record,
@@ -30,6 +32,7 @@ from coterie.agents.conversation.segments import Segment
 from coterie.agents.errors import TranscriptCorrupt
 from coterie.clock import Clock
 from coterie.files import Appender
+from coterie.mailbox.ids import MessageId
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +50,8 @@ class Loaded:
     counted: int = 0
     """How many segments there were, in the last epoch, when it was recorded."""
     states: tuple[StateRecord, ...] = ()
+    mail: frozenset[MessageId] = frozenset()
+    """The ids of all mail that is in the conversation, or was."""
 
 
 def load_transcript(path: Path) -> Loaded:
@@ -97,7 +102,7 @@ class TranscriptWriter:
         """The file."""
         return self._appender.path
 
-    def record(self, conversation: Conversation, *also: ReplyRecord | StateRecord) -> None:
+    def record(self, conversation: Conversation, *also: Addition) -> None:
         """Append what is new in *conversation* since the last call, then *also*: call it after every change.
 
         A message, and the beginning of an epoch, are recorded whole or not at all. Raises `OSError`; nothing
@@ -198,6 +203,8 @@ def _apply(loaded: Loaded, record: Record) -> Loaded:
     match record:
         case StateRecord():
             return attrs.evolve(loaded, states=(*loaded.states, record))
+        case MailRecord():
+            return attrs.evolve(loaded, mail=loaded.mail.union(map(MessageId, record.ids)))
         case ReplyRecord():
             counted = len(loaded.conversation) if loaded.conversation else 0
             return attrs.evolve(loaded, reply=record, counted=counted)

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.agent import Agent, Answer
+from coterie.agents.agent import NOTHING, Added, Agent, Answer
 from coterie.agents.conversation import KeyHeader
 from coterie.agents.events import Mechanism, ResultsCleared
 from coterie.agents.model.reply import Reply
@@ -74,16 +74,16 @@ class ClearByTime(_OldResults):
 class ClearByCache(_OldResults):
     """While the cache is warm, the server is asked to delete old results from it; no byte of ours changes."""
 
-    def add(self, agent: Agent, answers: Sequence[Answer]) -> Sequence[bytes]:
+    def add(self, agent: Agent, answers: Sequence[Answer]) -> Added:
         """The edit, if results have piled up; it stays where it is in the conversation, and is so sent again."""
         waiting = self.look(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
         if len(waiting) + coming <= self.limits.trigger or _is_cold(agent):
-            return ()
+            return NOTHING
         old = waiting[: len(waiting) + coming - self.limits.keep]
         before = agent.meter.tokens(agent.conversation)
         _announce(agent, "cache", len(old), before, before - tokens_of(agent, old))
-        return (cache_edits([result.id for result in old]),) if old else ()
+        return Added(blocks=(cache_edits([result.id for result in old]),)) if old else NOTHING
 
 
 @attrs.define(eq=False)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from coterie.agents.agent import Agent, Answer
+from coterie.agents.agent import NOTHING, Added, Agent, Answer
 from coterie.agents.conversation import text_block
 
 
@@ -12,7 +12,7 @@ from coterie.agents.conversation import text_block
 class TellJobNews:
     """Adds what the jobs of the agent's shell have to say."""
 
-    def add(self, agent: Agent, _answers: Sequence[Answer]) -> Sequence[bytes]:
+    def add(self, agent: Agent, _answers: Sequence[Answer]) -> Added:
         """One line for each job that has ended since it was last asked."""
         news = agent.workspace.jobs.take_news() if agent.workspace.jobs else ()
-        return (text_block("\n".join(news)),) if news else ()
+        return Added(blocks=(text_block("\n".join(news)),)) if news else NOTHING

@@ -158,7 +158,7 @@ class Permissions:
         if path := next((path for path in call.paths if _is_closed(path, call)), None):
             reason = "is protected: what stands there decides over later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{shown(path, call.root)} {reason}")
-        if self.mode == "plan" and call.tool.access != "read":
+        if self.mode == "plan" and call.tool.access in ("edit", "run"):
             reason = (
                 f"In plan mode you may only read; {call.tool.name} has to wait until the user has approved the plan."
             )
@@ -167,6 +167,8 @@ class Permissions:
 
     def _is_free(self, call: Call, workspace: Workspace) -> bool:
         """Whether the mode lets the call happen by itself."""
+        if call.tool.access == "session":
+            return True
         if call.tool.access == "read":
             places = (call.root, workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
             return all(any(is_inside(path, place) for place in places) for path in call.paths)

@@ -21,6 +21,7 @@ PLAIN: Mapping[Any, tuple[str, str]] = {
     float: ("number", "a number"),
     bool: ("boolean", "true or false"),
     types.NoneType: ("null", "null"),
+    dict[str, Any]: ("object", "an object"),
 }
 """Python type -> its name in JSON Schema, and in words."""
 
@@ -33,8 +34,8 @@ def described(text: str) -> dict[str, str]:
 def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     """The JSON Schema of *input_type*, with its keys in the order of the fields.
 
-    Fields may be `str`, `int`, `float`, `bool`, a `Literal`, a `list` or a union of these, or None. Raises
-    `TypeError` for any other.
+    Fields may be `str`, `int`, `float`, `bool`, `dict[str, Any]`, a `Literal`, a `list` or a union of these, or None.
+    Raises `TypeError` for any other.
     """
     hints = _hints(input_type)
     fields = attrs.fields(input_type)

@@ -97,7 +97,7 @@ class ToolResult:
         return msgspec.json.encode({**block, "is_error": True} if self.is_error else block)
 
 
-Access = Literal["read", "edit", "run"]
+Access = Literal["read", "edit", "run", "session"]
 RESULT_CAP = 50_000
 """Characters of a result that stay in the conversation, for most tools."""
 
@@ -122,7 +122,10 @@ class Tool(Protocol):
 
     @property
     def access(self) -> Access:
-        """What a call may do: read files, edit the files it names, or run anything. Readers may run at once."""
+        """What a call may do: read files, edit the files it names, run anything, or act within the session alone.
+
+        Readers may run at once.
+        """
         ...
 
     @property

@@ -27,6 +27,7 @@ from coterie.orchestrator.cli.printable import one_line, printable
 from coterie.orchestrator.events.observed import (
     EpochBegan,
     LineUnreadable,
+    MailDelivered,
     MessageRecorded,
     Observed,
     ReplyRecorded,
@@ -139,6 +140,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"{event.layer} could not do its work: {event.reason}"
         case Noticed():
             return f"{event.source}: {event.reason}"
+        case MailDelivered():
+            return f"mail of other agents came: {', '.join(event.ids)}"
         case EpochBegan():
             return f"the conversation was rewritten; it has {event.messages} messages now"
         case LineUnreadable():

@@ -37,6 +37,12 @@ class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
     """False for a reply that was cut off and is asked for again."""
 
 
+class MailDelivered(Event, frozen=True, kw_only=True, tag="delivered"):
+    """Mail of other agents is in the message that was recorded last."""
+
+    ids: list[str]
+
+
 class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
     """Earlier parts of the conversation were rewritten."""
 
@@ -56,7 +62,7 @@ class LineUnreadable(Event, frozen=True, kw_only=True, tag="unreadable"):
     reason: str
 
 
-PRESENTED: tuple[type[Event], ...] = (MessageRecorded, ReplyRecorded, EpochBegan, LineUnreadable)
+PRESENTED: tuple[type[Event], ...] = (MessageRecorded, ReplyRecorded, MailDelivered, EpochBegan, LineUnreadable)
 """What a reader makes of transcripts and of damage; no process writes these to its event log."""
 
 _KINDS = frozenset(kind.__struct_config__.tag for kind in EVENTS)

@@ -10,6 +10,7 @@ import msgspec
 from coterie.agents.conversation.records import (
     EpochMessage,
     EpochRecord,
+    MailRecord,
     MessageRecord,
     Record,
     ReplyRecord,
@@ -21,6 +22,7 @@ from coterie.orchestrator.events.lines import Line, Lines
 from coterie.orchestrator.events.observed import (
     EpochBegan,
     LineUnreadable,
+    MailDelivered,
     MessageRecorded,
     Observed,
     ReplyRecorded,
@@ -128,6 +130,8 @@ class TranscriptReading:
             case ReplyRecord():
                 facts = {name: getattr(record, name) for name in ReplyRecorded.__struct_fields__}
                 return [ReplyRecorded(**facts)]
+            case MailRecord():
+                return [MailDelivered(ids=record.ids)]
             case _:
                 return []
 

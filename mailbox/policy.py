@@ -1,0 +1,60 @@
+"""Who may send which kind of message to whom; kept by the router, not by a prompt."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from coterie.mailbox.envelope import Kind, SenderKind
+from coterie.mailbox.errors import NotAllowed
+
+AUTHORITY: frozenset[Kind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
+"""Kinds that make somebody do, or be allowed, something. They travel inside a process only: a file proves nothing."""
+NEVER_WAKES: frozenset[Kind] = frozenset({"idle"})
+"""Kinds that wait for the next turn: nobody pays for a turn because somebody else has nothing to do."""
+
+_BOSSES: frozenset[SenderKind] = frozenset({"human", "lead", "system"})
+_SENDERS: Mapping[Kind, frozenset[SenderKind]] = {
+    "shutdown_request": _BOSSES,
+    "plan_approval_response": _BOSSES,
+    "permission_response": _BOSSES,
+    "task_assignment": _BOSSES,
+    "shutdown_response": frozenset({"peer"}),
+    "plan_approval_request": frozenset({"peer"}),
+    "permission_request": frozenset({"peer"}),
+    "idle": frozenset({"peer"}),
+}
+"""Kinds that not everybody may send."""
+_ANSWERS: frozenset[Kind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
+
+
+@attrs.frozen(kw_only=True)
+class Post:
+    """A message about to be sent, as far as policy looks at it."""
+
+    sender: str
+    sender_kind: SenderKind
+    recipient: str
+    kind: Kind
+    is_named: bool
+    """Whether it is for one agent of this session, by name."""
+    is_answer: bool
+    """Whether it says to which message it answers."""
+
+
+def check_post(post: Post) -> None:
+    """Raise `NotAllowed` unless *post* may be sent."""
+    if post.kind == "message":
+        return
+    allowed = _SENDERS.get(post.kind)
+    if allowed is not None and post.sender_kind not in allowed:
+        raise _not_allowed(post, f"only {' or '.join(sorted(allowed))} may")
+    if not post.is_named:
+        raise _not_allowed(post, "it goes to one agent of this session, by name")
+    if post.kind in _ANSWERS and not post.is_answer:
+        raise _not_allowed(post, "it must name the request that it answers")
+    if post.recipient == post.sender:
+        raise _not_allowed(post, "nobody answers for themselves")
+
+
+def _not_allowed(post: Post, reason: str) -> NotAllowed:
+    return NotAllowed(sender=post.sender, recipient=post.recipient, kind=post.kind, reason=reason)

@@ -1,0 +1,193 @@
+"""Who is in a session: names are unique, and the starts of a name only count up."""
+
+import difflib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import attrs
+import msgspec
+import trio
+from filelock import FileLock, Timeout
+
+from coterie.files import replace_file
+from coterie.mailbox.address import check_name
+from coterie.mailbox.contract import Member, MemberState, Roster
+from coterie.mailbox.errors import MailboxError, NameInvalid, UnknownRecipient
+
+VERSION = 1
+LOCK_TIMEOUT = 10.0
+SIMILARITY = 0.5
+NEAREST = 3
+SETTLED = 0.1
+"""Seconds after which a file that is replaced surely gets another time stamp."""
+
+
+@attrs.define(eq=False)
+class RosterFailed(MailboxError):
+    """The file of a roster cannot be read, changed or locked."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def find_member(roster: Roster, name: str) -> Member:
+    """Who has this very *name*. Raises `NameInvalid`, and `UnknownRecipient` with the nearest names."""
+    members = roster.members()
+    if (member := members.get(name)) is not None:
+        return member
+    check_name(name)
+    by_folded = {known.casefold(): known for known in members}
+    matches = difflib.get_close_matches(name.casefold(), by_folded, n=NEAREST, cutoff=SIMILARITY)
+    raise UnknownRecipient(name, tuple(by_folded[match] for match in matches), tuple(sorted(members)))
+
+
+@attrs.frozen(kw_only=True)
+class Register:
+    """What a roster says at one moment."""
+
+    members: Mapping[str, Member] = attrs.field(factory=dict)
+    starts: Mapping[str, int] = attrs.field(factory=dict)
+    """How often each name was started, by its case-folded form; also of names that left."""
+    v: int = VERSION
+
+    def join(self, name: str) -> "Register":
+        """With the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
+        folded = check_name(name).casefold()
+        holder = next((other for other in self.members if other.casefold() == folded), name)
+        if holder != name:
+            raise NameInvalid(name, f"it differs from {holder!r} only in case")
+        member = Member(name=name, incarnation=self.starts.get(folded, 0) + 1)
+        starts = {**self.starts, folded: member.incarnation}
+        return attrs.evolve(self, members={**self.members, name: member}, starts=starts)
+
+    def set_state(self, name: str, state: MemberState) -> "Register":
+        """With *name* in *state*. Raises `NameInvalid` and `UnknownRecipient`."""
+        member = attrs.evolve(find_member(LocalRoster(self), name), state=state)
+        return attrs.evolve(self, members={**self.members, name: member})
+
+    def leave(self, name: str) -> "Register":
+        """Without *name*; its starts stay counted. Raises `NameInvalid` and `UnknownRecipient`."""
+        gone = find_member(LocalRoster(self), name)
+        return attrs.evolve(self, members={other: m for other, m in self.members.items() if m is not gone})
+
+    def to_bytes(self) -> bytes:
+        """One JSON object on a line."""
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Register":
+        """What `to_bytes` wrote. Raises `ValueError` with the reason, whatever *data* is."""
+        try:
+            register = _decoder.decode(data)
+        except RecursionError as exc:
+            raise ValueError("it is nested too deeply") from exc
+        if register.v != VERSION:
+            raise ValueError(f"version {register.v}; this program reads {VERSION}")
+        for name, member in register.members.items():
+            if name != member.name or not 1 <= member.incarnation <= register.starts.get(name.casefold(), 0):
+                raise ValueError(f"what it says of {name!r} does not fit together")
+        return register
+
+
+_decoder = msgspec.json.Decoder(Register)
+
+
+@attrs.define(eq=False)
+class LocalRoster:
+    """The roster of agents that are tasks in one process."""
+
+    _register: Register = attrs.field(factory=Register)
+
+    def members(self) -> Mapping[str, Member]:
+        """Everybody, by name; what it gave does not change later."""
+        return self._register.members
+
+    def join(self, name: str) -> Member:
+        """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
+        self._register = self._register.join(name)
+        return self._register.members[name]
+
+    def set_state(self, name: str, state: MemberState) -> None:
+        """Say what *name* does now. Raises `NameInvalid` and `UnknownRecipient`."""
+        self._register = self._register.set_state(name, state)
+
+    def leave(self, name: str) -> None:
+        """Strike *name* off. Raises `NameInvalid` and `UnknownRecipient`."""
+        self._register = self._register.leave(name)
+
+
+@attrs.define(eq=False)
+class FileRoster:
+    """The roster of agents that are processes: a JSON file, replaced whole under a lock.
+
+    A change is made on what the file says at that moment, so none of another process is lost; once it returns it
+    survives a power cut. Cancellation leaves it made or not begun. Everything raises `RosterFailed` if the file is
+    damaged, has vanished, or cannot be read, changed or locked.
+    """
+
+    path: Path
+    _register: Register = attrs.field(factory=Register, init=False)
+    _version: tuple[int, int, int] | None = attrs.field(default=None, init=False)
+    """Which file the register was read from; None if another one could be taken for it."""
+    _was_there: bool = attrs.field(default=False, init=False)
+
+    def members(self) -> Mapping[str, Member]:
+        """Everybody, by name; from memory, at the price of one `stat`, while the file is the same."""
+        version = self._look()
+        if version is None or version != self._version:
+            self._register, self._version = self._load(), version
+        return self._register.members
+
+    async def join(self, name: str) -> Member:
+        """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
+        register = await trio.to_thread.run_sync(self._change_sync, lambda register: register.join(name))
+        return register.members[name]
+
+    async def set_state(self, name: str, state: MemberState) -> None:
+        """Say what *name* does now. Raises `NameInvalid` and `UnknownRecipient`."""
+        await trio.to_thread.run_sync(self._change_sync, lambda register: register.set_state(name, state))
+
+    async def leave(self, name: str) -> None:
+        """Strike *name* off. Raises `NameInvalid` and `UnknownRecipient`."""
+        await trio.to_thread.run_sync(self._change_sync, lambda register: register.leave(name))
+
+    def _change_sync(self, change: Callable[[Register], Register]) -> Register:
+        lock = FileLock(f"{self.path}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
+        try:
+            with lock:
+                changed = change(self._load())
+                replace_file(self.path, changed.to_bytes(), mode=0o600)
+        except Timeout as exc:
+            raise RosterFailed(self.path, f"another process has held its lock for {LOCK_TIMEOUT:.0f} seconds") from exc
+        except OSError as exc:
+            raise RosterFailed(self.path, f"it cannot be changed: {exc.strerror}") from exc
+        return changed
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None  # reading it meets the same error, and says so
+        # Two replacements within one tick of the kernel's clock can end with the same inode, time stamp and size. Time
+        # stamps are wall time, so they are held against that and not against the session's clock.
+        is_settled = time.time() - status.st_mtime > SETTLED
+        return (status.st_ino, status.st_mtime_ns, status.st_size) if is_settled else None
+
+    def _load(self) -> Register:
+        try:
+            register = Register.from_bytes(self.path.read_bytes())
+        except FileNotFoundError as exc:
+            # Begun anew it would count from 1 again, and old mail could reach a new start.
+            if self._was_there:
+                raise RosterFailed(self.path, "the roster has vanished") from exc
+            return Register()
+        except OSError as exc:
+            raise RosterFailed(self.path, f"it cannot be read: {exc.strerror}") from exc
+        except ValueError as exc:
+            raise RosterFailed(self.path, f"it is not a roster, and was left as it is: {exc}") from exc
+        self._was_there = True
+        return register

@@ -1,0 +1,142 @@
+"""By which way a message travels: inside the process, through the session's files, or over a bridge."""
+
+from typing import Protocol
+
+import attrs
+
+from coterie.clock import Clock
+from coterie.mailbox.address import MAIN, Address, Everyone, OtherSession, Socket, parse_address
+from coterie.mailbox.contract import Keys, Receipt, Roster, Transport
+from coterie.mailbox.envelope import Envelope, Kind, Recipient, Sender
+from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
+from coterie.mailbox.ids import MessageId, new_message_id
+from coterie.mailbox.policy import AUTHORITY, Post, check_post
+
+TIME_TO_LIVE = 7 * 24 * 3600.0
+"""Seconds after which a message that nobody took is dead."""
+
+
+class Bridge(Protocol):
+    """The way to other sessions."""
+
+    async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
+        """Store *envelope* for the lead of that session, here until it can be handed over. Raises `SendRefused`."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Draft:
+    """What somebody wants to say."""
+
+    to: str
+    """An address, as `parse_address` reads it."""
+    body: str
+    kind: Kind = "message"
+    summary: str | None = None
+    in_reply_to: MessageId | None = None
+    traceparent: str | None = None
+    time_to_live: float | None = TIME_TO_LIVE
+
+
+@attrs.frozen(kw_only=True)
+class Posted:
+    """What became of a message for one recipient."""
+
+    recipient: str
+    receipt: Receipt | None = None
+    refusal: SendRefused | None = None
+
+
+@attrs.define(eq=False)
+class Router:
+    """Sends for the agents of one process.
+
+    A recipient gets a sender's messages in the order in which they were sent; sends that overlap have no order.
+    """
+
+    roster: Roster
+    keys: Keys
+    local: Transport
+    """For recipients that are tasks of this process; it alone carries authority."""
+    files: Transport | None = None
+    """For the other members of the session."""
+    bridge: Bridge | None = None
+    clock: Clock = attrs.field(factory=Clock)
+    locals: set[str] = attrs.field(factory=set)
+    """Who is a task of this process."""
+    _sequences: dict[tuple[str, int, str], int] = attrs.field(factory=dict, init=False)
+
+    async def send(self, sender: Sender, draft: Draft) -> list[Posted]:
+        """Send *draft* to everyone it is for, one envelope each.
+
+        A refusal for one of several recipients is in the result, and the others get it all the same; for a single
+        recipient it is raised. Raises `SendRefused`, and `MailboxFailed` if it could not be stored.
+        """
+        address = parse_address(draft.to)
+        if isinstance(address, Everyone):
+            return await self._broadcast(sender, draft)
+        name = address if isinstance(address, str) else MAIN
+        return [Posted(recipient=draft.to, receipt=await self._post(sender, name, draft, address))]
+
+    async def _broadcast(self, sender: Sender, draft: Draft) -> list[Posted]:
+        group = new_message_id()
+        members = [m.name for m in self.roster.members().values() if m.name != sender.name and m.state != "ended"]
+        posted: list[Posted] = []
+        for name in members:
+            try:
+                receipt = await self._post(sender, name, draft, Everyone(), group)
+                posted.append(Posted(recipient=name, receipt=receipt))
+            except SendRefused as exc:
+                posted.append(Posted(recipient=name, refusal=exc))
+        return posted
+
+    async def _post(
+        self, sender: Sender, name: str, draft: Draft, address: Address, group: str | None = None
+    ) -> Receipt:
+        check_post(
+            Post(
+                sender=sender.name,
+                sender_kind=sender.kind,
+                recipient=name,
+                kind=draft.kind,
+                is_named=isinstance(address, str),
+                is_answer=draft.in_reply_to is not None,
+            )
+        )
+        envelope = self._envelope(sender, name, draft, group)
+        if isinstance(address, Socket | OtherSession):
+            if self.bridge is None:
+                raise BridgeRefused(draft.to, "this session has no bridge")
+            return await self.bridge.send(envelope, address)
+        return await self._way_to(sender, name, draft.kind).send(envelope)
+
+    def _way_to(self, sender: Sender, name: str, kind: Kind) -> Transport:
+        if name in self.locals or self.files is None:
+            return self.local
+        if kind in AUTHORITY:
+            reason = "it travels inside a process only, and the recipient is in another"
+            raise NotAllowed(sender=sender.name, recipient=name, kind=kind, reason=reason)
+        return self.files
+
+    def _envelope(self, sender: Sender, name: str, draft: Draft, group: str | None) -> Envelope:
+        now = self.clock.now()
+        member = self.roster.members().get(name)
+        # What makes somebody act is for this start of the name alone; words may reach the one that takes it up again.
+        fence = member.incarnation if member is not None and draft.kind in AUTHORITY else None
+        key = (sender.name, sender.incarnation, name)
+        self._sequences[key] = sequence = self._sequences.get(key, 0) + 1
+        envelope = Envelope(
+            sender=sender,
+            recipient=Recipient(name=name, incarnation=fence),
+            sequence=sequence,
+            kind=draft.kind,
+            body=draft.body,
+            summary=draft.summary,
+            in_reply_to=draft.in_reply_to,
+            group=group,
+            created=now,
+            expires=None if draft.time_to_live is None else now + draft.time_to_live,
+            traceparent=draft.traceparent,
+        )
+        secret = self.keys.key_of(sender)
+        return envelope if secret is None else envelope.sign(secret)

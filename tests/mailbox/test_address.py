@@ -1,0 +1,94 @@
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.mailbox.address import (
+    LONGEST_NAME,
+    MAIN,
+    SOCKET_PATH_LIMIT,
+    Everyone,
+    OtherSession,
+    Socket,
+    check_name,
+    parse_address,
+)
+from coterie.mailbox.errors import NameInvalid
+
+
+@pytest.mark.parametrize("name", ["a", "main", "Researcher", "worker-2", "a_b", "0", "x" * LONGEST_NAME])
+def test_a_plain_name_is_a_name(name: str) -> None:
+    assert check_name(name) == name
+    assert parse_address(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "empty"),
+        ("x" * (LONGEST_NAME + 1), "65 characters, over 64"),
+        ("x" * 300, "300 characters"),
+        ("a/b", "letters a-z"),
+        ("..", "begins with"),
+        (".hidden", "begins with"),
+        ("-rf", "begins with"),
+        ("_x", "begins with"),
+        ("a\0", "letters"),
+        ("a\n", "letters"),
+        ("a b", "letters"),
+        ("m\u0430in", "letters"),  # the Cyrillic a
+        ("\uff4dain", "letters"),
+        ("caf\u00e9", "letters"),
+        ("\u0661", "letters"),  # a digit, but not a plain one
+        ("main\u200b", "letters"),
+    ],
+)
+def test_what_cannot_be_a_directory_or_looks_like_another_name_is_none(name: str, reason: str) -> None:
+    with pytest.raises(NameInvalid, match=reason) as caught:
+        check_name(name)
+    assert caught.value.name == name
+    assert len(str(caught.value)) < 250
+
+
+def test_addresses_are_read_by_their_form() -> None:
+    assert parse_address("main") == MAIN
+    assert parse_address("*") == Everyone()
+    assert parse_address("bridge:20260101-ab12") == OtherSession("20260101-ab12")
+    assert parse_address("uds:/run/user/1/coterie/x.sock") == Socket(Path("/run/user/1/coterie/x.sock"))
+
+
+def test_the_path_of_a_socket_may_be_as_long_as_the_kernel_takes() -> None:
+    longest = "/" + "x" * (SOCKET_PATH_LIMIT - 1)
+    assert parse_address(f"uds:{longest}") == Socket(Path(longest))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "uds:",
+        "uds:relative",
+        "uds:/a\0b",
+        f"uds:/{'x' * SOCKET_PATH_LIMIT}",
+        "uds:/" + "\u00e9" * 60,
+        "bridge:",
+        "bridge:../x",
+        "bridge:*",
+        "http://x",
+        "name:x",
+        "**",
+        " *",
+    ],
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(NameInvalid):
+        parse_address(address)
+
+
+@settings(deadline=None)
+@given(st.text() | st.text().map("uds:/{}".format) | st.text().map("bridge:{}".format))
+def test_any_text_is_an_address_or_refused_as_no_name(text: str) -> None:
+    with contextlib.suppress(NameInvalid):
+        address = parse_address(text)
+        assert address == Everyone() or ":" in text or address == check_name(text)

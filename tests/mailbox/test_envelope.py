@@ -1,0 +1,153 @@
+from typing import get_args
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.mailbox.address import LONGEST_NAME
+from coterie.mailbox.envelope import VERSION, Envelope, Kind, Recipient, Sender, SenderKind
+from coterie.mailbox.errors import EnvelopeCorrupt
+from coterie.mailbox.ids import MessageId, new_message_id
+
+KEY = b"alice's key"
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+names = st.text("azAZ09_-", max_size=LONGEST_NAME - 1).map("a{}".format)
+counts = st.integers(min_value=1, max_value=2**63 - 1)
+times = st.floats(allow_nan=False, allow_infinity=False)
+ids = st.builds(new_message_id)
+envelopes = st.builds(
+    Envelope,
+    sender=st.builds(Sender, name=names, incarnation=counts, session=texts, kind=st.sampled_from(get_args(SenderKind))),
+    recipient=st.builds(Recipient, name=names, incarnation=st.none() | counts),
+    sequence=counts,
+    kind=st.sampled_from(get_args(Kind)),
+    body=texts,
+    summary=st.none() | texts,
+    in_reply_to=st.none() | ids,
+    group=st.none() | texts,
+    created=times,
+    expires=st.none() | times,
+    traceparent=st.none() | texts,
+    id=ids,
+    mac=st.none() | texts,
+)
+
+
+def _envelope() -> Envelope:
+    return Envelope(
+        sender=Sender(name="alice", incarnation=1, session="s", kind="peer"),
+        recipient=Recipient(name="bob"),
+        sequence=1,
+        body="Hello.",
+        created=1.5,
+        id=MessageId("01890a5d-ac96-774b-bcce-b302099a8057"),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(envelopes)
+def test_an_envelope_comes_back_as_it_was(envelope: Envelope) -> None:
+    data = envelope.to_bytes()
+    assert b"\n" not in data
+    assert Envelope.from_bytes(data) == envelope
+
+
+@settings(max_examples=60, deadline=None)
+@given(envelopes, st.binary(min_size=1, max_size=32))
+def test_a_signed_envelope_is_signed_after_it_travelled(envelope: Envelope, key: bytes) -> None:
+    travelled = Envelope.from_bytes(envelope.sign(key).to_bytes())
+    assert travelled.is_signed_with(key)
+    assert not travelled.is_signed_with(key + b"x")
+    assert not envelope.is_signed_with(key)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary())
+def test_garbage_is_corrupt_and_nothing_else(data: bytes) -> None:
+    with pytest.raises(EnvelopeCorrupt):
+        Envelope.from_bytes(data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(envelopes, st.data())
+def test_a_damaged_envelope_is_an_envelope_or_corrupt(envelope: Envelope, data: st.DataObject) -> None:
+    raw = bytearray(envelope.to_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        Envelope.from_bytes(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
+    except EnvelopeCorrupt as exc:
+        assert str(exc).startswith("not an envelope: ")  # noqa: PT017 - most damage must raise, some may not
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"\xff",
+        _envelope().to_bytes().replace(b"Hello", b"H\xffllo"),
+        _envelope().to_bytes().replace(b"Hello", rb"\ud800"),
+        _envelope().to_bytes().replace(b'"bob"', b'"../bob"'),
+        _envelope().to_bytes().replace(b'"alice"', b'"\xd0\xb0lice"'),
+        _envelope().to_bytes().replace(b'"message"', b'"approval"'),
+        _envelope().to_bytes().replace(b'"peer"', b'"root"'),
+        _envelope().to_bytes().replace(b"1.5", b"1e999"),
+        _envelope().to_bytes()[:-1],
+        _envelope().to_bytes() * 2,
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_not_an_envelope_is_corrupt(data: bytes) -> None:
+    with pytest.raises(EnvelopeCorrupt):
+        Envelope.from_bytes(data)
+
+
+def test_another_version_is_not_read_as_this_one() -> None:
+    later = attrs.evolve(_envelope(), v=VERSION + 1).to_bytes()
+    with pytest.raises(EnvelopeCorrupt, match="version 2; this program reads 1"):
+        Envelope.from_bytes(later)
+
+
+def test_members_that_a_record_adds_are_passed_over() -> None:
+    data = _envelope().to_bytes()[:-1] + b',"crc":"00000000"}'
+    assert Envelope.from_bytes(data) == _envelope()
+
+
+@pytest.mark.parametrize("field", [field.name for field in attrs.fields(Envelope) if field.name != "mac"])
+def test_a_mac_covers(field: str) -> None:
+    signed = _envelope().sign(KEY)
+    other: dict[str, object] = {
+        "sender": attrs.evolve(signed.sender, kind="human"),
+        "recipient": attrs.evolve(signed.recipient, incarnation=1),
+        "kind": "idle",
+        "sequence": 2,
+        "created": 2.5,
+        "expires": 2.5,
+        "v": 2,
+    }
+    changed = msgspec.convert({**attrs.asdict(signed), field: _plain(other.get(field, "other"))}, Envelope)
+    assert signed.is_signed_with(KEY)
+    assert changed != signed
+    assert not changed.is_signed_with(KEY)
+
+
+def _plain(value: object) -> object:
+    return msgspec.to_builtins(value)
+
+
+@pytest.mark.parametrize("mac", [None, "", "0" * 32, "\u00e9" * 32, "\0", "x" * 100_000])
+def test_a_wrong_mac_of_any_form_is_only_wrong(mac: str | None) -> None:
+    assert not attrs.evolve(_envelope(), mac=mac).is_signed_with(KEY)
+
+
+def test_expiry_begins_at_its_second() -> None:
+    envelope = attrs.evolve(_envelope(), expires=100.0)
+    assert not envelope.is_expired(99.999)
+    assert envelope.is_expired(100.0)
+    assert not _envelope().is_expired(1e18)

@@ -1,0 +1,212 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from filelock import FileLock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.files import SeededFaults, file_faults
+from coterie.mailbox import roster as roster_module
+from coterie.mailbox.contract import Member
+from coterie.mailbox.errors import NameInvalid, UnknownRecipient
+from coterie.mailbox.roster import SETTLED, FileRoster, LocalRoster, Register, RosterFailed, find_member
+
+JOIN_MANY = """
+import sys
+from pathlib import Path
+import trio
+from coterie.mailbox.roster import FileRoster
+
+async def main(path, prefix):
+    roster = FileRoster(Path(path))
+    for number in range(5):
+        await roster.join(f"{prefix}-{number}")
+        await roster.join("shared")
+        await roster.set_state(f"{prefix}-{number}", "idle")
+    await roster.leave(f"{prefix}-0")
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+def test_starts_of_a_name_count_up_also_after_it_left() -> None:
+    roster = LocalRoster()
+    assert [roster.join("bob").incarnation for _ in range(2)] == [1, 2]
+    roster.leave("bob")
+    assert roster.members() == {}
+    assert roster.join("bob") == Member(name="bob", incarnation=3)
+
+
+def test_a_name_that_left_may_come_back_in_another_case_and_counts_on() -> None:
+    roster = LocalRoster()
+    roster.join("bob")
+    roster.leave("bob")
+    assert roster.join("Bob").incarnation == 2
+
+
+def test_two_names_cannot_differ_in_case_only() -> None:
+    roster = LocalRoster()
+    roster.join("Bob")
+    with pytest.raises(NameInvalid, match="differs from 'Bob' only in case"):
+        roster.join("bOB")
+    assert list(roster.members()) == ["Bob"]
+
+
+def test_what_is_no_name_cannot_join() -> None:
+    with pytest.raises(NameInvalid):
+        LocalRoster().join("../bob")
+
+
+def test_a_new_start_is_running() -> None:
+    roster = LocalRoster()
+    roster.join("bob")
+    roster.set_state("bob", "ended")
+    assert roster.members()["bob"].state == "ended"
+    assert roster.join("bob").state == "running"
+
+
+def test_what_was_given_does_not_change_later() -> None:
+    roster = LocalRoster()
+    roster.join("bob")
+    before = roster.members()
+    roster.join("carol")
+    assert list(before) == ["bob"]
+
+
+def test_nobody_changes_who_is_not_there() -> None:
+    roster = LocalRoster()
+    roster.join("bob")
+    with pytest.raises(UnknownRecipient, match="did you mean bob"):
+        roster.set_state("bop", "idle")
+    with pytest.raises(UnknownRecipient):
+        roster.leave("zoe")
+
+
+def test_a_wrong_name_gets_the_nearest_ones() -> None:
+    roster = LocalRoster()
+    for name in ("Researcher", "reviewer", "tester"):
+        roster.join(name)
+    with pytest.raises(UnknownRecipient) as caught:
+        find_member(roster, "RESEARCHR")
+    assert caught.value.nearest[0] == "Researcher"
+    assert caught.value.known == ("Researcher", "reviewer", "tester")
+
+
+async def test_a_roster_on_disk_is_the_same_for_everybody(tmp_path: Path) -> None:
+    one, other = FileRoster(tmp_path / "roster.json"), FileRoster(tmp_path / "roster.json")
+    assert one.members() == {}
+    await one.join("bob")
+    await other.join("carol")
+    await other.set_state("bob", "idle")
+    assert one.members() == other.members()
+    assert one.members()["bob"] == Member(name="bob", incarnation=1, state="idle")
+    await one.leave("bob")
+    assert list(other.members()) == ["carol"]
+    assert (await other.join("bob")).incarnation == 2
+
+
+async def test_a_roster_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "roster.json"
+    roster = FileRoster(path)
+    await roster.join("bob")
+    long_ago = time.time() - 2 * SETTLED
+    os.utime(path, (long_ago, long_ago))
+    before = roster.members()
+    assert roster.members() is before
+    await FileRoster(path).join("carol")
+    assert list(roster.members()) == ["bob", "carol"]
+
+
+async def test_every_one_of_many_quick_changes_is_seen(tmp_path: Path) -> None:
+    """Replacements within one tick of the clock may have the inode, time and size of one that was read."""
+    writer, reader = FileRoster(tmp_path / "roster.json"), FileRoster(tmp_path / "roster.json")
+    await writer.join("bob")
+    for _ in range(8):
+        member = await writer.join("bob")
+        assert reader.members()["bob"] == member
+
+
+@pytest.mark.slow
+def test_processes_lose_no_update_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "roster.json"
+    command = [sys.executable, "-P", "-c", JOIN_MANY, str(path)]
+    processes = [subprocess.Popen([*command, prefix]) for prefix in ("a", "b", "c")]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    members = FileRoster(path).members()
+    assert sorted(members) == [f"{prefix}-{n}" for prefix in "abc" for n in range(1, 5)] + ["shared"]
+    assert members["shared"].incarnation == 15
+    assert {member.state for name, member in members.items() if name != "shared"} == {"idle"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not a roster"),
+        (b"{", "not a roster"),
+        (b"\xff", "not a roster"),
+        (b'{"x":' + b"[" * 100_000, "nested too deeply"),
+        (b"[1]", "Expected `object`"),
+        (b'{"v":2,"members":{},"starts":{}}', "version 2; this program reads 1"),
+        (b'{"v":1,"members":{"bob":{"name":"eve","incarnation":1}},"starts":{"bob":1}}', "does not fit together"),
+        (b'{"v":1,"members":{"bob":{"name":"bob","incarnation":2}},"starts":{"bob":1}}', "does not fit together"),
+        (b'{"v":1,"members":{"bob":{"name":"bob","incarnation":1,"state":"asleep"}},"starts":{"bob":1}}', "asleep"),
+    ],
+)
+async def test_a_damaged_roster_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "roster.json"
+    path.write_bytes(content)
+    roster = FileRoster(path)
+    with pytest.raises(RosterFailed, match=reason):
+        roster.members()
+    with pytest.raises(RosterFailed, match="was left as it is"):
+        await roster.join("bob")
+    assert path.read_bytes() == content
+
+
+async def test_a_roster_that_vanished_does_not_count_from_one_again(tmp_path: Path) -> None:
+    roster = FileRoster(tmp_path / "roster.json")
+    await roster.join("bob")
+    roster.members()
+    roster.path.unlink()
+    with pytest.raises(RosterFailed, match="vanished"):
+        await roster.join("bob")
+
+
+@pytest.mark.parametrize("fault", ["torn", "full", "fsync", "rename"])
+async def test_a_change_that_cannot_be_written_is_not_made(tmp_path: Path, fault: str) -> None:
+    roster = FileRoster(tmp_path / "roster.json")
+    await roster.join("bob")
+    with (
+        file_faults(SeededFaults.from_mapping({"seed": 1, fault: 1.0})),
+        pytest.raises(RosterFailed, match="cannot be changed"),
+    ):
+        await roster.join("carol")
+    assert list(roster.members()) == ["bob"]
+
+
+async def test_a_lock_that_is_not_given_back_is_not_waited_for_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster_module, "LOCK_TIMEOUT", 0.0)
+    path = tmp_path / "roster.json"
+    with FileLock(f"{path}.lock", thread_local=False), pytest.raises(RosterFailed, match="held its lock"):
+        await FileRoster(path).join("bob")
+
+
+async def test_the_file_is_for_its_owner_only_and_names_its_version(tmp_path: Path) -> None:
+    roster = FileRoster(tmp_path / "roster.json")
+    await roster.join("bob")
+    assert roster.path.stat().st_mode & 0o777 == 0o600
+    assert msgspec.json.decode(roster.path.read_bytes())["v"] == 1
+
+
+@settings(deadline=None)
+@given(st.binary())
+def test_garbage_is_a_value_error_and_nothing_else(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        Register.from_bytes(data)

@@ -1,0 +1,241 @@
+"""Ways, sequences, broadcasts and what policy refuses."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import pytest
+
+from coterie.clock import Clock
+from coterie.mailbox.address import OtherSession, Socket
+from coterie.mailbox.contract import DeadLetter, Limits, Receipt
+from coterie.mailbox.envelope import Envelope, Kind, Sender, SenderKind
+from coterie.mailbox.errors import BridgeRefused, MailboxFull, NameInvalid, NotAllowed, UnknownRecipient
+from coterie.mailbox.ids import MessageId
+from coterie.mailbox.letterbox import Letterbox
+from coterie.mailbox.policy import AUTHORITY
+from coterie.mailbox.queue import QueueTransport
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.router import Draft, Router
+
+KEY = b"k" * 32
+
+
+@attrs.frozen
+class OneKey:
+    """The same key for everybody."""
+
+    def key_of(self, _sender: Sender) -> bytes:
+        """The key."""
+        return KEY
+
+
+@attrs.define(eq=False)
+class NextDoor:
+    """A bridge that remembers what went over it."""
+
+    sent: list[tuple[Envelope, Socket | OtherSession]] = attrs.field(factory=list)
+
+    async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
+        """Take it."""
+        self.sent.append((envelope, address))
+        return Receipt(id=envelope.id, recipient="main", transport="bridge", stored=0.0)
+
+
+@attrs.define(eq=False)
+class Office:
+    """A session with a process of its own and another one: `near` are tasks here, `far` are not."""
+
+    near: tuple[str, ...] = ("main", "scout")
+    far: tuple[str, ...] = ("worker",)
+    limits: Limits = attrs.field(factory=Limits)
+    dead: list[DeadLetter] = attrs.field(factory=list)
+    bridge: NextDoor | None = attrs.field(factory=NextDoor)
+    roster: LocalRoster = attrs.field(factory=LocalRoster)
+    local: QueueTransport = attrs.field(init=False)
+    files: QueueTransport = attrs.field(init=False)
+    router: Router = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for name in (*self.near, *self.far):
+            self.roster.join(name)
+        self.local = QueueTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
+        self.files = QueueTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
+        self.router = Router(self.roster, OneKey(), self.local, self.files, self.bridge, locals=set(self.near))
+
+    async def received(self, name: str) -> list[Envelope]:
+        """What waits for *name*, by whichever way."""
+        async with self.local.open_inbox(name, 1) as local, self.files.open_inbox(name, 1) as other:
+            box = Letterbox(name, local, (other,), self.dead.append)
+            return [delivery.envelope for delivery in box.take_nowait()]
+
+
+def sender(name: str = "main", kind: SenderKind = "lead") -> Sender:
+    return Sender(name=name, incarnation=1, session="s", kind=kind)
+
+
+async def test_a_task_of_this_process_gets_it_in_the_process_and_others_through_files() -> None:
+    office = Office()
+    for to in ("scout", "worker"):
+        await office.router.send(sender(), Draft(to=to, body=to))
+    assert office.local.backlog("scout").messages == office.files.backlog("worker").messages == 1
+    assert [e.body for e in await office.received("worker")] == ["worker"]
+
+
+async def test_messages_to_one_recipient_are_numbered_for_each_sender_and_signed() -> None:
+    office = Office()
+    for who, to in (("main", "scout"), ("main", "worker"), ("main", "scout"), ("worker", "scout")):
+        await office.router.send(sender(who, "peer"), Draft(to=to, body="x"))
+    found = await office.received("scout")
+    assert [(e.sender.name, e.sequence) for e in found] == [("main", 1), ("main", 2), ("worker", 1)]
+    assert all(e.is_signed_with(KEY) for e in found)
+
+
+async def test_everyone_but_the_sender_gets_a_broadcast_each_with_a_receipt() -> None:
+    office = Office()
+    await office.router.send(sender(), Draft(to="scout", body="x"))
+    posted = await office.router.send(sender(), Draft(to="*", body="all"))
+    assert [each.recipient for each in posted] == ["scout", "worker"]
+    assert len({each.receipt.id for each in posted if each.receipt}) == 2
+    groups = {(await office.received(name))[-1].group for name in ("scout", "worker")}
+    assert len(groups) == 1
+    assert groups != {None}
+
+
+async def test_a_broadcast_reaches_the_others_when_one_is_full() -> None:
+    office = Office(limits=Limits(messages=1))
+    await office.router.send(sender(), Draft(to="scout", body="x"))
+    full, reached = await office.router.send(sender(), Draft(to="*", body="all"))
+    assert isinstance(full.refusal, MailboxFull)
+    assert reached.receipt is not None
+
+
+async def test_an_ended_member_is_left_out_of_a_broadcast() -> None:
+    office = Office()
+    office.roster.set_state("scout", "ended")
+    posted = await office.router.send(sender(), Draft(to="*", body="all"))
+    assert [each.recipient for each in posted] == ["worker"]
+
+
+async def test_other_sessions_are_reached_over_the_bridge() -> None:
+    office = Office()
+    assert office.bridge is not None
+    for to in ("bridge:20261116-1", "uds:/run/x.sock"):
+        [posted] = await office.router.send(sender(), Draft(to=to, body="hi"))
+        assert posted.receipt is not None
+        assert posted.recipient == to
+    assert [address for _, address in office.bridge.sent] == [OtherSession("20261116-1"), Socket(Path("/run/x.sock"))]
+    assert {envelope.recipient.name for envelope, _ in office.bridge.sent} == {"main"}
+
+
+async def test_without_a_bridge_another_session_is_refused() -> None:
+    with pytest.raises(BridgeRefused, match="no bridge"):
+        await Office(bridge=None).router.send(sender(), Draft(to="bridge:x", body="hi"))
+
+
+@pytest.mark.parametrize("to", ["scuot", "mian", "../main", "", "a" * 300, "m\u0430in", "ma\0in", "uds:relative"])
+async def test_a_wrong_name_is_refused_and_makes_no_mailbox(to: str) -> None:
+    office = Office()
+    with pytest.raises((UnknownRecipient, NameInvalid)):
+        await office.router.send(sender(), Draft(to=to, body="x"))
+    assert set(office.roster.members()) == {"main", "scout", "worker"}
+
+
+async def test_a_mistyped_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownRecipient) as caught:
+        await Office().router.send(sender(), Draft(to="scuot", body="x"))
+    assert caught.value.nearest[0] == "scout"
+    assert str(caught.value) == "there is no 'scuot'; did you mean scout?"
+
+
+REQUEST = MessageId("r")
+ALLOWED: dict[Kind, set[SenderKind]] = {
+    "message": {"human", "lead", "peer", "system"},
+    "shutdown_request": {"human", "lead", "system"},
+    "plan_approval_response": {"human", "lead", "system"},
+    "permission_response": {"human", "lead", "system"},
+    "task_assignment": {"human", "lead", "system"},
+    "shutdown_response": {"peer"},
+    "plan_approval_request": {"peer"},
+    "permission_request": {"peer"},
+    "idle": {"peer"},
+}
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("who", get_args(SenderKind))
+async def test_who_may_send_what_is_not_the_prompts_business(kind: Kind, who: SenderKind) -> None:
+    office = Office()
+    draft = Draft(to="scout", body="{}", kind=kind, in_reply_to=REQUEST)
+    if who in ALLOWED[kind]:
+        assert await office.router.send(sender("main", who), draft)
+        return
+    with pytest.raises(NotAllowed) as caught:
+        await office.router.send(sender("main", who), draft)
+    assert caught.value.kind == kind
+    assert await office.received("scout") == []
+
+
+@pytest.mark.parametrize("to", ["*", "bridge:x", "uds:/run/x.sock"])
+async def test_structured_messages_go_to_one_agent_of_this_session(to: str) -> None:
+    office = Office()
+    draft = Draft(to=to, body="{}", kind="task_assignment")
+    if to == "*":
+        assert all(isinstance(each.refusal, NotAllowed) for each in await office.router.send(sender(), draft))
+    else:
+        with pytest.raises(NotAllowed, match="by name"):
+            await office.router.send(sender(), draft)
+
+
+@pytest.mark.parametrize("kind", sorted(AUTHORITY))
+async def test_authority_never_travels_through_files(kind: Any) -> None:
+    with pytest.raises(NotAllowed, match="inside a process only"):
+        await Office().router.send(sender(), Draft(to="worker", body="{}", kind=kind, in_reply_to=REQUEST))
+
+
+async def test_what_makes_somebody_act_is_for_this_start_of_the_name_alone() -> None:
+    office = Office()
+    await office.router.send(sender(), Draft(to="scout", body="{}", kind="shutdown_request"))
+    await office.router.send(sender(), Draft(to="scout", body="words"))
+    async with office.local.open_inbox("scout", 2) as inbox:
+        assert [d.envelope.body for d in inbox.take_nowait()] == ["words"]
+    assert [letter.reason for letter in office.dead] == ["stale_incarnation"]
+
+
+async def test_an_answer_names_its_request_and_nobody_answers_for_themselves() -> None:
+    office = Office()
+    with pytest.raises(NotAllowed, match="name the request"):
+        await office.router.send(sender(), Draft(to="scout", body="{}", kind="plan_approval_response"))
+    draft = Draft(to="main", body="{}", kind="plan_approval_response", in_reply_to=REQUEST)
+    with pytest.raises(NotAllowed, match="for themselves"):
+        await office.router.send(sender(), draft)
+
+
+async def test_authority_that_was_written_into_a_file_is_buried() -> None:
+    office = Office()
+    forged = Draft(to="scout", body="{}", kind="shutdown_request")
+    envelope = office.router._envelope(sender(), "scout", forged, None)  # noqa: SLF001 - as a forger would make it
+    await office.files.send(envelope)
+    await office.files.send(attrs.evolve(envelope, kind="message", id=MessageId("2"), mac=None).sign(KEY))
+    async with office.local.open_inbox("scout", 1) as local, office.files.open_inbox("scout", 1) as other:
+        box = Letterbox("scout", local, (other,), office.dead.append)
+        assert [d.envelope.kind for d in box.take_nowait()] == ["message"]
+        assert [(letter.reason, letter.envelope) for letter in office.dead] == [("refused", envelope)]
+        await box.acknowledge([MessageId("2")])
+    assert office.files.backlog("scout").messages == 0
+
+
+async def test_a_letterbox_acknowledges_where_each_message_came_from() -> None:
+    office = Office()
+    await office.router.send(sender(), Draft(to="scout", body="near"))
+    await office.files.send(office.router._envelope(sender(), "scout", Draft(to="scout", body="far"), None))  # noqa: SLF001
+    async with office.local.open_inbox("scout", 1) as local, office.files.open_inbox("scout", 1) as other:
+        box = Letterbox("scout", local, (other,), office.dead.append)
+        await box.wait()
+        taken = box.take_nowait()
+        assert [d.envelope.body for d in taken] == ["near", "far"]
+        await box.acknowledge([d.envelope.id for d in taken])
+        await box.acknowledge([taken[0].envelope.id])
+        with pytest.raises(ValueError, match="not taken"):
+            await box.acknowledge([MessageId("unknown")])
+    assert office.local.backlog("scout").messages == office.files.backlog("scout").messages == 0
