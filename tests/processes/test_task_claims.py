@@ -1,0 +1,209 @@
+"""Several processes at one task list: real tasks with real dependencies, and processes that are killed."""
+
+import gzip
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.clock import Clock
+from coterie.mailbox.tasks import ListedTask, Owner, TaskList
+from coterie.mailbox.tasks.errors import DependencyCycle
+
+pytestmark = pytest.mark.slow
+
+DATA = Path(__file__).parents[2] / "../shared/data/messages"
+LEAD = Owner(name="main", incarnation=1)
+WORKERS = 4
+LONGEST = 60
+"""Seconds until a test gives up on a process."""
+SETTLED = {"created": {"claimed"}, "claimed": {"done", "released"}, "released": {"claimed"}, "done": set()}
+"""What may follow what in a history; a task that is claimed cannot be claimed."""
+
+WORKER = """
+import sys, trio
+from pathlib import Path
+from coterie.clock import Clock
+from coterie.mailbox.tasks import Change, Owner, TaskList
+
+async def work(directory, name):
+    tasks, owner = TaskList(Path(directory), Clock(), is_durable=False), Owner(name=name, incarnation=1)
+    while True:
+        task = await tasks.claim_next(owner)
+        if task is not None:
+            print(task.id, flush=True)
+            await tasks.update(task.id, owner, Change(status="done"))
+        elif not (await tasks.list(states=["open", "blocked", "in_progress"])).tasks:
+            return
+        else:
+            await trio.sleep(0.02)
+
+trio.run(work, *sys.argv[1:])
+"""
+"""Does tasks until all are done, and prints the number of each it gets; what others work on may free more."""
+
+CREATOR = """
+import itertools, sys, trio
+from pathlib import Path
+from coterie.clock import Clock
+from coterie.mailbox.tasks import Owner, TaskList
+
+async def create(directory, name):
+    tasks, owner = TaskList(Path(directory), Clock()), Owner(name=name, incarnation=1)
+    for number in itertools.count():
+        task = await tasks.create(f"{name} {number}", by=owner)
+        print(task.id, flush=True)
+        if number % 3 == 0:
+            await tasks.delete(task.id, owner)
+
+trio.run(create, *sys.argv[1:])
+"""
+"""Creates tasks until it is killed, prints the number of each, and deletes some."""
+
+
+@contextmanager
+def running(script: str, directory: Path, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes w0, w1 ... that run *script*; none is left behind."""
+    command = [sys.executable, "-P", "-c", script, str(directory)]
+    processes = [
+        subprocess.Popen([*command, f"w{number}"], stdout=subprocess.PIPE, text=True) for number in range(count)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            with process:
+                pass
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    path = DATA / f"{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"the recorded tasks are not there: {path}")
+    with gzip.open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+@attrs.frozen
+class Loaded:
+    """Real issues as tasks."""
+
+    tasks: TaskList
+    count: int
+    dependencies: int
+    cycles: int
+
+
+def waiting_pairs() -> list[tuple[str, str]]:
+    """Which issue waits for which: the blocked one for its blocker, a parent for its children."""
+    dependencies = lines("gastown_dependencies")
+    pairs = [(line["issue_id"], line["depends_on_id"]) for line in dependencies if line["type"] == "blocks"]
+    return pairs + [
+        (line["depends_on_id"], line["issue_id"]) for line in dependencies if line["type"] == "parent-child"
+    ]
+
+
+async def load(directory: Path, *, is_whole: bool) -> Loaded:
+    """All issues and their dependencies on each other; or, whole, also those on issues of which only the name is known.
+
+    A dependency that would close a circle is left out.
+    """
+    tasks, pairs = TaskList(directory, Clock(), is_durable=False), waiting_pairs()
+    issues = {issue["id"]: issue for issue in lines("gastown_issues")}
+    if is_whole:
+        issues |= {name: {"title": name} for pair in pairs for name in pair if name not in issues}
+    pairs = [pair for pair in pairs if issues.keys() >= set(pair)]
+    ids = {}
+    for name, issue in issues.items():
+        task = await tasks.create(issue["title"], by=LEAD, description=issue.get("description") or "")
+        ids[name] = task.id
+    cycles = 0
+    for waiting, on in pairs:
+        try:
+            await tasks.add_dependency(ids[waiting], ids[on], LEAD)
+        except DependencyCycle:
+            cycles += 1
+    return Loaded(tasks, len(ids), len(pairs), cycles)
+
+
+def course(task: ListedTask) -> list[str]:
+    """What was done to a task, in order, without its dependencies."""
+    words = (entry.what.partition(":")[0] for entry in task.history)
+    return [word for word in words if word in SETTLED]
+
+
+def check_history(tasks: Sequence[ListedTask]) -> None:
+    by_id = {task.id: task for task in tasks}
+    finished = {task.id: task.history[-1].at for task in tasks}
+    for task in tasks:
+        assert task.status == "done"
+        assert all(then in SETTLED[word] for word, then in itertools.pairwise(course(task))), task.history
+        claims = [entry.at for entry in task.history if entry.what == "claimed"]
+        for on in task.blocked_by:
+            assert task.id in by_id[on].blocks
+            assert finished[on] <= min(claims), f"task {task.id} was claimed before task {on} was done"
+
+
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.soak)])
+async def test_real_tasks_are_claimed_once_each_and_never_before_their_blockers(
+    tmp_path: Path, *, is_whole: bool
+) -> None:
+    loaded = await load(tmp_path / "tasks", is_whole=is_whole)
+    with running(WORKER, loaded.tasks.directory, WORKERS) as workers:
+        outputs = [worker.communicate(timeout=LONGEST)[0] for worker in workers]
+        assert [worker.returncode for worker in workers] == [0] * WORKERS
+    claimed = [int(number) for output in outputs for number in output.split()]
+    found = await loaded.tasks.list()
+    assert sorted(claimed) == [task.id for task in found.tasks]
+    assert len(claimed) == loaded.count >= 677
+    assert all(outputs), "every worker got some"
+    check_history(found.tasks)
+    assert sum(len(task.blocked_by) for task in found.tasks) == loaded.dependencies - loaded.cycles > 0
+
+
+async def test_what_a_killed_process_had_claimed_is_done_by_others(tmp_path: Path) -> None:
+    tasks = TaskList(tmp_path / "tasks", Clock(), is_durable=False)
+    ids = [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(60)]
+    for waiting, on in itertools.pairwise(ids[::4]):
+        await tasks.add_dependency(waiting, on, LEAD)
+    with running(WORKER, tasks.directory, 3) as workers:
+        victim = workers[0]
+        assert victim.stdout is not None
+        assert victim.stdout.readline()
+        victim.kill()
+        victim.wait()
+        await tasks.release_all(Owner(name="w0", incarnation=1))
+        for worker in workers[1:]:
+            worker.communicate(timeout=LONGEST)
+            assert worker.returncode == 0
+    found = await tasks.list()
+    assert len(found.tasks) == 60
+    check_history(found.tasks)
+
+
+async def test_processes_killed_at_any_moment_leave_a_list_that_can_be_read_and_numbers_that_only_grow(
+    tmp_path: Path,
+) -> None:
+    tasks = TaskList(tmp_path / "tasks", Clock())
+    promised: list[int] = []
+    for round_number in range(3):
+        with running(CREATOR, tasks.directory, 3) as creators:
+            for creator in creators:
+                assert creator.stdout is not None
+                promised += [int(creator.stdout.readline()) for _ in range(4 + round_number)]
+            for creator in creators:
+                creator.kill()
+            promised += [int(word) for creator in creators for word in creator.communicate()[0].splitlines() if word]
+        found = await tasks.list(states=["open", "deleted"])
+        assert not found.damaged
+        assert {task.id for task in found.tasks} >= set(promised), "what was printed is there"
+        assert (await tasks.create("after", by=LEAD)).id == max(task.id for task in found.tasks) + 1
+    assert len(set(promised)) == len(promised)
