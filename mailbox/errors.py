@@ -11,6 +11,9 @@ MailboxError
 │   ├── NotAllowed          this sender may not send this to that recipient
 │   └── BridgeRefused       another session did not take it
 ├── MailboxBusy         the mailbox has a reader already
+├── BridgeUnusable      no bridge can be opened here: the user must act (`bridge.place`)
+├── NotHeld             no letter with this id is held (`bridge.held`)
+├── RosterFailed        the file of the roster cannot be read or written (`roster`)
 ├── MailboxFailed       the disk, or the connection, refused: nothing was stored, or nothing was acknowledged
 └── TaskError           the task list; `coterie.mailbox.tasks.errors` draws its tree
 """

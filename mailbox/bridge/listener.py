@@ -1,0 +1,117 @@
+"""The listening end of a bridge: one socket per session, served until the session ends."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.clock import Clock
+from coterie.mailbox.address import check_name
+from coterie.mailbox.bridge.frames import VERSION, Answer, Hello, PeerInvalid, read_frame, write_frame
+from coterie.mailbox.bridge.held import DIRECTORY, HeldMail
+from coterie.mailbox.bridge.inbound import Deliver, Inbound
+from coterie.mailbox.bridge.place import (
+    BridgeUnusable,
+    check_uid,
+    claim,
+    make_directory,
+    read_credentials,
+    socket_path,
+)
+from coterie.mailbox.bridge.taken import open_taken
+from coterie.mailbox.bridge.terms import Terms
+from coterie.mailbox.contract import Bury
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.errors import EnvelopeCorrupt, NameInvalid
+
+TAKEN = Path(DIRECTORY, "taken.jsonl")
+"""Below the mail directory of a session."""
+
+_QUEUE = 64
+"""Connections that the kernel keeps for us until we take them."""
+
+
+@contextlib.asynccontextmanager
+async def open_bridge(
+    session: str, mail: Path, deliver: Deliver, *, clock: Clock, bury: Bury, terms: Terms | None = None
+) -> AsyncIterator[Path]:
+    """Take mail for *session*, whose mail directory is *mail*, until the block ends; gives the path of the socket.
+
+    When it has been entered the socket can be connected to; when it has been left the socket is gone, and what was
+    not answered will be sent again. Raises `BridgeUnusable` if another process listens for a session with this id, or
+    the place of the sockets is not safe, and `OSError` if *mail* cannot be written to.
+    """
+    terms = terms or Terms()
+    held = HeldMail.of(mail, clock, bury, terms.held)
+    with _listening(session) as (path, sock), open_taken(mail / TAKEN) as taken:
+        await sock.bind(str(path))
+        path.chmod(0o600)
+        sock.listen(_QUEUE)
+        inbound = Inbound(session, deliver, clock, terms, held, taken)
+        listener = _Listener(inbound, terms.patience, trio.Semaphore(terms.connections))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, listener.serve, [trio.SocketListener(sock)])
+            yield path
+            nursery.cancel_scope.cancel()
+
+
+@contextlib.contextmanager
+def _listening(session: str) -> Iterator[tuple[Path, trio.socket.SocketType]]:
+    """A free place for a socket, ours until the block ends. Who holds the claim lives, so what lies there is dead."""
+    path = socket_path(session)
+    make_directory()
+    with claim(path.with_suffix(".lock")) as is_ours:
+        if not is_ours:
+            raise BridgeUnusable(path, f"another process takes mail for a session {session!r}; end it first")
+        path.unlink(missing_ok=True)
+        with trio.socket.socket(trio.socket.AF_UNIX) as sock:
+            try:
+                yield path, sock
+            finally:
+                path.unlink(missing_ok=True)
+
+
+@attrs.define(eq=False)
+class _Listener:
+    """Serves connections: checks who is there, and answers."""
+
+    inbound: Inbound
+    patience: float
+    slots: trio.Semaphore
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Talk to whoever connected until it has no more to say."""
+        async with stream, self.slots:
+            # Whoever has gone, or does not read, is not told; its letters come again.
+            with contextlib.suppress(trio.BrokenResourceError, trio.TooSlowError):
+                await self._converse(stream)
+
+    async def _converse(self, stream: trio.SocketStream) -> None:
+        try:
+            session = await self._greet(stream)
+            while (frame := await self._read(stream)) is not None:
+                await self._send(stream, await self.inbound.answer(Envelope.from_bytes(frame), session))
+        except (PeerInvalid, EnvelopeCorrupt, NameInvalid) as exc:
+            await self._send(stream, Answer(outcome="refused", session=self.inbound.session, reason=str(exc)))
+
+    async def _greet(self, stream: trio.SocketStream) -> str:
+        """The session on the other end, once it is welcome."""
+        check_uid(read_credentials(stream))
+        hello = Hello.from_bytes(await self._read(stream) or b"")
+        if hello.v != VERSION:
+            raise PeerInvalid(f"it speaks version {hello.v}, and this session {VERSION}")
+        if check_name(hello.session) == self.inbound.session:
+            raise PeerInvalid("it says that it is this session itself, and that has no need of a bridge")
+        await self._send(stream, Answer(outcome="welcome", session=self.inbound.session))
+        return hello.session
+
+    async def _read(self, stream: trio.SocketStream) -> bytes | None:
+        with trio.move_on_after(self.patience):
+            return await read_frame(stream)
+        raise PeerInvalid(f"no whole frame came in {self.patience:g} seconds")
+
+    async def _send(self, stream: trio.SocketStream, answer: Answer) -> None:
+        with trio.fail_after(self.patience):
+            await write_frame(stream, answer.to_bytes())

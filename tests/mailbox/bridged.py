@@ -1,0 +1,84 @@
+"""A transport whose every message crosses a real socket into another session, and is read there."""
+
+import tempfile
+from collections.abc import AsyncIterator, Container
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+
+from coterie.mailbox.address import Socket
+from coterie.mailbox.bridge import BridgeTransport, Deliver, Terms, open_bridge
+from coterie.mailbox.conformance import Parts
+from coterie.mailbox.contract import Backlog, Inbox, Receipt, Transport
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.ids import MessageId, new_message_id
+from coterie.mailbox.queue import QueueTransport
+
+SENDER = "conformance"
+"""The session that the suite's members write from."""
+OPEN = Terms(policy="accept", per_minute=6e6, burst=1_000_000, repeat_window=0)
+
+
+@attrs.define(eq=False)
+class BridgedTransport:
+    """Sends over the socket at *address*; reads in the session that listens there."""
+
+    sending: BridgeTransport
+    receiving: Transport
+    address: Socket
+
+    async def send(self, envelope: Envelope) -> Receipt:
+        """As `Transport.send`."""
+        return await self.sending.send(envelope, self.address)
+
+    def open_inbox(
+        self, name: str, incarnation: int, *, seen: Container[MessageId] = ()
+    ) -> AbstractAsyncContextManager[Inbox]:
+        """As `Transport.open_inbox`, on the other side."""
+        return self.receiving.open_inbox(name, incarnation, seen=seen)
+
+    def backlog(self, name: str) -> Backlog:
+        """As `Transport.backlog`, on the other side."""
+        return self.receiving.backlog(name)
+
+
+@attrs.define(eq=False)
+class BridgedPlace:
+    """Two sessions: the one that sends, and the one that reads."""
+
+    directory: Path
+    session: str = attrs.field(factory=lambda: f"receiver-{new_message_id()}")
+    tampering = None
+    has_macs = False
+    _queue: QueueTransport | None = None
+
+    @asynccontextmanager
+    async def open_transport(self, parts: Parts) -> AsyncIterator[Transport]:
+        """The bridge is opened anew; the mailboxes behind it live in this process."""
+        if self._queue is None:
+            self._queue = QueueTransport(parts.roster, parts.keys, parts.clock, parts.bury, parts.limits)
+        sending = BridgeTransport(SENDER, self.directory / "sender", parts.clock, parts.bury)
+        deliver = _signing(self._queue, parts)
+        mail = self.directory / "receiver"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", str(self.directory))
+            bridge = open_bridge(self.session, mail, deliver, clock=parts.clock, bury=parts.bury, terms=OPEN)
+            async with bridge as path:
+                yield BridgedTransport(sending, self._queue, Socket(path))
+
+
+@asynccontextmanager
+async def open_bridged_place() -> AsyncIterator[BridgedPlace]:
+    """An empty place; short, because the path of a socket must be."""
+    with tempfile.TemporaryDirectory(prefix="bridge-") as directory:
+        yield BridgedPlace(Path(directory))
+
+
+def _signing(transport: Transport, parts: Parts) -> Deliver:
+    async def deliver(envelope: Envelope) -> Receipt:
+        key = parts.keys.key_of(envelope.sender)
+        return await transport.send(envelope if key is None else envelope.sign(key))
+
+    return deliver

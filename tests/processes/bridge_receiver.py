@@ -1,0 +1,77 @@
+"""A session that takes mail and keeps it in one log, as a process of its own: `ID MAIL [before|after COUNT]`.
+
+With a last pair it kills itself at its COUNT-th letter, before or after that letter is in the log.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.clock import Clock
+from coterie.files import Appender, check_record, frame_record
+from coterie.mailbox.bridge import Terms, open_bridge
+from coterie.mailbox.contract import DeadLetter, Receipt
+from coterie.mailbox.envelope import Envelope
+
+LOG = "delivered.jsonl"
+
+
+def read_log(mail: Path) -> list[Envelope]:
+    """What was delivered, in that order; whatever is torn was not."""
+    envelopes: list[Envelope] = []
+    for line in (mail / LOG).read_bytes().split(b"\n") if (mail / LOG).exists() else ():
+        if line:
+            try:
+                check_record(line)
+            except ValueError:
+                continue
+            envelopes.append(Envelope.from_bytes(line))
+    return envelopes
+
+
+@attrs.define(eq=False)
+class Store:
+    """The least that keeps the contract: it stores by one write, and drops the ids that it has."""
+
+    log: Appender
+    ids: set[str]
+    death: tuple[str, int] | None
+    count: int = 0
+
+    async def deliver(self, envelope: Envelope) -> Receipt:
+        """Store *envelope*."""
+        self.count += 1
+        self._die_if(("before", self.count))
+        if envelope.id not in self.ids:
+            self.log.append(frame_record(envelope.to_bytes()))
+            self.ids.add(envelope.id)
+        self._die_if(("after", self.count))
+        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="file", stored=Clock().now())
+
+    def _die_if(self, moment: tuple[str, int]) -> None:
+        if moment == self.death:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def bury(letter: DeadLetter) -> None:
+    """Nothing dies here."""
+    raise AssertionError(letter)
+
+
+async def run(session: str, mail: Path, death: tuple[str, int] | None) -> None:
+    """Take mail until killed."""
+    terms = Terms(policy="accept", per_minute=6e6, burst=1_000_000, repeat_window=0)
+    with Appender.open(mail / LOG) as log:
+        store = Store(log, {envelope.id for envelope in read_log(mail)}, death)
+        async with open_bridge(session, mail, store.deliver, clock=Clock(), bury=bury, terms=terms):
+            print("ready", flush=True)  # noqa: T201 - the sign that the test waits for
+            await trio.sleep_forever()
+
+
+if __name__ == "__main__":
+    _, session_id, directory, *moment = sys.argv
+    trio.run(run, session_id, Path(directory), (moment[0], int(moment[1])) if moment else None)

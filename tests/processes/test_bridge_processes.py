@@ -1,0 +1,166 @@
+"""The bridge between real processes: kill -9 in the middle of a stream loses nothing and doubles nothing."""
+
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.clock import Clock
+from coterie.mailbox.address import OtherSession
+from coterie.mailbox.bridge import BridgeTransport, BridgeUnusable, open_bridge, open_forwarding, socket_path
+from coterie.mailbox.contract import DeadLetter, Limits, Receipt
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.errors import MailboxFull
+from tests.processes import bridge_receiver
+
+pytestmark = pytest.mark.slow
+
+HOME = OtherSession("home")
+STRANGER = """
+import os, socket, sys
+os.setuid(65534)
+peer = socket.socket(socket.AF_UNIX)
+peer.settimeout(5)
+peer.connect(sys.argv[1])
+print(peer.recv(999))
+"""
+
+
+@attrs.define(eq=False)
+class Stream:
+    """Session `away` that sends to session `home`, which runs in processes that die."""
+
+    root: Path
+    transport: BridgeTransport
+    dead: list[DeadLetter] = attrs.field(factory=list)
+    receipted: list[str] = attrs.field(factory=list)
+
+    @property
+    def mail(self) -> Path:
+        """Of session `home`."""
+        return self.root / "home"
+
+    @asynccontextmanager
+    async def receiver(self, *death: str) -> AsyncIterator[None]:
+        """A process that listens, until it is killed at the end of the block."""
+        command = [sys.executable, "-P", bridge_receiver.__file__, "home", str(self.mail), *death]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220 - starting it is quick
+            assert process.stdout is not None
+            try:
+                assert await trio.to_thread.run_sync(process.stdout.readline) == b"ready\n"
+                yield
+            finally:
+                process.kill()
+
+    async def send(self) -> None:
+        """Send the next message, and note that it has a receipt."""
+        number = len(self.receipted) + 1
+        envelope = Envelope(
+            sender=Sender(name="alice", incarnation=1, session="away", kind="peer"),
+            recipient=Recipient(name="main"),
+            sequence=number,
+            body=f"message {number}",
+            created=Clock().now(),
+        )
+        await self.transport.send(envelope, HOME)
+        self.receipted.append(envelope.id)
+
+    async def drain(self) -> None:
+        """Forward until nothing waits."""
+        while list((self.root / "away" / "outgoing").glob("*/*.json")):
+            await self.transport.forward()
+            await trio.lowlevel.checkpoint()
+
+    def check(self) -> None:
+        """Everything that has a receipt was delivered, once, in order."""
+        assert [envelope.id for envelope in bridge_receiver.read_log(self.mail)] == self.receipted
+        assert self.dead == []
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
+    dead: list[DeadLetter] = []
+    transport = BridgeTransport("away", tmp_path / "away", Clock(), dead.append, limits=Limits(messages=50), patience=5)
+    (tmp_path / "home").mkdir()
+    with tempfile.TemporaryDirectory(prefix="run-") as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        yield Stream(tmp_path, transport, dead)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_letter_in_hand_when_the_receiver_dies_arrives_once(stream: Stream, moment: str) -> None:
+    """Killed before it is stored, or stored but neither noted nor answered: it comes again, and is known."""
+    with trio.fail_after(30):
+        async with stream.receiver(moment, "5"):
+            for _ in range(10):
+                await stream.send()
+        async with stream.receiver():
+            await stream.drain()
+            await stream.send()
+    stream.check()
+
+
+async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: Stream) -> None:
+    dice, is_over = random.Random(7), trio.Event()
+    # Without a limit: the sender never waits for the one that counts.
+    tell, told = trio.open_memory_channel[None](math.inf)
+
+    async def keep_sending() -> None:
+        while not is_over.is_set():
+            try:
+                await stream.send()
+                tell.send_nowait(None)
+            except MailboxFull:
+                await trio.sleep(0.01)
+
+    with trio.fail_after(60):
+        async with open_forwarding(stream.transport, every=0.02), trio.open_nursery() as nursery:
+            nursery.start_soon(keep_sending)
+            for _ in range(5):
+                async with stream.receiver():
+                    for _ in range(dice.randrange(10, 80)):
+                        await told.receive()
+            is_over.set()
+        async with stream.receiver():
+            await stream.drain()
+    assert len(stream.receipted) > 50
+    stream.check()
+
+
+async def test_the_socket_of_a_killed_session_is_taken_over_and_that_of_a_live_one_is_not(stream: Stream) -> None:
+    with trio.fail_after(30):
+        async with stream.receiver():
+            with pytest.raises(BridgeUnusable, match="another process takes mail"):
+                async with open_bridge("home", stream.mail, _never, clock=Clock(), bury=stream.dead.append):
+                    pytest.fail("robbed")
+        assert socket_path("home").exists(), "a killed process leaves its socket"
+        async with open_bridge("home", stream.mail, _never, clock=Clock(), bury=stream.dead.append):
+            await stream.send()
+    assert not socket_path("home").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start another user's process")
+async def test_another_users_process_does_not_get_in(stream: Stream) -> None:
+    """Neither through the directory nor, were that open, past the kernel's word on who it is."""
+    async with stream.receiver():
+        path = socket_path("home")
+        command = [sys.executable, "-c", STRANGER, str(path)]
+        shut = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+        assert b"PermissionError" in shut.stderr
+        for place in (path, path.parent, path.parent.parent):
+            place.chmod(0o777)
+        opened = await trio.run_process(command, capture_stdout=True)
+    assert b"a process of user 65534 is on the other end" in opened.stdout
+
+
+async def _never(envelope: Envelope) -> Receipt:
+    raise AssertionError(envelope)
