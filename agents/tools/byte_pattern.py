@@ -1,7 +1,7 @@
-"""A pattern of bytes that matches at least where Python's expression does, for a program that is quicker but not the same.
+"""A pattern of bytes that matches wherever Python's expression does, for a program that is quicker but not the same.
 
-Python searches decoded text, and no other engine means quite the same by a class, a letter's case or the end of a line.
-But to tell which files cannot have a match, it is enough never to find too little. So every part of an expression becomes
+Python searches decoded text, and no other engine means quite the same by a class, a letter's case or a line's end. But
+to tell which files cannot have a match, it is enough never to find too little. So each part of an expression becomes
 one that matches as much or more, in bytes: nothing depends on anybody's tables of Unicode.
 """
 
@@ -12,10 +12,8 @@ ASCII = frozenset(map(chr, range(128)))
 BEYOND = r"[\x80-\xff]+"
 """A letter beyond ASCII, or bytes that are not UTF-8, which Python reads as such a letter."""
 ANY = rf"(?:[\x00-\x09\x0b-\x7f]|{BEYOND})"
-EMPTY = "(?:)"
-BEGINNING = r"(?:^(?:\xef\xbb\xbf)?)"
-END = r"(?:\r?$)"
-"""Python is shown neither the byte order mark of a file nor the first half of a line end."""
+ANYWHERE = "(?:)"
+"""For all that is said of a place: Python is shown neither a byte order mark nor the first half of a line end."""
 SAME_LETTERS = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
 """The letters beyond ASCII that are the same as one of ASCII where case is ignored."""
 REPETITION_DIGITS = 3
@@ -24,7 +22,6 @@ _DIGITS = frozenset(filter(str.isdigit, ASCII))
 _WORD = frozenset(filter(str.isalnum, ASCII)) | {"_"}
 _SPACE = frozenset(filter(str.isspace, ASCII))
 _CLASSES = {"d": _DIGITS, "D": ASCII - _DIGITS, "w": _WORD, "W": ASCII - _WORD, "s": _SPACE, "S": ASCII - _SPACE}
-_ASSERTIONS = {"^": BEGINNING, r"\A": BEGINNING, "$": END, r"\Z": END, r"\b": EMPTY, r"\B": EMPTY}
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 _IGNORES_CASE = "(?i)"
 
@@ -33,7 +30,7 @@ _TOKEN = re.compile(
       (?P<group>     \( (?: \?: | \?P<[A-Za-z_][A-Za-z0-9_]*> | (?!\?) ) )
     | (?P<structure> [|)] )
     | (?P<repeat>    (?: (?P<sign> [*+?] ) | \{ (?P<least> [0-9]* ) (?P<most> ,? [0-9]* ) \} (?<!\{\}) ) [?+]? )
-    | (?P<set>       \[ (?P<not> \^? ) (?P<items> (?: \] | \\. | [^\]\\] ) (?: \\. | [^\]\\] )* ) \] )
+    | (?P<set>       \[ (?P<not> \^?+ ) (?P<items> (?: \] | \\. | [^\]\\] ) (?: \\. | [^\]\\] )* ) \] )
     | (?P<assertion> [$^] | \\[AZbB] )
     | (?P<letter>    \\. | [^\\(\[] )
     """,
@@ -69,7 +66,6 @@ def byte_pattern(expression: str, *, ignore_case: bool) -> str | None:
 
 
 def _part(token: re.Match[str], *, ignore_case: bool) -> str:
-    text = token[0]
     match token.lastgroup:
         case "group":
             return "(?:"
@@ -78,15 +74,11 @@ def _part(token: re.Match[str], *, ignore_case: bool) -> str:
         case "set":
             return _set(token["items"], is_negated=bool(token["not"]), ignore_case=ignore_case)
         case "assertion":
-            return _ASSERTIONS[text]
-        case "letter" if text == ".":
-            return ANY
-        case "letter" if text[0] == "\\" and text[1] in _CLASSES:
-            return _one_of(_CLASSES[text[1]], and_beyond=True)
+            return ANYWHERE
         case "letter":
-            return _letter(_meant(text), ignore_case=ignore_case)
+            return _single(token[0], ignore_case=ignore_case)
         case _:
-            return text
+            return token[0]
 
 
 def _repetition(least: str, most: str) -> str:
@@ -96,8 +88,28 @@ def _repetition(least: str, most: str) -> str:
     return f"{{{least or 0}{most}}}"
 
 
+def _single(text: str, *, ignore_case: bool) -> str:
+    """For what stands for one letter: the letter itself, an escape, or the dot."""
+    if text == ".":
+        return ANY
+    if _is_class(text):
+        return _one_of(_CLASSES[text[1]], and_beyond=True)
+    letter = _meant(text)
+    if letter == "\n":
+        raise _Unknown
+    if letter not in ASCII and (ignore_case or letter == "\N{REPLACEMENT CHARACTER}"):
+        # Cases are for Python to know, and what it puts in the place of bytes that are not UTF-8 may be any of them.
+        return ANY
+    same = {letter.lower(), letter.upper(), *SAME_LETTERS.get(letter.lower(), "")} if ignore_case else {letter}
+    return f"(?:{'|'.join(map(_bytes, sorted(same)))})"
+
+
+def _is_class(text: str) -> bool:
+    return text[0] == "\\" and text[1] in _CLASSES
+
+
 def _meant(text: str) -> str:
-    """The letter that a letter or an escape of one stands for."""
+    """The letter that *text*, which is a letter or an escape, stands for."""
     if text[0] != "\\":
         return text
     if text[1] in _CONTROLS:
@@ -107,38 +119,26 @@ def _meant(text: str) -> str:
     return text[1]
 
 
-def _letter(letter: str, *, ignore_case: bool) -> str:
-    if letter == "\n":
-        raise _Unknown
-    if letter not in ASCII:
-        # Cases are for Python to know, and what it puts in the place of bytes that are not UTF-8 may be any of them.
-        return ANY if ignore_case or letter == "\N{REPLACEMENT CHARACTER}" else f"(?:{_bytes(letter)})"
-    if not ignore_case:
-        return _bytes(letter)
-    same = {letter.lower(), letter.upper(), *SAME_LETTERS.get(letter.lower(), "")}
-    return f"(?:{'|'.join(map(_bytes, sorted(same)))})"
-
-
 def _set(items: str, *, is_negated: bool, ignore_case: bool) -> str:
     if _WARNED_OF.search(items):
         raise _Unknown
     listed: set[str] = set()
-    beyond = False
+    has_beyond = is_negated or ignore_case
     for item in _ITEM.finditer(items):
         first, last = item["first"], item["last"]
-        if last is None and first[0] == "\\" and first[1] in _CLASSES:
+        if last is None and _is_class(first):
             listed |= _CLASSES[first[1]]
-            beyond = True
+            has_beyond = True
         else:
             lowest, highest = _meant(first), _meant(last or first)
             listed |= {letter for letter in ASCII if lowest <= letter <= highest}
-            beyond = beyond or highest not in ASCII
+            has_beyond = has_beyond or highest not in ASCII
     if is_negated:
+        # Of the letters that are the same where case is ignored, at least those that are listed are out.
         return _one_of(ASCII - listed, and_beyond=True)
     if ignore_case:
-        related = {letter for letter in "iksIKS" if beyond or letter in listed}
-        return _one_of(listed | {letter.swapcase() for letter in listed} | related, and_beyond=beyond or bool(related))
-    return _one_of(listed, and_beyond=beyond)
+        listed |= {letter.swapcase() for letter in listed} | {*"iksIKS"}
+    return _one_of(listed, and_beyond=has_beyond)
 
 
 def _one_of(letters: Iterable[str], *, and_beyond: bool) -> str:

@@ -75,7 +75,7 @@ class Grep:
     async def run(self, arguments: GrepInput, workspace: Workspace) -> ToolResult:
         """What was found, in the order of the paths.
 
-        A cancelled call ends the process that searches; it may leave a thread that lists files, and changes nothing.
+        A cancelled call ends the processes that search; it may leave a thread that lists files, and changes nothing.
         """
         _check_numbers(arguments)
         with trio.move_on_after(self.time_limit):

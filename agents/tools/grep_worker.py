@@ -57,7 +57,7 @@ class Finding(NamedTuple):
     """Why the pattern cannot be used."""
 
     def joined(self, later: "Finding") -> "Finding":
-        """This and what was found in *later* files."""
+        """What was found in these files and in *later* ones, in one."""
         return Finding(
             lines=self.lines + later.lines,
             is_cut=later.is_cut,

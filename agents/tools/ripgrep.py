@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import trio
 
@@ -31,13 +32,13 @@ def installed_ripgrep() -> str | None:
     """The program, as the process's first question found it on the path."""
     program = shutil.which("rg")
     # A relative entry of the path would have us run a program out of the directory that is searched.
-    return program if program is not None and os.path.isabs(program) else None
+    return program if program is not None and Path(program).is_absolute() else None
 
 
 async def files_without(program: str, pattern: str, files: Sequence[str]) -> frozenset[str]:
     """Those of the *files*, given by absolute paths, that are text and have no line with the *pattern* of bytes.
 
-    None at all if the *program* is not ripgrep, is too old, or fails in any way. When cancelled, ends the program; a
+    Nothing if the *program* is not ripgrep, is too old, or fails in any way. When cancelled, ends the program; a
     thread that looks at the files may go on for a while, and changes nothing.
     """
     if not await _is_trusted(program):
@@ -48,7 +49,10 @@ async def files_without(program: str, pattern: str, files: Sequence[str]) -> fro
         output = await _run(program, *OPTIONS, f"--regexp={pattern}", "--", *batch)
         if output is None:
             return frozenset()
-        without.difference_update(os.fsdecode(path) for path in output.split(b"\0"))
+        found = {os.fsdecode(path) for path in output.split(b"\0") if path}
+        if not found.issubset(batch):
+            return frozenset()
+        without -= found
     return frozenset(without)
 
 
@@ -82,8 +86,9 @@ def _is_text_sync(path: str) -> bool:
     except OSError:
         return False
     try:
+        read_beginning(descriptor)
         # Files that the kernel makes up say that they are empty, and to read one to its end may take forever.
-        return bool(read_beginning(descriptor)) and os.fstat(descriptor).st_size > 0
+        return os.fstat(descriptor).st_size > 0
     except (OSError, Unsearched):
         return False
     finally:
