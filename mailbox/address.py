@@ -12,8 +12,10 @@ Name = NewType("Name", str)
 
 MAIN = Name("main")
 """The lead of a session."""
+USER = Name("user")
+"""The human, who sends and has no mailbox: no agent can have this name."""
 LONGEST_NAME = 64
-RESERVED = frozenset({"dead", "held", "outgoing"})
+RESERVED = frozenset({"bridge", "dead", "held", "outgoing"})
 """What lies beside the mailboxes of a session."""
 SOCKET_PATH_LIMIT = 107
 """Bytes that the kernel takes for the path of a Unix socket."""

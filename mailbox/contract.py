@@ -2,8 +2,8 @@
 
 stored -> delivered -> acknowledged. A receipt means stored: the message lives as long as its transport says, which for
 most is longer than any process. It is delivered in the order in which its sender sent it, and again after a crash,
-until it is acknowledged; whoever takes it acknowledges it once it is in the transcript, and says at the next start which
-ids the transcript has. What cannot be delivered becomes a dead letter with its reason; nothing is lost in silence.
+until it is acknowledged; whoever takes it acknowledges it once it is in the transcript, and says at the next start
+which ids the transcript has. What cannot be delivered becomes a dead letter with its reason.
 """
 
 from collections.abc import Callable, Collection, Container, Mapping

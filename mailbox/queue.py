@@ -12,8 +12,6 @@ from coterie.clock import Clock
 from coterie.mailbox.contract import (
     Backlog,
     Bury,
-    DeadLetter,
-    DeadReason,
     Delivery,
     Inbox,
     Keys,
@@ -25,6 +23,7 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, MessageTooLarge, RecipientEnded
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.roster import find_member
+from coterie.mailbox.screen import Screen
 
 REMEMBERED = 4096
 """Acknowledged ids that a mailbox knows: a copy sent later than that is delivered again."""
@@ -112,7 +111,8 @@ class QueueTransport:
             raise MailboxBusy(name)
         box.has_reader = True
         box.readers += 1
-        inbox = _QueueInbox(transport=self, box=box, reader=box.readers, name=name, incarnation=incarnation, seen=seen)
+        screen = Screen(name=name, incarnation=incarnation, keys=self.keys, clock=self.clock)
+        inbox = _QueueInbox(box=box, reader=box.readers, screen=screen, seen=seen, bury=self.bury)
         try:
             yield inbox
         finally:
@@ -133,13 +133,16 @@ class QueueTransport:
 
 @attrs.define(eq=False, kw_only=True)
 class _QueueInbox:
-    transport: QueueTransport
     box: _Box
     reader: int
-    name: str
-    incarnation: int
+    screen: Screen
     seen: Container[MessageId]
+    bury: Bury
     is_closed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.screen.name
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
         self._check_open()
@@ -184,39 +187,13 @@ class _QueueInbox:
         elif envelope.id in self.seen:
             self.box.drop_first()
             self.box.remember(envelope.id, 0)
-        elif (death := self._cause_of_death(envelope)) is not None:
-            self._bury(envelope, *death)
+        elif (death := self.screen.cause_of_death(envelope)) is not None:
+            self.bury(self.screen.letter(*death, envelope.to_bytes(), envelope))
             self.box.drop_first()
         else:
             self.box.taken[envelope.id] = self.box.waiting.popleft()
             return item
         return None
-
-    def _cause_of_death(self, envelope: Envelope) -> tuple[DeadReason, str] | None:
-        keys, meant = self.transport.keys, envelope.recipient.incarnation
-        if keys is not None:
-            key = keys.key_of(envelope.sender)
-            if key is None:
-                return "bad_mac", f"there is no key of {envelope.sender.name!r}, start {envelope.sender.incarnation}"
-            if not envelope.is_signed_with(key):
-                return "bad_mac", f"{envelope.sender.name!r} did not sign it"
-        if meant not in (None, self.incarnation):
-            return "stale_incarnation", f"it is for start {meant}, and this is start {self.incarnation}"
-        if envelope.is_expired(self.transport.clock.now()):
-            return "expired", f"it was to be read before {envelope.expires}"
-        return None
-
-    def _bury(self, envelope: Envelope, reason: DeadReason, detail: str) -> None:
-        self.transport.bury(
-            DeadLetter(
-                reason=reason,
-                detail=detail,
-                mailbox=self.name,
-                at=self.transport.clock.now(),
-                envelope=envelope,
-                raw=envelope.to_bytes(),
-            )
-        )
 
     def _check_open(self) -> None:
         if self.is_closed:

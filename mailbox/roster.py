@@ -11,7 +11,7 @@ import trio
 from filelock import FileLock, Timeout
 
 from coterie.files import replace_file
-from coterie.mailbox.address import check_name
+from coterie.mailbox.address import USER, check_name
 from coterie.mailbox.contract import Member, MemberState, Roster
 from coterie.mailbox.errors import MailboxError, NameInvalid, UnknownRecipient
 
@@ -57,6 +57,8 @@ class Register:
     def join(self, name: str) -> "Register":
         """With the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
         folded = check_name(name).casefold()
+        if folded == USER:
+            raise NameInvalid(name, "it is the human's")
         holder = next((other for other in self.members if other.casefold() == folded), name)
         if holder != name:
             raise NameInvalid(name, f"it differs from {holder!r} only in case")
@@ -82,17 +84,23 @@ class Register:
     def from_bytes(cls, data: bytes) -> "Register":
         """What `to_bytes` wrote. Raises `ValueError` with the reason, whatever *data* is."""
         try:
+            version = _version.decode(data).v
             register = _decoder.decode(data)
         except RecursionError as exc:
             raise ValueError("it is nested too deeply") from exc
-        if register.v != VERSION:
-            raise ValueError(f"version {register.v}; this program reads {VERSION}")
+        if version != VERSION:
+            raise ValueError(f"version {version}; this program reads {VERSION}")
         for name, member in register.members.items():
             if name != member.name or not 1 <= member.incarnation <= register.starts.get(name.casefold(), 0):
                 raise ValueError(f"what it says of {name!r} does not fit together")
         return register
 
 
+class _Version(msgspec.Struct):
+    v: int
+
+
+_version = msgspec.json.Decoder(_Version)
 _decoder = msgspec.json.Decoder(Register)
 
 

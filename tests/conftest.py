@@ -1,6 +1,8 @@
 """Fixtures of every test: no test may leave a process behind."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,3 +15,11 @@ def no_orphans() -> Iterator[None]:
     yield
     left = [child for child in psutil.Process().children(recursive=True) if child not in before]
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place for sockets: the path of a test's own directory may be too long for one."""
+    with tempfile.TemporaryDirectory(prefix="coterie-") as directory:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        yield Path(directory)

@@ -111,7 +111,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True, mode: int 
         draft.unlink(missing_ok=True)
         raise
     if durable:
-        _fsync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 @attrs.define(eq=False)
@@ -128,8 +128,13 @@ class Appender:
         return cls(path, os.open(path, flags, 0o600))
 
     def append(self, record: bytes) -> None:
-        """Write *record* at the end in one call. Raises `OSError`; part of the record may then be on disk."""
-        _write(self._descriptor, record, self.path)
+        """Write *record* at the end in one call. Raises `OSError`; part of the record may then be on disk.
+
+        A call that wrote only a part is never gone on with: another process's record may stand behind it already.
+        """
+        allowed = _ask("write", self.path, len(record))
+        if os.write(self._descriptor, record[:allowed] if allowed < len(record) else record) < len(record):
+            raise Torn(errno.EIO, "torn write", str(self.path))
 
     def cut(self, size: int) -> None:
         """Drop everything behind the first *size* bytes: what a torn append left. Raises `OSError`."""
@@ -138,7 +143,8 @@ class Appender:
 
     def sync(self) -> None:
         """Return once everything appended survives a power cut. Raises `OSError`."""
-        _fsync(self._descriptor, self.path)
+        _ask("fsync", self.path, 0)
+        os.fdatasync(self._descriptor)
 
     def close(self) -> None:
         """Close the descriptor; appending afterwards is an error."""
@@ -149,6 +155,18 @@ class Appender:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def sync_directory(directory: Path) -> None:
+    """Return once the names in *directory* survive a power cut: without it, a crash can bring old ones back.
+
+    Raises `OSError`.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _fsync(descriptor, directory)
+    finally:
+        os.close(descriptor)
 
 
 def frame_record(record: bytes) -> bytes:
@@ -192,12 +210,3 @@ def _write_all(descriptor: int, content: bytes) -> int:
 def _fsync(descriptor: int, path: Path) -> None:
     _ask("fsync", path, 0)
     os.fsync(descriptor)
-
-
-def _fsync_directory(directory: Path) -> None:
-    # Without this a crash can bring the old name back although the new file's bytes are safe.
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        _fsync(descriptor, directory)
-    finally:
-        os.close(descriptor)

@@ -43,6 +43,8 @@ def test_a_plain_name_is_a_name(name: str) -> None:
         ("caf\u00e9", "letters"),
         ("\u0661", "letters"),  # a digit, but not a plain one
         ("main\u200b", "letters"),
+        ("dead", "are taken"),
+        ("Held", "are taken"),
     ],
 )
 def test_what_cannot_be_a_directory_or_looks_like_another_name_is_none(name: str, reason: str) -> None:

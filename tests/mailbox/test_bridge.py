@@ -5,8 +5,7 @@ import errno
 import os
 import socket
 import struct
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -53,12 +52,7 @@ HOME = OtherSession("home")
 TRUE_SENDER = Sender(name="alice", incarnation=1, session="away", kind="peer")
 
 
-@pytest.fixture(autouse=True)
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A short directory for sockets."""
-    with tempfile.TemporaryDirectory(prefix="run-") as directory:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
-        yield Path(directory)
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @attrs.define(eq=False)

@@ -57,9 +57,10 @@ def test_two_names_cannot_differ_in_case_only() -> None:
     assert list(roster.members()) == ["Bob"]
 
 
-def test_what_is_no_name_cannot_join() -> None:
+@pytest.mark.parametrize("name", ["../bob", "user", "USER", "outgoing"])
+def test_what_is_no_name_of_an_agent_cannot_join(name: str) -> None:
     with pytest.raises(NameInvalid):
-        LocalRoster().join("../bob")
+        LocalRoster().join(name)
 
 
 def test_a_new_start_is_running() -> None:

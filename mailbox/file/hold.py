@@ -1,0 +1,50 @@
+"""A mailbox has one reader: whoever holds the lock on a file in it, for as long as that process lives."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from coterie.mailbox.errors import MailboxBusy
+from coterie.mailbox.file.bell import Bell, open_bell
+from coterie.mailbox.file.segments import make_directory, try_lock
+
+_LOCK = "reader.lock"
+
+
+@attrs.define(eq=False)
+class Hold:
+    """The right to read a mailbox."""
+
+    bell: Bell
+    _lock: Path
+    _descriptor: int
+
+    def is_lost(self) -> bool:
+        """Whether the mailbox that is there now is another one: the directory was deleted or moved away."""
+        try:
+            status = self._lock.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        return not os.path.samestat(status, os.fstat(self._descriptor))
+
+
+@contextmanager
+def open_hold(name: str, directory: Path, *, is_durable: bool) -> Iterator[Hold]:
+    """Be the reader of the mailbox until the block ends; it is made if it is not there.
+
+    Raises `MailboxBusy` while somebody else is, and `OSError`.
+    """
+    make_directory(directory, is_durable=is_durable)
+    lock = directory / _LOCK
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not try_lock(descriptor, fcntl.LOCK_EX):
+            raise MailboxBusy(name)
+        with open_bell(directory) as bell:
+            yield Hold(bell, lock, descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,216 @@
+"""The reading end of a file mailbox."""
+
+import contextlib
+from collections.abc import Callable, Collection, Container
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.files import replace_file
+from coterie.mailbox.contract import Bury, Delivery
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError, MailboxFailed
+from coterie.mailbox.file.commit import GroupCommit
+from coterie.mailbox.file.cursor import CURSOR_FILE, Cursor, Position, Span
+from coterie.mailbox.file.hold import Hold, open_hold
+from coterie.mailbox.file.memory import Memory
+from coterie.mailbox.file.reading import Reading, find_cursor
+from coterie.mailbox.file.segments import segment_numbers, segment_path
+from coterie.mailbox.file.tail import Line, read_record
+from coterie.mailbox.ids import MessageId
+from coterie.mailbox.screen import Screen
+
+
+@attrs.define(eq=False, kw_only=True)
+class FileInbox:
+    """An `Inbox` over one directory."""
+
+    directory: Path
+    seen: Container[MessageId]
+    screen: Screen
+    bury: Bury
+    is_durable: bool
+    check_member: Callable[[], object]
+    """Raises `MailboxError` if the name is not on the roster any more."""
+    _held: contextlib.ExitStack = attrs.field(factory=contextlib.ExitStack, init=False)
+    _hold: Hold | None = attrs.field(default=None, init=False)
+    """None if the mailbox was lost, and could not be had again."""
+    _reading: Reading = attrs.field(init=False)
+    _taken: dict[MessageId, list[Span]] = attrs.field(factory=dict, init=False)
+    """What waits for its acknowledgement, and where it stands; nowhere if the mailbox was deleted since."""
+    _memory: Memory = attrs.field(factory=Memory, init=False)
+    _again_before: Position = attrs.field(default=(0, 0), init=False)
+    """What stands before it may have been taken by an earlier reader."""
+    _commit: GroupCommit = attrs.field(init=False)
+    _has_news: bool = attrs.field(default=False, init=False)
+    """Whether something was buried or dropped since the cursor was written."""
+    _is_closed: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._commit = GroupCommit(self._begin_save)
+
+    def take_nowait(self, limit: int | None = None) -> list[Delivery]:
+        """As `Inbox.take_nowait`. A mailbox that was deleted is made again."""
+        self._check_open()
+        deliveries: list[Delivery] = []
+        try:
+            while (limit is None or len(deliveries) < limit) and (line := self._next_line()) is not None:
+                if (delivery := self._sort(line)) is not None:
+                    deliveries.append(delivery)
+        except (OSError, MailboxError) as exc:
+            # What was taken before must not be lost with the error, which comes again at the next call.
+            if not deliveries:
+                raise self._failed(exc) from exc
+        return deliveries
+
+    async def wait(self) -> None:
+        """As `Inbox.wait`."""
+        self._check_open()
+        await trio.lowlevel.checkpoint()
+        try:
+            if self._has_news:
+                await self._commit.run()
+            while self._hold is not None and not self._reading.may_have_line():
+                if not await self._hold.bell.wait() and (self._reading.is_unfinished() or self._is_lost()):
+                    return
+        except OSError:
+            # The same error meets whoever looks next, who can be told.
+            return
+
+    async def acknowledge(self, ids: Collection[MessageId]) -> None:
+        """As `Inbox.acknowledge`: the cursor is written when it returns, once for all who ask at the same time."""
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        for id_ in ids:
+            if id_ not in self._taken and not self._memory.has_taken(id_):
+                raise ValueError(f"{id_} was not taken from the mailbox of {self.screen.name!r}")
+        for id_ in ids:
+            if id_ in self._taken:
+                self._settle(id_)
+        try:
+            await self._commit.run()
+        except OSError as exc:
+            raise self._failed(exc) from exc
+
+    def open_sync(self) -> None:
+        """Become the reader. Raises `MailboxBusy`, and `MailboxFailed`."""
+        try:
+            self._enter()
+            self._restore(find_cursor(self.directory))
+        except OSError as exc:
+            self._held.close()
+            raise self._failed(exc) from exc
+
+    def close_sync(self) -> None:
+        """Let go of the mailbox, and write down what was taken from it."""
+        self._is_closed = True
+        # Without it the next reader takes for delivered again what this one had not even seen: no harm.
+        with self._held, contextlib.closing(self._reading), contextlib.suppress(OSError):
+            if not self._is_lost():
+                taken = max(self._again_before, self._reading.position)
+                self._write(self._reading.progress.cursor(taken=taken))
+
+    def _enter(self) -> None:
+        hold = open_hold(self.screen.name, self.directory, is_durable=self.is_durable)
+        self._hold = self._held.enter_context(hold)
+
+    def _restore(self, cursor: Cursor) -> None:
+        if cursor.taken is not None:
+            self._again_before = cursor.taken
+        elif (self.directory / CURSOR_FILE).exists():
+            # The last reader was killed, and may have taken all that there is.
+            self._again_before = _end_of_log(self.directory)
+        self._reading = Reading.from_cursor(self.directory, cursor)
+        self._memory.recall(self.directory, cursor, self.screen)
+        for span in cursor.done:
+            self._memory.learn(self.directory, (span.segment, span.start), span.end, self.screen)
+        self._write(self._reading.progress.cursor())
+
+    def _next_line(self) -> Line | None:
+        # Nothing may be read that another reader may have by now. A segment that is open already is ours.
+        line = self._reading.next_line() if self._reading.has_begun else None
+        if line is None:
+            if self._is_lost():
+                self._recover()
+            line = self._reading.next_line()
+        return line
+
+    def _is_lost(self) -> bool:
+        return self._hold is None or self._hold.is_lost() or self._reading.is_lost()
+
+    def _recover(self) -> None:
+        """Begin again in the mailbox that is there now. What was taken from the lost one cannot come again."""
+        self.check_member()
+        self._hold = None
+        self._held.close()
+        self._enter()
+        self._reading.close()
+        self._taken = {id_: [] for id_ in self._taken}
+        self._again_before = (0, 0)
+        numbers = segment_numbers(self.directory)
+        self._reading = Reading.from_cursor(self.directory, Cursor(segment=numbers[0] if numbers else 1))
+        self._write(self._reading.progress.cursor())
+
+    def _sort(self, line: Line) -> Delivery | None:
+        """Deliver a line, drop it or bury it, and go on behind it. Raises `OSError` if it cannot be buried."""
+        envelope = self._read(line.content)
+        self._reading.pass_line(line)
+        if envelope is None:
+            self._reading.progress.finish(line.span)
+            self._has_news = True
+            return None
+        is_copy = envelope.id in self._taken
+        # A copy is acknowledged with the first one: done before it, it would pass for the proof that both are.
+        self._taken.setdefault(envelope.id, []).append(line.span)
+        is_again = (line.span.segment, line.span.start) < self._again_before
+        return None if is_copy else Delivery(envelope=envelope, is_again=is_again)
+
+    def _read(self, content: bytes) -> Envelope | None:
+        """The message in a line; None if there is no more to do about it. Raises `OSError` if it cannot be buried."""
+        try:
+            envelope = read_record(content)
+        except EnvelopeCorrupt as exc:
+            self.bury(self.screen.letter("corrupt", exc.reason, content))
+            return None
+        id_ = envelope.id
+        if id_ in self._taken:
+            return envelope
+        # Before anything else: what the transcript has was believed once, and is no dead letter because it is old.
+        if id_ in self._memory or id_ in self.seen:
+            self._memory.remember(id_, is_taken=self._memory.has_taken(id_))
+            return None
+        if (death := self.screen.cause_of_death(envelope)) is not None:
+            self.bury(self.screen.letter(*death, envelope.to_bytes(), envelope))
+            return None
+        return envelope
+
+    def _settle(self, id_: MessageId) -> None:
+        for span in self._taken.pop(id_):
+            self._reading.progress.finish(span)
+        self._memory.remember(id_, is_taken=True)
+
+    def _begin_save(self) -> Callable[[], None]:
+        self._has_news = False
+        return partial(self._write, self._reading.progress.cursor())
+
+    def _write(self, cursor: Cursor) -> None:
+        replace_file(self.directory / CURSOR_FILE, cursor.to_bytes(), durable=self.is_durable, mode=0o600)
+        # One more is kept: it has the ids by which the next reader knows what came twice.
+        for number in segment_numbers(self.directory):
+            if number < cursor.segment - 1:
+                segment_path(self.directory, number).unlink(missing_ok=True)
+
+    def _failed(self, exc: Exception) -> MailboxFailed:
+        reason = (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)
+        return MailboxFailed(self.screen.name, reason)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError(f"the inbox of {self.screen.name!r} is closed")
+
+
+def _end_of_log(directory: Path) -> Position:
+    numbers = segment_numbers(directory)
+    return (numbers[-1], segment_path(directory, numbers[-1]).stat().st_size) if numbers else (0, 0)

@@ -1,0 +1,69 @@
+"""Which messages were delivered before: a sender that was not sure may have stored one twice."""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+import attrs
+
+from coterie.mailbox.errors import EnvelopeCorrupt
+from coterie.mailbox.file.cursor import Cursor, Position
+from coterie.mailbox.file.segments import segment_path
+from coterie.mailbox.file.tail import read_record
+from coterie.mailbox.ids import MessageId
+from coterie.mailbox.screen import Screen
+
+REMEMBERED = 10_000
+"""Acknowledged ids that a reader knows; a copy stored later than that is delivered again."""
+RECALLED_BYTES = 1024 * 1024
+"""How much of the acknowledged log a new reader looks through for ids."""
+
+
+@attrs.define(eq=False)
+class Memory:
+    """The ids of what was acknowledged last."""
+
+    _ids: OrderedDict[MessageId, bool] = attrs.field(factory=OrderedDict)
+    """Id -> whether this reader had it."""
+
+    def __contains__(self, id_: MessageId) -> bool:
+        return id_ in self._ids
+
+    def has_taken(self, id_: MessageId) -> bool:
+        """Whether it was this reader that had it."""
+        return self._ids.get(id_, False)
+
+    def remember(self, id_: MessageId, *, is_taken: bool) -> None:
+        """Know *id_* from now on."""
+        self._ids[id_] = is_taken
+        if len(self._ids) > REMEMBERED:
+            self._ids.popitem(last=False)
+
+    def recall(self, directory: Path, cursor: Cursor, screen: Screen) -> None:
+        """Learn what an earlier reader acknowledged from the log that it left. Raises `OSError`."""
+        start = max(0, cursor.offset - RECALLED_BYTES)
+        if cursor.offset < RECALLED_BYTES:
+            path = segment_path(directory, cursor.segment - 1)
+            size = path.stat().st_size if path.exists() else 0
+            self.learn(directory, (cursor.segment - 1, max(0, size - RECALLED_BYTES + cursor.offset)), size, screen)
+        self.learn(directory, (cursor.segment, start), cursor.offset, screen)
+
+    def learn(self, directory: Path, start: Position, end: int, screen: Screen) -> None:
+        """Know what is delivered from one stretch of a segment. Raises `OSError`."""
+        segment, offset = start
+        path = segment_path(directory, segment)
+        if offset >= end or not path.exists():
+            return
+        with path.open("rb") as log:
+            log.seek(offset, os.SEEK_SET)
+            for content in log.read(end - offset).split(b"\n"):
+                self._learn_line(content, screen)
+
+    def _learn_line(self, content: bytes, screen: Screen) -> None:
+        try:
+            envelope = read_record(content)
+        except EnvelopeCorrupt:
+            return
+        # What was buried may be sent again under its id: only what could have been delivered is known.
+        if screen.cause_of_death(envelope) is None:
+            self.remember(envelope.id, is_taken=False)

@@ -1,0 +1,141 @@
+"""Mail through files: any number of writers and one reader for each mailbox, in any processes of one machine."""
+
+import weakref
+from collections.abc import AsyncIterator, Callable, Container
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import trio
+
+from coterie.clock import Clock
+from coterie.files import frame_record
+from coterie.mailbox.address import check_name
+from coterie.mailbox.contract import Backlog, Bury, Inbox, Keys, Limits, Receipt, Roster
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxFailed, MessageTooLarge, RecipientEnded
+from coterie.mailbox.file.gauge import Gauge
+from coterie.mailbox.file.inbox import FileInbox
+from coterie.mailbox.file.reading import Reading, find_cursor
+from coterie.mailbox.file.segments import SEGMENT_BYTES, segment_numbers, segment_path
+from coterie.mailbox.file.tail import read_record
+from coterie.mailbox.file.writer import Writer
+from coterie.mailbox.ids import MessageId
+from coterie.mailbox.roster import find_member
+from coterie.mailbox.screen import Screen
+
+Durability = Literal["process", "power"]
+"""What a receipt survives: the death of every process, or a power cut too."""
+
+CLOSE_GRACE = 5.0
+"""Seconds that closing an inbox may take before it is given up."""
+
+
+@attrs.define(eq=False)
+class FileTransport:
+    """A `Transport` over the directory of a session's mail; each mailbox is a directory in it.
+
+    The limit of bytes counts records, which are a little longer than the envelopes in them. Descriptors of mailboxes
+    that were sent to stay open until `close`, or until nobody has the transport any more.
+    """
+
+    directory: Path
+    roster: Roster
+    keys: Keys | None
+    """None: MACs are not checked."""
+    clock: Clock
+    bury: Bury
+    limits: Limits = attrs.field(factory=Limits)
+    durability: Durability = "process"
+    segment_bytes: int = SEGMENT_BYTES
+    _writers: dict[str, Writer] = attrs.field(factory=dict, init=False)
+    _finalizer: Callable[[], object] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._finalizer = weakref.finalize(self, _close_all, self._writers)
+
+    async def send(self, envelope: Envelope) -> Receipt:
+        """As `Transport.send`. It is in the file when this returns; with `power` on the disk, too."""
+        await trio.lowlevel.checkpoint()
+        name, content = envelope.recipient.name, envelope.to_bytes()
+        member = find_member(self.roster, name)
+        if member.state == "ended":
+            raise RecipientEnded(name, member.incarnation)
+        if len(content) > self.limits.message_bytes:
+            raise MessageTooLarge(len(content), self.limits.message_bytes)
+        await self._writer(name).append(frame_record(content))
+        return Receipt(id=envelope.id, recipient=name, transport="file", stored=self.clock.now())
+
+    @asynccontextmanager
+    async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
+        """As `Transport.open_inbox`. If this process is killed, the mailbox is free at once."""
+        find_member(self.roster, name)
+        inbox = FileInbox(
+            directory=self._mailbox(name),
+            seen=seen,
+            screen=Screen(name=name, incarnation=incarnation, keys=self.keys, clock=self.clock),
+            bury=self.bury,
+            is_durable=self.durability == "power",
+            check_member=partial(find_member, self.roster, name),
+        )
+        await trio.to_thread.run_sync(inbox.open_sync)
+        try:
+            yield inbox
+        finally:
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                await trio.to_thread.run_sync(inbox.close_sync)
+
+    def backlog(self, name: str) -> Backlog:
+        """As `Transport.backlog`. Reads all that waits, to count it."""
+        find_member(self.roster, name)
+        directory = self._mailbox(name)
+        try:
+            numbers = segment_numbers(directory)
+            if not numbers:
+                return Backlog(messages=0, bytes=0, oldest=None)
+            gauge = Gauge(directory)
+            gauge.refresh()
+            last, size = numbers[-1], segment_path(directory, numbers[-1]).stat().st_size
+            messages = gauge.messages(last, size)
+            oldest = _oldest(directory) if messages else None
+            return Backlog(messages=messages, bytes=gauge.bytes(last, size), oldest=oldest)
+        except OSError as exc:
+            raise MailboxFailed(name, f"cannot be read: {exc.strerror}") from exc
+
+    def close(self) -> None:
+        """Give all descriptors back; what is sent afterwards opens them again, for good."""
+        self._finalizer()
+
+    def _writer(self, name: str) -> Writer:
+        if name not in self._writers:
+            self._writers[name] = Writer(
+                name=name,
+                directory=self._mailbox(name),
+                limits=self.limits,
+                segment_bytes=self.segment_bytes,
+                is_durable=self.durability == "power",
+            )
+        return self._writers[name]
+
+    def _mailbox(self, name: str) -> Path:
+        return self.directory / check_name(name)
+
+
+def _close_all(writers: dict[str, Writer]) -> None:
+    for writer in writers.values():
+        writer.close()
+    writers.clear()
+
+
+def _oldest(directory: Path) -> float | None:
+    """When the first message was created that is not acknowledged."""
+    reading = Reading.from_cursor(directory, find_cursor(directory))
+    with closing(reading):
+        while (line := reading.next_line()) is not None:
+            try:
+                return read_record(line.content).created
+            except EnvelopeCorrupt:
+                reading.pass_line(line)
+    return None

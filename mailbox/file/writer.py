@@ -1,0 +1,161 @@
+"""The sending end of one mailbox: one append to the last segment, under a shared lock that only sealing excludes."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.files import Appender
+from coterie.mailbox.contract import Limits
+from coterie.mailbox.errors import MailboxFailed, MailboxFull
+from coterie.mailbox.file.bell import Ringer
+from coterie.mailbox.file.commit import GroupCommit
+from coterie.mailbox.file.cursor import load_cursor
+from coterie.mailbox.file.gauge import SMALLEST_RECORD, Gauge
+from coterie.mailbox.file.segments import is_sealed, open_last_sync, segment_path, try_lock, unlock
+
+_LOCK_AGAIN = 0.001
+"""Seconds until a lock is tried again that somebody holds to seal, for far less than that."""
+
+
+@attrs.define(eq=False)
+class _Segment:
+    number: int
+    descriptor: int
+    log: Appender
+    ringer: Ringer
+    full: int
+    """Bytes at which to look for another one."""
+    commit: GroupCommit = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.commit = GroupCommit(lambda: self.log.sync)
+
+    def is_spent(self) -> bool:
+        """Whether nothing more is to be appended to it."""
+        status = os.fstat(self.descriptor)
+        return is_sealed(status) or status.st_nlink == 0 or status.st_size >= self.full
+
+    def close(self) -> None:
+        self.ringer.close()
+        self.log.close()
+
+
+@attrs.define(eq=False, kw_only=True)
+class Writer:
+    """Appends to the mailbox in *directory*, which is made if it is not there, also if it was there before.
+
+    Writers do not exclude each other, so each may go over a limit by the one message that it was just writing.
+    """
+
+    name: str
+    directory: Path
+    limits: Limits
+    segment_bytes: int
+    is_durable: bool
+    """Whether to return only when the record survives a power cut."""
+    _segment: _Segment | None = attrs.field(default=None, init=False)
+    _gauge: Gauge = attrs.field(init=False)
+    _moving: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._gauge = Gauge(self.directory)
+
+    async def append(self, record: bytes) -> None:
+        """Store *record* behind everything stored before, and wake the reader.
+
+        Raises `MailboxFull`, and `MailboxFailed`: then part of it may be there, which the reader finds out.
+        """
+        try:
+            segment = self._segment or await self._move(None)
+            while not self._append_nowait(segment, record):
+                segment = await self._move(segment)
+            if self.is_durable:
+                await segment.commit.run()
+        except OSError as exc:
+            raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
+        # Not that of *segment*: it may have been retired while its sync was waited for.
+        if self._segment is not None:
+            self._segment.ringer.ring()
+
+    def close(self) -> None:
+        """Give its descriptors back."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def _append_nowait(self, segment: _Segment, record: bytes) -> bool:
+        """Whether *record* could be appended to *segment*; else it is time for another one, or to try again."""
+        if segment is not self._segment or not try_lock(segment.descriptor, fcntl.LOCK_SH):
+            return False
+        try:
+            if segment.is_spent():
+                return False
+            self._check_room(segment, len(record))
+            segment.log.append(record)
+        finally:
+            unlock(segment.descriptor)
+        return True
+
+    def _check_room(self, segment: _Segment, more: int) -> None:
+        number, size = segment.number, os.fstat(segment.descriptor).st_size
+        self._gauge.refresh()
+        try:
+            self._measure(number, size, more)
+        except MailboxFull:
+            # Two cursors written within one tick of the clock may look the same: never refuse by an old one.
+            self._gauge.refresh(is_forced=True)
+            self._measure(number, size, more)
+
+    def _measure(self, number: int, size: int, more: int) -> None:
+        waiting = self._gauge.bytes(number, size)
+        if waiting + more > self.limits.bytes:
+            raise MailboxFull(self.name, waiting, self.limits.bytes, "bytes")
+        if waiting < self.limits.messages * SMALLEST_RECORD:
+            return
+        messages = self._gauge.messages(number, size)
+        if messages >= self.limits.messages:
+            raise MailboxFull(self.name, messages, self.limits.messages, "messages")
+
+    async def _move(self, old: _Segment | None) -> _Segment:
+        """The segment to append to instead of *old*."""
+        if old is not None and old is self._segment and not old.is_spent():
+            await trio.sleep(_LOCK_AGAIN)  # it was only locked
+            return old
+        async with self._moving:
+            if self._segment is None or self._segment is old:
+                opened, self._gauge = await trio.to_thread.run_sync(self._open_sync)
+                before, self._segment = self._segment, opened
+                if before is not None:
+                    await self._retire(before)
+            return self._segment
+
+    async def _retire(self, segment: _Segment) -> None:
+        try:
+            if self.is_durable:
+                # Others may be waiting for its sync, and need the descriptor until then. It ends as soon as the disk.
+                with trio.CancelScope(shield=True):
+                    await segment.commit.run()
+        finally:
+            segment.close()
+
+    def _open_sync(self) -> tuple[_Segment, Gauge]:
+        cursor = load_cursor(self.directory)
+        number, descriptor = open_last_sync(
+            self.directory,
+            after=0 if cursor is None else cursor.last_known,
+            full=self.segment_bytes,
+            is_durable=self.is_durable,
+        )
+        size = os.fstat(descriptor).st_size
+        # Counted here in the thread, so that the first append has only what is new to count.
+        gauge = Gauge(self.directory)
+        gauge.refresh()
+        if gauge.bytes(number, size) >= self.limits.messages * SMALLEST_RECORD:
+            gauge.messages(number, size)
+        log = Appender(segment_path(self.directory, number), descriptor)
+        # One that could not be sealed is used on, and tried again when it has grown.
+        full = max(self.segment_bytes, size + self.segment_bytes // 8)
+        return _Segment(number, descriptor, log, Ringer.open(self.directory), full), gauge

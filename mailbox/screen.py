@@ -1,0 +1,46 @@
+"""What must be true of a stored message before somebody gets it."""
+
+import attrs
+
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, DeadReason, Keys
+from coterie.mailbox.envelope import Envelope
+
+
+@attrs.frozen(kw_only=True)
+class Screen:
+    """Tells the dead from the living, for one start of one name."""
+
+    name: str
+    incarnation: int
+    keys: Keys | None
+    """None: MACs are not checked."""
+    clock: Clock
+
+    def cause_of_death(self, envelope: Envelope) -> tuple[DeadReason, str] | None:
+        """Why nobody should get *envelope*, in a word and in a sentence; None if it should be delivered."""
+        meant = envelope.recipient
+        if meant.name != self.name:
+            return "refused", f"it is for {meant.name!r}, and this is the mailbox of {self.name!r}"
+        if (flaw := self._flaw_of_mac(envelope)) is not None:
+            return "bad_mac", flaw
+        if meant.incarnation not in (None, self.incarnation):
+            return "stale_incarnation", f"it is for start {meant.incarnation}, and this is start {self.incarnation}"
+        if envelope.is_expired(self.clock.now()):
+            return "expired", f"it was to be read before {envelope.expires}"
+        return None
+
+    def letter(self, reason: DeadReason, detail: str, raw: bytes, envelope: Envelope | None = None) -> DeadLetter:
+        """What to bury."""
+        return DeadLetter(
+            reason=reason, detail=detail, mailbox=self.name, at=self.clock.now(), envelope=envelope, raw=raw
+        )
+
+    def _flaw_of_mac(self, envelope: Envelope) -> str | None:
+        if self.keys is None:
+            return None
+        sender = envelope.sender
+        key = self.keys.key_of(sender)
+        if key is None:
+            return f"there is no key of {sender.name!r}, start {sender.incarnation}"
+        return None if envelope.is_signed_with(key) else f"{sender.name!r} did not sign it"

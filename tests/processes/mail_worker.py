@@ -1,0 +1,98 @@
+"""A process that sends, or reads, mail until it is killed; what it did is in files that the test compares.
+
+`python -m tests.processes.mail_worker write ROOT NAME COUNT` or `... read ROOT`.
+"""
+
+import os
+import sys
+import uuid
+from pathlib import Path
+
+import trio
+
+from coterie.clock import Clock
+from coterie.mailbox.contract import Limits, Member
+from coterie.mailbox.dead_letters import DeadLetters
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.errors import MailboxFull
+from coterie.mailbox.file import FileTransport
+from coterie.mailbox.ids import MessageId
+
+
+class OneReader:
+    """A roster with the one reader."""
+
+    def members(self) -> dict[str, Member]:
+        """As `Roster.members`."""
+        return {"reader": Member(name="reader", incarnation=1)}
+
+
+def make_transport(root: Path) -> FileTransport:
+    """Small segments, so that many are sealed and deleted while processes die."""
+    bury = DeadLetters(root / "mail" / "dead").bury
+    limits = Limits(messages=2000)
+    return FileTransport(root / "mail", OneReader(), None, Clock(), bury, limits, segment_bytes=64 * 1024)
+
+
+def message_id(name: str, sequence: int) -> MessageId:
+    """The same for the same message, so that it is known again when its sender was killed before the receipt."""
+    return MessageId(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {sequence}")))
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a log; one that is torn was not written."""
+    content = path.read_text() if path.exists() else ""
+    return content[: content.rfind("\n") + 1].splitlines()
+
+
+async def write(root: Path, name: str, count: int) -> None:
+    """Send up to *count* messages, from the first that has no receipt."""
+    receipts = root / f"{name}.receipts"
+    post, begun = make_transport(root), len(whole_lines(receipts))
+    log = os.open(receipts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for sequence in range(begun + 1, count + 1):
+        message = Envelope(
+            sender=Sender(name=name, incarnation=1, session="s1", kind="peer"),
+            recipient=Recipient(name="reader"),
+            sequence=sequence,
+            body="x" * (sequence * 37 % 900),
+            created=0.0,
+            id=message_id(name, sequence),
+        )
+        await send_when_there_is_room(post, message)
+        os.write(log, b"%d\n" % sequence)
+
+
+async def send_when_there_is_room(post: FileTransport, message: Envelope) -> None:
+    """Send *message*, as often as it takes."""
+    while True:
+        try:
+            await post.send(message)
+        except MailboxFull:
+            await trio.sleep(0.002)
+        else:
+            return
+
+
+async def read(root: Path) -> None:
+    """Write what arrives into a transcript, and acknowledge it then."""
+    transcript = root / "transcript"
+    lines = whole_lines(transcript)
+    log = os.open(transcript, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.ftruncate(log, sum(len(line) + 1 for line in lines))
+    seen = {MessageId(line.split()[2]) for line in lines}
+    async with make_transport(root).open_inbox("reader", 1, seen=seen) as inbox:
+        while True:
+            await inbox.wait()
+            taken = [delivery.envelope for delivery in inbox.take_nowait(50)]
+            content = "".join(f"{one.sender.name} {one.sequence} {one.id}\n" for one in taken)
+            os.write(log, content.encode())
+            if taken:
+                await inbox.acknowledge([one.id for one in taken])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        trio.run(write, Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    else:
+        trio.run(read, Path(sys.argv[2]))
