@@ -1,0 +1,131 @@
+"""`coterie mail list`, `read` and `watch`: looking at mail without touching it."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import attrs
+import click
+import msgspec
+import trio
+
+from coterie.mailbox.contract import Backlog, Member
+from coterie.mailbox.roster import find_member
+from coterie.orchestrator.cli.mail.beside import MailboxLog
+from coterie.orchestrator.cli.mail.completion import complete_member
+from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
+from coterie.orchestrator.cli.mail.traffic import Traffic
+from coterie.orchestrator.cli.mail.wording import TrafficText, age_text, message_text, table
+from coterie.orchestrator.cli.output import open_output
+from coterie.orchestrator.events.changes import open_changes
+from coterie.orchestrator.post_office import PostOffice
+
+LOOK_EVERY = 1.0
+"""Seconds after which one looks by oneself: a directory that was deleted and made again is not told of."""
+BREATH = 0.05
+"""Seconds between two looks at least: what comes in a burst is read at once."""
+
+HEAD = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
+
+
+@click.command("list")
+@session_option
+@json_option
+def list_mailboxes(*, session: str | None, is_json: bool) -> None:
+    """List mailboxes: what waits there, and since when."""
+    with open_output():
+        use_office(session, partial(_list, is_json=is_json))
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_member)
+@click.option("--follow", "-f", "is_following", is_flag=True, help="Go on until Ctrl-C.")
+@session_option
+@json_option
+def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
+    """Show what waits for NAME. It goes on waiting: nothing is taken or acknowledged."""
+    with open_output():
+        use_office(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
+
+
+@click.command()
+@click.option("--all", "is_whole", is_flag=True, help="Begin with what happened before and is still on the disk.")
+@session_option
+@json_option
+def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
+    """Show all mail as it moves, until Ctrl-C.
+
+    A message is stored in a mailbox, and delivered once it is in the transcript of its recipient; it may be held for
+    you to decide, or be dead.
+    """
+    with open_output():
+        use_office(session, partial(_watch, is_whole=is_whole, is_json=is_json))
+
+
+async def _list(office: PostOffice, *, is_json: bool) -> None:
+    members = list(office.roster.members().values())
+    found = [(member, office.files.backlog(member.name)) for member in members]
+    if is_json:
+        print_json([{**attrs.asdict(member), **attrs.asdict(backlog)} for member, backlog in found])
+    elif not found:
+        click.echo(f"nobody is on the roster of session {office.session.id}", err=True)
+    else:
+        now = office.clock.now()
+        click.echo("\n".join(table(HEAD, [_row(member, backlog, now) for member, backlog in found], left=2)))
+
+
+def _row(member: Member, backlog: Backlog, now: float) -> tuple[str, ...]:
+    oldest = "-" if backlog.oldest is None else age_text(now - backlog.oldest)
+    counts = (member.incarnation, backlog.messages, backlog.bytes)
+    return (member.name, member.state, *(f"{count:,}" for count in counts), oldest)
+
+
+async def _read(office: PostOffice, *, name: str, is_following: bool, is_json: bool) -> None:
+    find_member(office.roster, name)
+    directory = office.directory / name
+    with closing(MailboxLog.waiting(directory)) as log:
+
+        async def look() -> None:
+            for envelope in log.sweep():
+                if is_json:
+                    print_json(envelope)
+                else:
+                    click.echo(message_text(envelope, session=office.session.id, now=office.clock.now()))
+
+        if is_following:
+            await _keep_looking(lambda: (office.directory, directory), look)
+        else:
+            await look()
+
+
+async def _watch(office: PostOffice, *, is_whole: bool, is_json: bool) -> None:
+    text = TrafficText(office.session.id)
+    with closing(Traffic.of(office)) as traffic:
+
+        async def look() -> None:
+            for passage in await traffic.sweep():
+                if is_json:
+                    print_json({"session": office.session.id, **msgspec.to_builtins(passage)})
+                else:
+                    click.echo(text.line(passage))
+
+        if not is_whole:
+            for passage in await traffic.sweep():
+                text.learn(passage)
+        click.echo(f"watching session {office.session.id}; Ctrl-C ends it", err=True)
+        await _keep_looking(traffic.directories, look)
+
+
+async def _keep_looking(directories: Callable[[], Iterable[Path]], look: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Look now, and again whenever something has changed in one of the directories; there may be more each time."""
+    with open_changes() as changes:
+        while True:
+            # Watched before they are looked at, so that nothing is written in between unseen.
+            for directory in directories():
+                changes.watch(directory)
+            await look()
+            await trio.sleep(BREATH)
+            with trio.move_on_after(LOOK_EVERY):
+                await changes.wait()

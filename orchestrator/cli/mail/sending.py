@@ -1,0 +1,130 @@
+"""`coterie mail send`: a word of the human to agents, and a receipt."""
+
+import sys
+from typing import get_args
+
+import click
+import msgspec
+
+from coterie.mailbox.address import OtherSession, Socket, parse_address
+from coterie.mailbox.bridge import BridgeReceipt
+from coterie.mailbox.contract import Receipt
+from coterie.mailbox.envelope import Kind
+from coterie.mailbox.errors import MessageTooLarge
+from coterie.mailbox.policy import AUTHORITY
+from coterie.mailbox.router import Draft, Posted
+from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
+from coterie.orchestrator.cli.mail.completion import complete_member
+from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
+from coterie.orchestrator.cli.output import open_output
+from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.post_office import PostOffice
+
+STDIN = "-"
+
+_WHERE = {
+    "accepted": "is in its mailbox",
+    "held": "waits there until its user releases it",
+    "waiting": "waits here until that session listens",
+}
+
+
+@click.command()
+@click.argument("text")
+@click.option(
+    "--to",
+    required=True,
+    metavar="ADDRESS",
+    shell_complete=complete_member,
+    help="A name, main, * for everyone, uds:PATH or bridge:SESSION.",
+)
+@click.option(
+    "--kind", type=click.Choice(get_args(Kind)), default="message", metavar="KIND", help="message or task_assignment."
+)
+@click.option("--summary", metavar="TEXT", help="What it is about, in 5 to 10 words.")
+@session_option
+@json_option
+def send(*, text: str, to: str, kind: Kind, summary: str | None, session: str | None, is_json: bool) -> None:
+    """Send TEXT to agents; - reads it from standard input.
+
+    You are the human `user`, who has no mailbox: what an agent has to say to you, it says in its session. Ends with 0
+    once the message is stored for all, and with 2 if somebody cannot get it.
+    """
+    _check_kind(kind)
+    _check_encoding(summary or "")
+
+    async def post(office: PostOffice) -> list[Posted]:
+        body = _read_body(office.files.limits.message_bytes) if text == STDIN else text
+        _check_body(body, kind)
+        return await _post(office, Draft(to=to, body=body, kind=kind, summary=summary))
+
+    posted = use_office(session, post)
+    if not posted:
+        raise Refused("nobody in this session takes mail; `coterie mail list` shows who is there")
+    with open_output():
+        _report(posted, is_json=is_json)
+    sys.exit(ExitCode.USAGE if any(one.refusal for one in posted) else ExitCode.DONE)
+
+
+async def _post(office: PostOffice, draft: Draft) -> list[Posted]:
+    if isinstance(parse_address(draft.to), Socket | OtherSession):
+        # Of a session that does not run nobody else forwards; and what waits there must come first.
+        await office.bridge.forward()
+    return await office.router().send(office.human(), draft)
+
+
+def _check_kind(kind: Kind) -> None:
+    if kind in AUTHORITY:
+        raise Refused(f"{kind} cannot be sent from a shell: mail travels through files, and a file proves no authority")
+
+
+def _read_body(limit: int) -> str:
+    # No more than what is surely too large: standard input may have no end.
+    content = sys.stdin.buffer.read(limit + 1)
+    if len(content) > limit:
+        raise MessageTooLarge(len(content), limit)
+    try:
+        return content.decode().removesuffix("\n")
+    except UnicodeDecodeError as exc:
+        raise Refused(f"standard input is not text in UTF-8: byte {exc.start + 1} is wrong") from exc
+
+
+def _check_body(body: str, kind: Kind) -> None:
+    if not body.strip():
+        raise Refused("there is nothing to send: the text is empty")
+    _check_encoding(body)
+    if kind == "task_assignment":
+        try:
+            msgspec.json.decode(body, type=dict[str, object])
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise Refused(f'the text of {kind} is a JSON object, as {{"task_id": 3}}: {exc}') from exc
+
+
+def _check_encoding(text: str) -> None:
+    """Refuse what a shell gave in another encoding."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise Refused("the text is not in UTF-8") from exc
+
+
+def _report(posted: list[Posted], *, is_json: bool) -> None:
+    if is_json:
+        print_json([_row(one) for one in posted])
+        return
+    for one in posted:
+        if one.receipt is not None:
+            click.echo(printable(receipt_text(one.recipient, one.receipt)))
+        else:
+            click.echo(printable(f"Error: {one.refusal}"), err=True)
+
+
+def _row(posted: Posted) -> dict[str, object]:
+    refusal = None if posted.refusal is None else str(posted.refusal)
+    return {"recipient": posted.recipient, "receipt": posted.receipt, "refusal": refusal}
+
+
+def receipt_text(recipient: str, receipt: Receipt) -> str:
+    """What a receipt says, in one line."""
+    where = f"; it {_WHERE[receipt.state]}" if isinstance(receipt, BridgeReceipt) else ""
+    return f"stored for {recipient} as {receipt.id}{where}"

@@ -1,0 +1,107 @@
+"""All mail of a session as it moves, put together from the files in which each step is recorded once."""
+
+import heapq
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from coterie.mailbox.dead_letters import LetterNumber
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.file.segments import segment_numbers
+from coterie.mailbox.ids import MessageId
+from coterie.orchestrator.cli.mail.beside import MailboxLog
+from coterie.orchestrator.events.observed import MailDelivered
+from coterie.orchestrator.events.reader import SessionReader
+from coterie.orchestrator.post_office import PostOffice
+
+Step = Literal["stored", "delivered", "dead", "held"]
+
+
+@attrs.frozen(kw_only=True)
+class Passage:
+    """A step of one message."""
+
+    kind: Step
+    at: float
+    """Seconds since 1970; of a stored or held one, when it was created."""
+    mailbox: str
+    id: MessageId | None
+    """None for bytes that are no message."""
+    envelope: Envelope | None = None
+    """The message; of a delivered one it stands in the passage that said it was stored."""
+    reason: str | None = None
+    """Why it is dead."""
+
+
+@attrs.define(eq=False)
+class Traffic:
+    """Reads the mail of a session again and again; what was given once is not given again."""
+
+    _office: PostOffice
+    _transcripts: SessionReader
+    _logs: dict[Path, MailboxLog] = attrs.field(factory=dict, init=False)
+    _dead: LetterNumber = attrs.field(default=LetterNumber(-1), init=False)
+    """The last that was given."""
+    _held: set[MessageId] = attrs.field(factory=set, init=False)
+
+    @classmethod
+    def of(cls, office: PostOffice) -> "Traffic":
+        """The mail of the session of *office*, from its beginning, as far as it is on the disk."""
+        return cls(office, SessionReader(office.session.directory))
+
+    async def sweep(self) -> list[Passage]:
+        """What is new, by time; of one mailbox in the order of its log. Raises `OSError` and `MailboxFailed`."""
+        # The last steps are read first: whatever they tell of was stored before, and is found now or was told already.
+        late = [list(self._delivered()), list(self._died())]
+        held = await self._newly_held()
+        return list(heapq.merge(held, *self._stored(), *late, key=lambda passage: passage.at))
+
+    def directories(self) -> Iterator[Path]:
+        """Where something changes when mail moves."""
+        mail, session = self._office.directory, self._office.session.directory
+        yield from (session, session / "agents", mail)
+        yield from self._transcripts.agent_directories()
+        yield from mail.glob("*/")
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for log in self._logs.values():
+            log.close()
+
+    def _stored(self) -> Iterator[list[Passage]]:
+        for directory in sorted(self._office.directory.glob("*/")):
+            if directory not in self._logs and segment_numbers(directory):
+                self._logs[directory] = MailboxLog.whole(directory)
+        for directory, log in self._logs.items():
+            yield [_passage("stored", directory.name, envelope) for envelope in log.sweep()]
+
+    def _delivered(self) -> Iterator[Passage]:
+        for observed in self._transcripts.sweep():
+            if isinstance(observed.event, MailDelivered):
+                for id_ in observed.event.ids:
+                    yield Passage(kind="delivered", at=observed.at, mailbox=observed.agent, id=MessageId(id_))
+
+    def _died(self) -> Iterator[Passage]:
+        for number, letter in self._office.dead.letters():
+            if number > self._dead:
+                self._dead = number
+                yield Passage(
+                    kind="dead",
+                    at=letter.at,
+                    mailbox=letter.mailbox,
+                    id=None if letter.envelope is None else letter.envelope.id,
+                    envelope=letter.envelope,
+                    reason=f"{letter.reason}: {letter.detail}",
+                )
+
+    async def _newly_held(self) -> list[Passage]:
+        letters = await self._office.held.letters()
+        new = [letter for letter in letters if letter.id not in self._held]
+        self._held = {letter.id for letter in letters}
+        return [_passage("held", letter.recipient.name, letter) for letter in new]
+
+
+def _passage(kind: Step, mailbox: str, envelope: Envelope) -> Passage:
+    return Passage(kind=kind, at=envelope.created, mailbox=mailbox, id=envelope.id, envelope=envelope)

@@ -1,0 +1,225 @@
+"""`coterie mail` as programs beside agents that are processes, and read and write the same mailboxes."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from coterie.clock import Clock
+from coterie.mailbox.bridge import open_bridge
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.session import Session
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 20
+
+AGENT = """
+import sys
+import trio
+from coterie.agents.conversation import text_block
+from coterie.agents.conversation.records import MailRecord
+from coterie.clock import Clock
+from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.session import Session
+from tests.orchestrator.written import writing
+
+async def live(session, name):
+    with PostOffice.of(session, Clock()) as office, writing(session.directory, name, Clock()) as agent:
+        async with office.files.open_inbox(name, 1, seen=agent.transcript.loaded.mail) as inbox:
+            print("ready", flush=True)
+            while True:
+                await inbox.wait()
+                for delivery in inbox.take_nowait():
+                    agent.conversation.append("user", [text_block(delivery.envelope.body)])
+                    agent.transcript.record(agent.conversation, MailRecord(ids=[delivery.envelope.id]))
+                    await inbox.acknowledge([delivery.envelope.id])
+                    print(delivery.envelope.body, flush=True)
+
+trio.run(live, Session.find(sys.argv[1]), "worker")
+"""
+
+
+@attrs.define(eq=False)
+class Program:
+    """A program whose lines are read as they come."""
+
+    process: subprocess.Popen[str]
+
+    def line(self) -> str:
+        """Its next line on standard output."""
+        return _stream(self.process.stdout).readline().rstrip("\n")
+
+    def event(self) -> dict[str, Any]:
+        """Its next line, which is JSON."""
+        event: dict[str, Any] = msgspec.json.decode(self.line())
+        return event
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Send it a signal: its exit code, and what it said on standard error."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, said
+
+
+def _stream(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+@pytest.fixture
+def session(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session with a worker, the newest of the working directory."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    made = Session.create(tmp_path, Clock(), task="t", model="m")
+    with PostOffice.of(made, Clock()) as office:
+        trio.run(office.roster.join, "worker")
+        trio.run(office.roster.join, "main")
+    return made
+
+
+@contextmanager
+def running(*command: str, env: Mapping[str, str] = os.environ) -> Iterator[Program]:
+    """A program that is killed when the block ends, if it has not ended by then."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            yield Program(process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def agent(session: Session) -> Iterator[Program]:
+    """The worker as a process that owns its mailbox."""
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with running(sys.executable, "-P", "-c", AGENT, session.id, env=path) as program:
+        assert program.line() == "ready"
+        yield program
+
+
+def mail(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "coterie", "mail", *arguments]
+
+
+@contextmanager
+def watching(*arguments: str) -> Iterator[Program]:
+    """`coterie mail watch`, which has begun to watch."""
+    with running(*mail("watch", *arguments)) as program:
+        assert _stream(program.process.stderr).readline().startswith("watching session ")
+        yield program
+
+
+def send(text: str) -> None:
+    subprocess.run(mail("send", "--to", "worker", text), check=True, capture_output=True, timeout=PATIENCE)
+
+
+def test_what_a_shell_sends_an_agent_gets_and_whoever_watches_sees_both_steps(session: Session) -> None:
+    with agent(session) as worker, watching("--json") as watch:
+        send("do it")
+        assert worker.line() == "do it"
+        stored, delivered = watch.event(), watch.event()
+        assert (stored["kind"], stored["mailbox"], stored["envelope"]["body"]) == ("stored", "worker", "do it")
+        assert (delivered["kind"], delivered["mailbox"], delivered["id"]) == ("delivered", "worker", stored["id"])
+        assert stored["session"] == delivered["session"] == session.id
+        assert stored["at"] <= delivered["at"]
+        assert watch.end(signal.SIGINT) == (130, "")
+
+
+def test_who_watches_sees_what_is_held_dropped_and_dead_in_words(session: Session) -> None:
+    sender = Sender(name="main", incarnation=1, session="20260101-000000-abcdef", kind="peer")
+    letter = Envelope(sender=sender, recipient=Recipient(name="main"), sequence=1, body="from\x1b[2J afar", created=9.0)
+    with PostOffice.of(session, Clock()) as office, watching() as watch:
+        trio.run(office.held.hold, letter)
+        who = "main (peer) of 20260101-000000-abcdef -> main: from afar"
+        assert watch.line().split(" ", 1)[1] == f"held       {who}"
+        trio.run(office.held.drop, letter.id)
+        assert watch.line().split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
+
+
+def test_watching_begins_now_or_with_all_that_is_on_the_disk(session: Session) -> None:
+    send("before")
+    with watching("--json") as late, watching("--json", "--all") as whole:
+        send("after")
+        assert late.event()["envelope"]["body"] == "after"
+        assert [whole.event()["envelope"]["body"] for _ in range(2)] == ["before", "after"]
+
+
+def test_a_reader_beside_the_owner_sees_all_and_disturbs_nobody(session: Session) -> None:
+    with running(*mail("read", "worker", "--follow", "--json")) as reader:
+        send("one")
+        assert reader.event()["body"] == "one"
+        with agent(session) as worker:
+            assert worker.line() == "one"
+            send("two")
+            assert (worker.line(), reader.event()["body"]) == ("two", "two")
+        assert reader.end(signal.SIGINT) == (130, "")
+
+
+def test_following_goes_on_in_a_mailbox_that_was_deleted_and_made_again(session: Session) -> None:
+    with running(*mail("read", "worker", "--follow", "--json")) as reader:
+        send("one")
+        assert reader.event()["body"] == "one"
+        shutil.rmtree(session.directory / "mail" / "worker")
+        send("two")
+        assert reader.event()["body"] == "two"
+
+
+async def test_mail_that_waited_for_another_session_is_handed_over_before_the_next(
+    session: Session, tmp_path: Path
+) -> None:
+    other = Session.create(tmp_path / "other", Clock(), task="t", model="m")
+
+    async def receipt(text: str) -> dict[str, Any]:
+        command = mail("send", "--session", session.id, "--to", f"bridge:{other.id}", "--json", text)
+        done = await trio.run_process(command, capture_stdout=True)
+        [posted] = msgspec.json.decode(done.stdout)
+        found: dict[str, Any] = posted["receipt"]
+        return found
+
+    with trio.fail_after(PATIENCE), PostOffice.of(other, Clock()) as office:
+        assert (await receipt("first"))["state"] == "waiting"
+        async with open_bridge(other.id, office.directory, office.files.send, clock=Clock(), bury=office.dead.bury):
+            assert (await receipt("second"))["state"] == "held"
+        assert [letter.body for letter in await office.held.letters()] == ["first", "second"]
+
+
+def test_after_a_kill_the_mail_of_the_dead_can_be_read_and_reaches_its_next_start(session: Session) -> None:
+    with agent(session) as worker:
+        send("one")
+        assert worker.line() == "one"
+        assert worker.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    send("two")
+    done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
+    # The worker told of "one" when it was acknowledged, so that is not there any more.
+    assert [msgspec.json.decode(line)["body"] for line in done.stdout.splitlines()] == ["two"]
+    with agent(session) as worker:
+        assert worker.line() == "two"
+
+
+def test_many_shells_send_at_once_and_every_receipt_is_true(session: Session) -> None:
+    commands = [mail("send", "--to", "worker", f"text {number}", "--json") for number in range(4)]
+    shells = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
+    receipts = [msgspec.json.decode(shell.communicate(timeout=PATIENCE)[0])[0]["receipt"]["id"] for shell in shells]
+    done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
+    assert {msgspec.json.decode(line)["id"] for line in done.stdout.splitlines()} == set(receipts)
+
+
+def test_a_reader_of_the_output_that_goes_away_is_no_traceback(session: Session) -> None:
+    with watching("--json") as watch:
+        _stream(watch.process.stdout).close()
+        send("unread")
+        assert watch.process.wait(PATIENCE) == 141
+        assert _stream(watch.process.stderr).read() == ""
