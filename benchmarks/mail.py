@@ -1,0 +1,173 @@
+"""Mail between processes, 1 KB a message, beside other ways to pass it on: rate, latency, and the price of a backlog.
+
+All take turns, round by round, on the same disk; gaps under 1.5x are noise. Ours goes through the whole public API: a
+message is an envelope that is signed, checked against the roster, stored, verified and acknowledged. The others carry
+the bare text; SQLite does so once more with the same envelopes. A latency is half a round trip. The price of a backlog
+is that of a message sent, received and acknowledged while as many others wait, against the same with 100 of them.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+if __name__ == "__main__":
+    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "mail", *sys.argv[1:]])  # noqa: S606 - our own program
+
+import tempfile
+
+import attrs
+import trio
+
+from benchmarks.figures import Figure, at_least, at_most, rows
+from benchmarks.mail_backlog import BACKLOGS, Cost, measure_costs
+from benchmarks.mail_runs import Flow, measure_flow, measure_latency
+from benchmarks.peers import OURS_POWER, OURS_PROCESS, PEERS, REDIS_EVERYSEC, Peer
+from benchmarks.peers.peer import Survives
+
+ROUNDS = 3
+WRITERS = (1, 8)
+P50_LIMIT = 0.3
+"""Milliseconds."""
+NOISE = 1.5
+TIMES_REDIS = 3.0
+ON_DISK = "/var/tmp"  # noqa: S108 - /tmp may be memory, where a sync costs nothing
+COLUMNS = (
+    "survives",
+    "1 writer",
+    "8 writers",
+    "out of order",
+    "p50",
+    "p99",
+    "few wait",
+    "many wait",
+    "how many",
+    "growth",
+)
+LEGEND = (
+    f"writers: messages a second; p50, p99: ms; few, many: us a message while {BACKLOGS[0]:,} or {BACKLOGS[1]:,} wait, "
+    "or as many as could be stored in time"
+)
+
+
+@attrs.define(eq=False)
+class _Measured:
+    """What was found out about one peer."""
+
+    peer: Peer
+    flows: dict[int, list[Flow]] = attrs.field(factory=lambda: {writers: [] for writers in WRITERS})
+    latencies: list[list[float]] = attrs.field(factory=list)
+    """Seconds, sorted, by round."""
+    costs: list[Cost] = attrs.field(factory=list)
+
+    async def play_round(self) -> None:
+        """Measure rates and latency once more."""
+        for writers, flows in self.flows.items():
+            with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
+                async with self.peer.open_post(Path(directory)) as post:
+                    flows.append(await trio.to_thread.run_sync(measure_flow, post, writers))
+        with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
+            async with self.peer.open_post(Path(directory)) as post:
+                self.latencies.append(await trio.to_thread.run_sync(measure_latency, post))
+
+    async def pile_up(self) -> None:
+        """Measure what a backlog costs."""
+        with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
+            async with self.peer.open_post(Path(directory)) as post:
+                self.costs = await trio.to_thread.run_sync(measure_costs, post)
+
+    def rate(self, writers: int) -> float:
+        """Messages a second."""
+        return median(flow.rate for flow in self.flows[writers])
+
+    def latency(self, percent: int) -> float:
+        """Milliseconds."""
+        return median(latencies[len(latencies) * percent // 100] for latencies in self.latencies) * 1e3
+
+    @property
+    def disordered(self) -> int:
+        """In all rounds."""
+        return sum(flow.disordered for flows in self.flows.values() for flow in flows)
+
+
+async def measure() -> list[Figure]:
+    """Every peer that is here, and how ours stands among them."""
+    for peer in PEERS:
+        if peer.absence is not None:
+            _progress(f"{peer.name} is skipped: {peer.absence}")
+    measured = {peer.name: _Measured(peer) for peer in PEERS if peer.absence is None}
+    for number in range(ROUNDS):
+        for each in measured.values():
+            _progress(f"round {number + 1} of {ROUNDS}: {each.peer.name} ...")
+            await each.play_round()
+    for each in measured.values():
+        _progress(f"backlog: {each.peer.name} ...")
+        await each.pile_up()
+    return [*(figure for each in measured.values() for figure in _described(each)), *_compared(measured)]
+
+
+def table(figures: Sequence[Figure]) -> Iterator[str]:
+    """One line for each peer, then what each promises, then the goals."""
+    cells: dict[str, dict[str, str]] = {peer.name: {"survives": peer.survives} for peer in PEERS}
+    for figure in figures:
+        name, colon, column = figure.name.partition(": ")
+        if colon:
+            cells[name][column] = f"{figure.value:,.{figure.digits}f}"
+    measured = {name: row for name, row in cells.items() if len(row) > 1}
+    lines = [("", *COLUMNS), *((name, *(row.get(c, "-") for c in COLUMNS)) for name, row in measured.items())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *rest in lines:
+        right = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        yield f"  {first:<{widths[0]}}  {'  '.join(right)}"
+    yield f"  ({LEGEND})"
+    for peer in PEERS:
+        yield f"  {peer.name:<{widths[0]}}  {peer.absence or peer.promises}"
+    yield from rows([figure for figure in figures if figure.goal is not None])
+
+
+def _described(measured: _Measured) -> Iterator[Figure]:
+    name = measured.peer.name
+    is_ours = measured.peer in (OURS_PROCESS, OURS_POWER)
+    for writers in WRITERS:
+        column = f"{writers} writer{'s' if writers > 1 else ''}"
+        yield Figure(name=f"{name}: {column}", value=measured.rate(writers), unit="messages/s", digits=0)
+    in_order = at_most(0) if is_ours else None
+    yield Figure(name=f"{name}: out of order", value=measured.disordered, unit="messages", digits=0, goal=in_order)
+    soon = at_most(P50_LIMIT) if measured.peer is OURS_PROCESS else None
+    yield Figure(name=f"{name}: p50", value=measured.latency(50), unit="ms", digits=3, goal=soon)
+    yield Figure(name=f"{name}: p99", value=measured.latency(99), unit="ms", digits=3)
+    if measured.costs:
+        few, many = measured.costs
+        yield Figure(name=f"{name}: few wait", value=few.both * 1e6, unit="us/message", digits=0)
+        yield Figure(name=f"{name}: many wait", value=many.both * 1e6, unit="us/message", digits=0)
+        yield Figure(name=f"{name}: how many", value=many.waiting, unit="messages", digits=0)
+        flat = at_most(NOISE) if is_ours else None
+        yield Figure(name=f"{name}: growth", value=many.both / few.both, unit="x", goal=flat)
+
+
+def _compared(measured: dict[str, _Measured]) -> Iterator[Figure]:
+    classes: list[tuple[Peer, tuple[Survives, ...]]] = [
+        (OURS_PROCESS, ("kill -9", "power cut")),
+        (OURS_POWER, ("power cut",)),
+    ]
+    for mine, as_durable in classes:
+        ours = measured[mine.name]
+        others = [
+            each
+            for each in measured.values()
+            if each.peer.survives in as_durable and each.peer not in (OURS_PROCESS, OURS_POWER)
+        ]
+        for writers in WRITERS:
+            best = max(others, key=lambda each: each.rate(writers))
+            name = f"{mine.name}, {writers} at once, of the best other durable one, {best.peer.name}"
+            yield Figure(name=name, value=ours.rate(writers) / best.rate(writers), unit="x", goal=at_least(1))
+    if redis := measured.get(REDIS_EVERYSEC.name):
+        ratio = measured[OURS_PROCESS.name].rate(1) / redis.rate(1)
+        yield Figure(name="ours, one message at a time, of Redis", value=ratio, unit="x", goal=at_least(TIMES_REDIS))
+
+
+def _progress(line: str) -> None:
+    print(f"mail: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,102 @@
+"""What a message costs while others wait."""
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from statistics import median
+
+import attrs
+
+from benchmarks.mail_runs import message, run_roles, tell
+from benchmarks.peers import Post
+from benchmarks.peers.peer import Box, ReceivingEnd, SendingEnd
+
+BACKLOGS = (100, 100_000)
+EXCHANGING = 1.5
+"""Seconds of exchanging messages over a backlog."""
+EXCHANGED = 64
+"""Messages that are sent, and then received, in one go; fewer if that takes too long."""
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """What a message costs while others wait."""
+
+    waiting: int
+    sending: float
+    """Seconds for one."""
+    receiving: float
+    """Seconds for one, acknowledged."""
+
+    @property
+    def both(self) -> float:
+        """Seconds from one end to the other."""
+        return self.sending + self.receiving
+
+
+def measure_costs(post: Post) -> list[Cost]:
+    """What a message costs over each of the `BACKLOGS`; empty if the post keeps none."""
+    costs: list[Cost] = run_roles(_cost, [], post)
+    return costs
+
+
+async def _cost(post: Post, _barrier: Barrier, _number: int, told: Connection | None) -> None:
+    boxes: tuple[Box, ...] = ("left", "right")
+    waiting = [
+        await post.fill(box, [message(0, number) for number in range(backlog)])
+        for box, backlog in zip(boxes, BACKLOGS, strict=True)
+    ]
+    lanes: list[_Lane] = []
+    async with AsyncExitStack() as stack:
+        if all(waiting):
+            for box in boxes:
+                receiver = await stack.enter_async_context(post.open_receiver(box))
+                lanes.append(_Lane(await stack.enter_async_context(post.open_sender(box, 0)), receiver))
+            await _exchange(lanes)
+    tell(told, [lane.cost(count) for lane, count in zip(lanes, waiting, strict=False)])
+
+
+async def _exchange(lanes: Sequence["_Lane"]) -> None:
+    """Go through *lanes* in turn, so that what slows the machine down for a while slows all of them."""
+    for lane in lanes:
+        await lane.go(1)
+        lane.forget()
+    ends = time.perf_counter() + EXCHANGING
+    while not lanes[0].sending or time.perf_counter() < ends:
+        for lane in lanes:
+            await lane.go(EXCHANGED)
+
+
+@attrs.define(eq=False)
+class _Lane:
+    """A mailbox whose backlog stays: as much is received as is sent."""
+
+    sender: SendingEnd
+    receiver: ReceivingEnd
+    sending: list[float] = attrs.field(factory=list)
+    """Seconds for a message, by goes."""
+    receiving: list[float] = attrs.field(factory=list)
+
+    async def go(self, count: int) -> None:
+        """Send *count* messages, or fewer if that takes too long, and receive as many."""
+        sent, began = 0, time.perf_counter()
+        while not sent or (sent < count and time.perf_counter() - began < EXCHANGING / 10):
+            await self.sender.send(message(0, sent))
+            sent += 1
+        self.sending.append((time.perf_counter() - began) / sent)
+        received, began = 0, time.perf_counter()
+        while received < sent:
+            received += len(await self.receiver.receive(sent - received))
+            await self.receiver.acknowledge()
+        self.receiving.append((time.perf_counter() - began) / sent)
+
+    def forget(self) -> None:
+        """Begin to count: the first time, much is read that need not be read again."""
+        self.sending.clear()
+        self.receiving.clear()
+
+    def cost(self, waiting: int) -> Cost:
+        """The median of all goes."""
+        return Cost(waiting=waiting, sending=median(self.sending), receiving=median(self.receiving))

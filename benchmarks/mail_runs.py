@@ -1,0 +1,176 @@
+"""How many messages a second a way to pass them takes, and how long one is under way.
+
+Every writer and reader is a process of its own, forked from a warm one.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import attrs
+import trio
+
+from benchmarks.peers import Post
+
+SENDING = 0.5
+"""Seconds for which writers send; the reader is timed until it has acknowledged everything."""
+PINGING = 0.4
+UNCOUNTED_PINGS = 20
+BODY_BYTES = 1024
+LIMIT = 120.0
+"""Seconds after which a run has failed."""
+
+_END = "end"
+_PADDING = "x" * BODY_BYTES
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+@attrs.frozen(kw_only=True)
+class Flow:
+    """What came through."""
+
+    rate: float
+    """Messages a second, from the first send to the last acknowledgement."""
+    disordered: int
+    """Messages that did not follow the one their writer sent before."""
+
+
+def measure_flow(post: Post, writers: int) -> Flow:
+    """Let *writers* send 1 KB messages to one reader, each as fast as it is given receipts."""
+    flow: Flow = run_roles(_read, [_write] * writers, post)
+    return flow
+
+
+def measure_latency(post: Post) -> list[float]:
+    """Seconds from one process to another: half of each round trip, sorted.
+
+    A message is acknowledged once it has been answered, so that the other's time goes on only until it is there.
+    """
+    latencies: list[float] = run_roles(_ping, [_pong], post)
+    return sorted(latencies[UNCOUNTED_PINGS:])
+
+
+Role = Callable[[Post, Barrier, int, Connection | None], Awaitable[None]]
+"""What a process does: with a post, a barrier for all of them, its number, and where to tell what was found out."""
+
+
+def run_roles(first: Role, others: Sequence[Role], post: Post) -> Any:
+    """What the *first* of these roles found out, each being played in its own process."""
+    heard, told = _context.Pipe(duplex=False)
+    barrier = _context.Barrier(len(others) + 1)
+    roles = [_context.Process(target=_play, args=(role, post, barrier, n)) for n, role in enumerate(others)]
+    roles.append(_context.Process(target=_play, args=(first, post, barrier, -1, told)))
+    with heard, _running(roles):
+        told.close()
+        if not heard.poll(LIMIT):
+            raise TimeoutError(f"{first.__name__} took more than {LIMIT:.0f} seconds")
+        return heard.recv()
+
+
+@contextmanager
+def _running(processes: Sequence[Any]) -> Iterator[None]:
+    for process in processes:
+        process.start()
+    try:
+        yield
+        for process in processes:
+            process.join(LIMIT)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+            process.close()
+
+
+def _play(role: Role, post: Post, barrier: Barrier, number: int, told: Connection | None = None) -> None:
+    trio.run(role, post, barrier, number, told)
+
+
+def message(writer: int, number: int) -> str:
+    """1 KB that tells which message it is."""
+    return f"{writer} {number} {_PADDING}"[:BODY_BYTES]
+
+
+async def _write(post: Post, barrier: Barrier, writer: int, _told: Connection | None) -> None:
+    barrier.wait(LIMIT)
+    async with post.open_sender("right", writer) as sender:
+        barrier.wait(LIMIT)
+        number, ends = 0, time.perf_counter() + SENDING
+        while time.perf_counter() < ends:
+            await sender.send(message(writer, number))
+            number += 1
+        await sender.send(f"{writer} {_END} {number}")
+
+
+@attrs.define(eq=False)
+class _Tally:
+    writers: int
+    received: int = 0
+    disordered: int = 0
+    _sent: list[int] = attrs.field(factory=list)
+    _next: dict[str, int] = attrs.field(factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self._sent) == self.writers and self.received >= sum(self._sent)
+
+    def count(self, body: str) -> None:
+        writer, number, rest = body.split(" ", 2)
+        if number == _END:
+            self._sent.append(int(rest))
+            return
+        self.received += 1
+        self.disordered += int(number) != self._next.get(writer, 0)
+        self._next[writer] = int(number) + 1
+
+
+async def _read(post: Post, barrier: Barrier, _number: int, told: Connection | None) -> None:
+    tally = _Tally(barrier.parties - 1)
+    async with post.open_receiver("right") as receiver:
+        barrier.wait(LIMIT)
+        barrier.wait(LIMIT)
+        began = time.perf_counter()
+        while not tally.is_complete:
+            for body in await receiver.receive():
+                tally.count(body)
+            await receiver.acknowledge()
+        seconds = time.perf_counter() - began
+    tell(told, Flow(rate=tally.received / seconds, disordered=tally.disordered))
+
+
+async def _ping(post: Post, barrier: Barrier, _number: int, told: Connection | None) -> None:
+    latencies: list[float] = []
+    async with post.open_receiver("left") as receiver:
+        barrier.wait(LIMIT)
+        async with post.open_sender("right", 0) as sender:
+            ends = time.perf_counter() + PINGING
+            # A slow one must get beyond what is not counted, too.
+            while time.perf_counter() < ends or len(latencies) <= UNCOUNTED_PINGS:
+                began = time.perf_counter()
+                await sender.send(message(0, len(latencies)))
+                await receiver.receive()
+                latencies.append((time.perf_counter() - began) / 2)
+                await receiver.acknowledge()
+            await sender.send(_END)
+    tell(told, latencies)
+
+
+async def _pong(post: Post, barrier: Barrier, _number: int, _told: Connection | None) -> None:
+    async with post.open_receiver("right") as receiver:
+        barrier.wait(LIMIT)
+        async with post.open_sender("left", 1) as sender:
+            while _END not in (bodies := await receiver.receive()):
+                for body in bodies:
+                    await sender.send(body)
+                await receiver.acknowledge()
+
+
+def tell(told: Connection | None, found: object) -> None:
+    """Give back what the first role *found* out."""
+    assert told is not None
+    told.send(found)
