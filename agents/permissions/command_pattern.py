@@ -1,5 +1,6 @@
 """Patterns of commands, for rules: the words a command begins with, or all of its words."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Self
@@ -10,6 +11,8 @@ from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.shell import read_command
 from coterie.agents.permissions.words import Word
 from coterie.agents.permissions.wrappers import obscurity, runs
+
+_BRACES = re.compile(r"(?<!\$)\{")
 
 EXAMPLE = "Bash(git status:*)"
 
@@ -71,7 +74,8 @@ class CommandPattern:
 def _may_be_name(word: Word, name: str) -> bool:
     """Whether a command of this *name* may run, wherever it stands; a name with a directory means that file only."""
     if word.is_unknown:
-        return False
+        # A variable's value is mentioned somewhere; braces put names together that stand nowhere.
+        return _BRACES.search(word.raw) is not None
     if "/" in name:
         return word.may_be(name)
     return attrs.evolve(word, pieces=_last_part(word.pieces)).may_be(name)

@@ -133,8 +133,9 @@ class Appender:
         A call that wrote only a part is never gone on with: another process's record may stand behind it already.
         """
         allowed = _ask("write", self.path, len(record))
-        if os.write(self._descriptor, record[:allowed] if allowed < len(record) else record) < len(record):
-            raise Torn(errno.EIO, "torn write", str(self.path))
+        written = os.write(self._descriptor, record[:allowed] if allowed < len(record) else record)
+        if written < len(record):
+            raise _torn(written, len(record), self.path)
 
     def cut(self, size: int) -> None:
         """Drop everything behind the first *size* bytes: what a torn append left. Raises `OSError`."""
@@ -196,7 +197,11 @@ def _write(descriptor: int, content: bytes, path: Path) -> None:
     allowed = _ask("write", path, len(content))
     written = os.write(descriptor, content[:allowed]) if allowed < len(content) else _write_all(descriptor, content)
     if written < len(content):
-        raise Torn(errno.EIO, "torn write", str(path))
+        raise _torn(written, len(content), path)
+
+
+def _torn(written: int, size: int, path: Path) -> Torn:
+    return Torn(errno.EIO, f"only {written} of {size} bytes were written; the disk may be full", str(path))
 
 
 def _write_all(descriptor: int, content: bytes) -> int:

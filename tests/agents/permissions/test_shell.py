@@ -191,6 +191,7 @@ def test_words_survive_quoting(given_words: list[str]) -> None:
 @example(">&-bb")
 @example("1{}\\{a,b}")
 @example('aa "$\\\n(bb)"')
+@example("{a,b}{a,b}")
 def test_bash_runs_nothing_that_was_not_seen(text: str) -> None:
     """The promise that allow rules stand on; where the reader is not sure, the one that deny rules stand on."""
     line = read_command(text)

@@ -239,7 +239,7 @@ async def test_half_a_character_is_refused(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("full", "No space left"), ("torn", "torn write"), ("rename", "Input/output error"), ("fsync", "Input/output")],
+    [("full", "No space left"), ("torn", "only "), ("rename", "Input/output error"), ("fsync", "Input/output")],
 )
 async def test_a_failed_edit_says_why_and_leaves_the_old_file(fault: str, reason: str, workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old")
