@@ -17,6 +17,7 @@ from coterie.agents.definitions import Definition
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed, TranscriptCorrupt
 from coterie.agents.events import Decided, EventLog, Finished, Noticed, Started
 from coterie.agents.gate import LocalGate
+from coterie.agents.layers.mail import DeliverMail, with_mail
 from coterie.agents.loop import close_open_calls, run_loop
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.request import Identity
@@ -40,6 +41,7 @@ from coterie.orchestrator.assembly import (
 )
 from coterie.orchestrator.embedded import open_server
 from coterie.orchestrator.events.sources import EVENT_LOG, TRANSCRIPT
+from coterie.orchestrator.mailroom import open_mailroom
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings import Settings
 
@@ -83,6 +85,7 @@ class OpenJob:
     job: Job
     session: Session
     agent: Agent
+    _mail: DeliverMail
     _instructions: Instructions | None
 
     async def run(self) -> Done:
@@ -114,7 +117,9 @@ class OpenJob:
             context = context_text(job.project, agent.clock, instructions)
             agent.say("user", [text_block(context), text_block(job.task)])
         elif job.session is not None and job.task:
-            agent.say("user", [text_block(job.task)])
+            # What others wrote while nobody worked comes along.
+            waiting = self._mail.add(agent, ())
+            agent.say("user", [*waiting.blocks, text_block(job.task)], *waiting.records)
 
 
 @asynccontextmanager
@@ -139,7 +144,10 @@ async def open_job(job: Job, asker: Asker | None = None) -> AsyncIterator[OpenJo
             conversation = transcript.loaded.conversation or begin_conversation(
                 job.settings, job.model, job.kind, is_embedded=job.script is not None
             )
-            async with open_jobs(directory / JOBS_DIRECTORY) as jobs:
+            async with (
+                open_mailroom(session, clock, transcript.loaded.mail, log.tell) as mail,
+                open_jobs(directory / JOBS_DIRECTORY) as jobs,
+            ):
                 tools = tools_by_name()
                 agent = Agent(
                     identity=Identity(agent=MAIN, incarnation=session.starts),
@@ -151,12 +159,14 @@ async def open_job(job: Job, asker: Asker | None = None) -> AsyncIterator[OpenJo
                     workspace=_workspace(job.project, directory, transcript, jobs),
                     denial=Authority(permissions, asker, lambda decision: log.tell(_decided(decision))).denial,
                     meter=WindowMeter(thresholds_of(job.settings, job.model)),
-                    pipeline=layered_pipeline(layers_of(job.settings, conversation.header), tools, directory),
+                    pipeline=with_mail(
+                        layered_pipeline(layers_of(job.settings, conversation.header), tools, directory), mail
+                    ),
                     clock=clock,
                     tell=log.tell,
                     durability=job.settings.transcript.fsync,
                 )
-                yield OpenJob(job=job, session=session, agent=agent, instructions=instructions)
+                yield OpenJob(job=job, session=session, agent=agent, mail=mail, instructions=instructions)
 
 
 def _check_open_end(job: Job, transcript: TranscriptWriter) -> None:

@@ -5,11 +5,13 @@ from xml.sax.saxutils import escape, quoteattr
 
 import attrs
 
-from coterie.agents.agent import NOTHING, Added, Agent, Answer
+from coterie.agents.agent import NOTHING, Added, Agent, Answer, Pipeline
 from coterie.agents.conversation import text_block
 from coterie.agents.conversation.records import MailRecord
+from coterie.agents.events import LayerFailed
 from coterie.mailbox.contract import Delivery, Inbox
 from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.policy import NEVER_WAKES
 
@@ -31,16 +33,25 @@ class DeliverMail:
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
     """Taken while idle, and not worth a turn."""
 
-    def add(self, _agent: Agent, _answers: Sequence[Answer]) -> Added:
-        """All that has come, as one block."""
-        deliveries = [*self._waiting, *self._inbox.take_nowait(AT_ONCE)]
+    def add(self, agent: Agent, _answers: Sequence[Answer]) -> Added:
+        """All that has come, as one block; nothing, and an event, when the mailbox cannot be read."""
+        try:
+            deliveries = [*self._waiting, *self._inbox.take_nowait(AT_ONCE)]
+        except MailboxFailed as exc:
+            agent.tell(LayerFailed(layer="mail", reason=str(exc)))
+            return NOTHING
         self._waiting = []
         return self._enter(deliveries) if deliveries else NOTHING
 
-    async def prepare(self, _agent: Agent) -> None:
-        """Acknowledge what the transcript has."""
-        if self._delivered:
+    async def prepare(self, agent: Agent) -> None:
+        """Acknowledge what the transcript has; what cannot be acknowledged now is tried again at the next call."""
+        if not self._delivered:
+            return
+        try:
             await self._inbox.acknowledge(self._delivered)
+        except MailboxFailed as exc:
+            agent.tell(LayerFailed(layer="mail", reason=str(exc)))
+        else:
             self._delivered = []
 
     async def wait_for_work(self) -> None:
@@ -54,6 +65,11 @@ class DeliverMail:
         ids = [envelope.id for envelope in envelopes]
         self._delivered += ids
         return Added(blocks=(mail_block(envelopes),), records=(MailRecord(ids=list(ids)),))
+
+
+def with_mail(pipeline: Pipeline, mail: DeliverMail) -> Pipeline:
+    """*pipeline* of an agent that gets mail: read behind the results, acknowledged before anything else."""
+    return attrs.evolve(pipeline, messages=(mail, *pipeline.messages), calls=(mail, *pipeline.calls))
 
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coterie.agents.agent import Agent
 from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, load_transcript, text_block
 from coterie.agents.gate import LocalGate
-from coterie.agents.layers.mail import DeliverMail, mail_block
+from coterie.agents.layers.mail import DeliverMail, mail_block, with_mail
 from coterie.agents.living import live
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.model.request import Identity
@@ -81,9 +81,7 @@ class Team:
                     name, transcript, (SendMessage(router=self.router, sender=self.sender(name)), *tools)
                 )
                 pipeline = layered_pipeline(LayerSettings(), dict(agent.tools), self.directory / name)
-                agent.pipeline = attrs.evolve(
-                    pipeline, messages=(mail, *pipeline.messages), calls=(mail, *pipeline.calls)
-                )
+                agent.pipeline = with_mail(pipeline, mail)
                 if task is not None and not agent.conversation.messages:
                     agent.say("user", [text_block(task)])
                 await live(agent, mail, Limits(turns=20), lambda state: self.states.append((name, state)))

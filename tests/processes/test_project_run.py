@@ -132,3 +132,44 @@ def test_at_a_terminal_a_file_from_outside_is_asked_about_once(project: Path) ->
         program.read_until("Words from outside.")
         assert program.wait() == 0
         assert "Allow it?" not in program.output
+
+
+MAILED = """
+default:
+  - tools: [{Bash: {command: "while [ ! -e go ]; do sleep 0.02; done; echo went"}}]
+  - text: "heard {{last_user_text}}"
+"""
+
+
+def coterie(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command()[:4], *arguments],
+        cwd=project,
+        env=environment(project),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_run_hears_what_its_user_writes_meanwhile(project: Path) -> None:
+    (project.parent / "script.yaml").write_text(MAILED)
+    run = command("--output-format", "stream-json", "--permission-mode", "bypassPermissions")
+    with subprocess.Popen(run, cwd=project, env=environment(project), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = map(json.loads, process.stdout)
+        session = next(event["session"] for event in told if event["kind"] == "tool_started")
+        sent = coterie(project, "mail", "send", "--to", "main", "Use <tabs>.")
+        assert sent.returncode == 0, sent.stderr
+        busy = coterie(project, "resume", session, "--script", "../script.yaml")
+        assert busy.stderr == f"Error: session: {session} is at work in another process\n"
+        (project / "go").touch()
+        rest = list(told)
+    [finished] = kind(rest, "finished")
+    assert finished["result"].startswith('heard <message from="user" sender="human" kind="message" id="')
+    assert "Use &lt;tabs&gt;." in finished["result"]
+    assert len(kind(rest, "delivered")) == 1
+    late = coterie(project, "mail", "send", "--to", "main", "Too late?")
+    assert late.returncode == 2
+    assert "has ended" in late.stderr
