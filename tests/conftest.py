@@ -1,11 +1,18 @@
-"""Fixtures of every test: no test may leave a process behind."""
+"""What holds for every test: no process is left behind, and a run repeats itself."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a change is judged by what it changed; `make soak` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("exploring")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True)

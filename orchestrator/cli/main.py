@@ -30,7 +30,7 @@ class Entry:
 COMMANDS = {
     "run": Entry("coterie.orchestrator.cli.run:run", "Run a task with one agent."),
     "resume": Entry("coterie.orchestrator.cli.run:resume", "Take a session up where it stopped."),
-    "demo": Entry("coterie.scenarios.demo:command", "Show a scripted conversation, its fork and its bill."),
+    "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, two forks, and the bill."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
     "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
     "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
