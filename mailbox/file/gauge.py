@@ -20,11 +20,16 @@ class Gauge:
 
     directory: Path
     cursor: Cursor = attrs.field(factory=Cursor, init=False)
+    _cursor_file: str = attrs.field(init=False)
+    """Looked at for every message, so it is put together once."""
     _version: tuple[int, int, int] | None = attrs.field(default=None, init=False)
     _sealed: dict[int, int] = attrs.field(factory=dict, init=False)
     """Sizes of segments that grow no more."""
     _counted: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """Segment -> the bytes that were looked at, and the newlines in them."""
+
+    def __attrs_post_init__(self) -> None:
+        self._cursor_file = str(self.directory / CURSOR_FILE)
 
     def refresh(self, *, is_forced: bool = False) -> None:
         """See how far the mailbox is acknowledged by now; by *force* even if the file looks as before.
@@ -32,7 +37,7 @@ class Gauge:
         Raises `OSError`.
         """
         try:
-            status = os.stat(self.directory / CURSOR_FILE)  # noqa: PTH116 - for every message, and half the price
+            status = os.stat(self._cursor_file)  # noqa: PTH116 - for every message, and half the price
         except FileNotFoundError:
             self._version, self.cursor = None, Cursor()
             return
