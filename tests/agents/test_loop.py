@@ -292,10 +292,10 @@ async def test_a_call_whose_input_is_no_json_is_answered_and_not_made(tmp_path: 
     events = [START, *block(0, *call('{"text": }')), *ending("tool_use")]
 
     async def answer(_request: HttpRequest, respond: Responder) -> None:
+        agent.client = scripted  # for the next call, which may come before this one has returned
         await respond.start(200, [("content-type", "text/event-stream")])
         await respond.write("".join(map(lines, events)).encode())
         await respond.finish()
-        agent.client = scripted
 
     def never(_: str) -> str:
         pytest.fail("a call without input was made")
