@@ -1,5 +1,6 @@
 """Whom a message is for, as people and models write it."""
 
+import functools
 import re
 from pathlib import Path
 from typing import NewType
@@ -46,6 +47,7 @@ class OtherSession:
 Address = Name | Everyone | Socket | OtherSession
 
 
+@functools.lru_cache(maxsize=1024)  # two for every message that is read, of a few that come again and again
 def check_name(text: str) -> Name:
     """*text* as a name. Raises `NameInvalid`."""
     if not text:

@@ -1,7 +1,8 @@
 """Who is in a session: names are unique, and the starts of a name only count up."""
 
 import difflib
-import time
+import os
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,8 +20,6 @@ VERSION = 1
 LOCK_TIMEOUT = 10.0
 SIMILARITY = 0.5
 NEAREST = 3
-SETTLED = 0.1
-"""Seconds after which a file that is replaced surely gets another time stamp."""
 
 
 @attrs.define(eq=False)
@@ -138,17 +137,14 @@ class FileRoster:
     """
 
     path: Path
-    _register: Register = attrs.field(factory=Register, init=False)
-    _version: tuple[int, int, int] | None = attrs.field(default=None, init=False)
-    """Which file the register was read from; None if another one could be taken for it."""
+    _reading: "_Reading | None" = attrs.field(default=None, init=False)
     _was_there: bool = attrs.field(default=False, init=False)
 
     def members(self) -> Mapping[str, Member]:
-        """Everybody, by name; from memory, at the price of one `stat`, while the file is the same."""
-        version = self._look()
-        if version is None or version != self._version:
-            self._register, self._version = self._load(), version
-        return self._register.members
+        """Everybody, by name; from memory, at the price of one `fstat`, while the file is the same."""
+        if self._reading is None or not self._reading.is_current():
+            self._reading = self._read()
+        return self._reading.register.members if self._reading is not None else {}
 
     async def join(self, name: str) -> Member:
         """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
@@ -167,7 +163,8 @@ class FileRoster:
         lock = FileLock(f"{self.path}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
         try:
             with lock:
-                changed = change(self._load())
+                found = self._read()
+                changed = change(Register() if found is None else found.register)
                 replace_file(self.path, changed.to_bytes(), mode=0o600)
         except Timeout as exc:
             raise RosterFailed(self.path, f"another process has held its lock for {LOCK_TIMEOUT:.0f} seconds") from exc
@@ -175,27 +172,41 @@ class FileRoster:
             raise RosterFailed(self.path, f"it cannot be changed: {exc.strerror}") from exc
         return changed
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _read(self) -> "_Reading | None":
         try:
-            status = self.path.stat()
-        except OSError:
-            return None  # reading it meets the same error, and says so
-        # Two replacements within one tick of the kernel's clock can end with the same inode, time stamp and size. Time
-        # stamps are wall time, so they are held against that and not against the session's clock.
-        is_settled = time.time() - status.st_mtime > SETTLED
-        return (status.st_ino, status.st_mtime_ns, status.st_size) if is_settled else None
-
-    def _load(self) -> Register:
-        try:
-            register = Register.from_bytes(self.path.read_bytes())
+            reading = _Reading.of(self.path)
         except FileNotFoundError as exc:
             # Begun anew it would count from 1 again, and old mail could reach a new start.
             if self._was_there:
                 raise RosterFailed(self.path, "the roster has vanished") from exc
-            return Register()
+            return None
         except OSError as exc:
             raise RosterFailed(self.path, f"it cannot be read: {exc.strerror}") from exc
         except ValueError as exc:
             raise RosterFailed(self.path, f"it is not a roster, and was left as it is: {exc}") from exc
         self._was_there = True
-        return register
+        return reading
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """What the file said. It is kept open: then no other can get its inode, however quickly it is replaced."""
+
+    register: Register
+    _descriptor: int
+    _written: int
+    """Nanoseconds since 1970."""
+
+    @classmethod
+    def of(cls, path: Path) -> "_Reading":
+        """Read *path*. Raises `OSError` and `ValueError`."""
+        with path.open("rb", buffering=0) as file:
+            written = os.fstat(file.fileno()).st_mtime_ns
+            reading = cls(Register.from_bytes(file.read()), os.dup(file.fileno()), written)
+        weakref.finalize(reading, os.close, reading._descriptor)
+        return reading
+
+    def is_current(self) -> bool:
+        """Whether the file still has its name, and nobody wrote into it."""
+        status = os.fstat(self._descriptor)
+        return status.st_nlink > 0 and status.st_mtime_ns == self._written

@@ -1,60 +1,79 @@
-"""How a writer wakes the reader: a datagram; where there can be none the kernel's notices; and a slow look at last."""
+"""How a writer wakes the reader: a datagram; where there can be none the kernel's notices; and a slow look at last.
+
+The reader says in its lock file whether it sleeps, and is rung for only then. It looks into the log once more after it
+has said so, and a writer looks at what it says after the append, so one of the two sees the other.
+"""
 
 import contextlib
-import ctypes
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 import trio
 
+from coterie.mailbox import inotify
+
 LOOK_EVERY = 1.0
 """Seconds after which a reader looks by itself: a writer may have been killed between its append and the bell."""
 
+LOCK_FILE = "reader.lock"
+"""Whoever holds the lock on it is the reader."""
+
 _BELL = "bell"
-_IN_MODIFY = 0x2
-_IN_CREATE = 0x100
-_QUEUE_BYTES = 65_536
+_RING = b"\0"
+_ASLEEP = b"1"
+_AWAKE = b"0"
 
 
 @attrs.define(eq=False)
 class Bell:
-    """The reader's end. What rings between two waits is kept, so look first and wait then."""
+    """The reader's end. What rings between two waits is kept."""
 
+    _lock: int | None
+    """The reader's lock file; None if no writer needs to know whether it sleeps."""
     _descriptor: int | None
     """Readable when it has rung; None if nothing rings."""
 
-    async def wait(self) -> bool:
-        """Return whether it has rung, at the latest after `LOOK_EVERY` seconds."""
+    async def wait(self, has_news: Callable[[], bool]) -> bool:
+        """Return whether it has rung, or *has_news*, which may raise; at the latest after `LOOK_EVERY` seconds."""
+        try:
+            self._say(_ASLEEP)
+            return has_news() or await self._listen()
+        finally:
+            self._say(_AWAKE)
+
+    async def _listen(self) -> bool:
         with trio.move_on_after(LOOK_EVERY):
             if self._descriptor is None:
                 await trio.sleep_forever()
             else:
                 await trio.lowlevel.wait_readable(self._descriptor)
-                self._silence(self._descriptor)
+                inotify.drain(self._descriptor)
                 return True
         return False
 
-    def _silence(self, descriptor: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while os.read(descriptor, _QUEUE_BYTES):
-                pass
+    def _say(self, state: bytes) -> None:
+        if self._lock is not None:
+            # A disk that is full, and copies what is written over: nobody rings then, and the slow look remains.
+            with contextlib.suppress(OSError):
+                os.pwrite(self._lock, state, 0)
 
 
 @contextmanager
-def open_bell(directory: Path) -> Iterator[Bell]:
-    """Hang up the bell of the mailbox in *directory*; only its one reader may. Raises `OSError`.
+def open_bell(directory: Path, lock: int) -> Iterator[Bell]:
+    """Hang up the bell of the mailbox in *directory*; only its one reader may, who holds *lock*. Raises `OSError`.
 
     It stays there, dumb, when the block ends: by then the mailbox may have been made again, with a bell of another.
     """
+    os.pwrite(lock, _AWAKE, 0)
     descriptor = _bind(directory)
-    if descriptor is None:
-        descriptor = _watch(directory)
+    # The kernel tells of every write in the directory, also of one into the lock file.
+    bell = Bell(lock, descriptor) if descriptor is not None else Bell(None, descriptor := _watch(directory))
     try:
-        yield Bell(descriptor)
+        yield bell
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -65,24 +84,38 @@ class Ringer:
     """The writer's end, for one mailbox."""
 
     _directory: int
+    _lock: int
     _socket: socket.socket
 
     @classmethod
     def open(cls, directory: Path) -> "Ringer":
         """For the mailbox in *directory*. Raises `OSError`."""
+        lock = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return cls(opened, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        return cls(opened, lock, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
 
     def ring(self) -> None:
-        """Wake the reader, if there is one."""
+        """Wake the reader, if it sleeps."""
         # No reader, no bell, or one that has rung so often that it is full: nothing to do about any of them.
         with contextlib.suppress(OSError):
-            self._socket.sendto(b"\0", _bell_in(self._directory))
+            if os.pread(self._lock, 1, 0) == _ASLEEP:
+                self._send()
 
     def close(self) -> None:
         """Give its descriptors back."""
         self._socket.close()
+        os.close(self._lock)
         os.close(self._directory)
+
+    def _send(self) -> None:
+        try:
+            self._socket.send(_RING)
+        except BlockingIOError:
+            return
+        except OSError:
+            # Not connected yet, or to a reader that is gone.
+            self._socket.connect(_bell_in(self._directory))
+            self._socket.send(_RING)
 
 
 def _bell_in(directory: int) -> str:
@@ -104,11 +137,8 @@ def _bind(directory: Path) -> int | None:
 
 
 def _watch(directory: Path) -> int | None:
-    libc = ctypes.CDLL(None)
-    descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if descriptor < 0:
-        return None
-    if libc.inotify_add_watch(descriptor, os.fsencode(directory), _IN_MODIFY | _IN_CREATE) < 0:
-        os.close(descriptor)
-        return None
-    return descriptor
+    descriptor = inotify.open_inotify()
+    if descriptor is None or inotify.add_watch(descriptor, directory, inotify.MODIFY | inotify.CREATE):
+        return descriptor
+    os.close(descriptor)
+    return None

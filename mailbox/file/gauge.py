@@ -50,9 +50,11 @@ class Gauge:
     def bytes(self, last: int, size: int) -> int:
         """What waits up to *size* in the *last* segment. Raises `OSError`."""
         cursor = self.cursor
-        before = sum(self._sealed_size(number) for number in range(cursor.segment, last))
-        done = sum(span.end - span.start for span in cursor.done)
-        return max(0, before + size - cursor.offset - done)
+        if last > cursor.segment:
+            size += sum(self._sealed_size(number) for number in range(cursor.segment, last))
+        if cursor.done:
+            size -= sum(span.end - span.start for span in cursor.done)
+        return max(0, size - cursor.offset)
 
     def messages(self, last: int, size: int) -> int:
         """As `bytes`. Reads what was appended since the last call. Raises `OSError`."""

@@ -9,10 +9,8 @@ from pathlib import Path
 import attrs
 
 from coterie.mailbox.errors import MailboxBusy
-from coterie.mailbox.file.bell import Bell, open_bell
+from coterie.mailbox.file.bell import LOCK_FILE, Bell, open_bell
 from coterie.mailbox.file.segments import make_directory, try_lock
-
-_LOCK = "reader.lock"
 
 
 @attrs.define(eq=False)
@@ -39,12 +37,12 @@ def open_hold(name: str, directory: Path, *, is_durable: bool) -> Iterator[Hold]
     Raises `MailboxBusy` while somebody else is, and `OSError`.
     """
     make_directory(directory, is_durable=is_durable)
-    lock = directory / _LOCK
+    lock = directory / LOCK_FILE
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not try_lock(descriptor, fcntl.LOCK_EX):
             raise MailboxBusy(name)
-        with open_bell(directory) as bell:
+        with open_bell(directory, descriptor) as bell:
             yield Hold(bell, lock, descriptor)
     finally:
         os.close(descriptor)

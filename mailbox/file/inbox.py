@@ -72,8 +72,9 @@ class FileInbox:
         try:
             if self._has_news:
                 await self._commit.run()
-            while self._hold is not None and not self._reading.may_have_line():
-                if not await self._hold.bell.wait() and (self._reading.is_unfinished() or self._is_lost()):
+            has_line = self._reading.may_have_line
+            while self._hold is not None and not has_line():
+                if not await self._hold.bell.wait(has_line) and (self._reading.is_unfinished() or self._is_lost()):
                     return
         except OSError:
             # The same error meets whoever looks next, who can be told.

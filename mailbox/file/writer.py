@@ -33,9 +33,8 @@ class _Segment:
     def __attrs_post_init__(self) -> None:
         self.commit = GroupCommit(lambda: self.log.sync)
 
-    def is_spent(self) -> bool:
-        """Whether nothing more is to be appended to it."""
-        status = os.fstat(self.descriptor)
+    def is_spent(self, status: os.stat_result) -> bool:
+        """Whether nothing more is to be appended to it, which has this *status* now."""
         return is_sealed(status) or status.st_nlink == 0 or status.st_size >= self.full
 
     def close(self) -> None:
@@ -91,16 +90,20 @@ class Writer:
         if segment is not self._segment or not try_lock(segment.descriptor, fcntl.LOCK_SH):
             return False
         try:
-            if segment.is_spent():
+            status = os.fstat(segment.descriptor)
+            if segment.is_spent(status):
                 return False
-            self._check_room(segment, len(record))
+            self._check_room(segment.number, status.st_size, len(record))
             segment.log.append(record)
         finally:
             unlock(segment.descriptor)
         return True
 
-    def _check_room(self, segment: _Segment, more: int) -> None:
-        number, size = segment.number, os.fstat(segment.descriptor).st_size
+    def _check_room(self, number: int, size: int, more: int) -> None:
+        """Raise `MailboxFull` unless *more* bytes may be appended at *size* in segment *number*."""
+        # Since the cursor was read, only more can have been acknowledged: what is room enough by an old one is room.
+        if self._gauge.bytes(number, size) + more <= min(self.limits.bytes, self._uncounted_bytes):
+            return
         self._gauge.refresh()
         try:
             self._measure(number, size, more)
@@ -113,15 +116,19 @@ class Writer:
         waiting = self._gauge.bytes(number, size)
         if waiting + more > self.limits.bytes:
             raise MailboxFull(self.name, waiting, self.limits.bytes, "bytes")
-        if waiting < self.limits.messages * SMALLEST_RECORD:
+        if waiting < self._uncounted_bytes:
             return
         messages = self._gauge.messages(number, size)
         if messages >= self.limits.messages:
             raise MailboxFull(self.name, messages, self.limits.messages, "messages")
 
+    @property
+    def _uncounted_bytes(self) -> int:
+        return self.limits.messages * SMALLEST_RECORD
+
     async def _move(self, old: _Segment | None) -> _Segment:
         """The segment to append to instead of *old*."""
-        if old is not None and old is self._segment and not old.is_spent():
+        if old is not None and old is self._segment and not old.is_spent(os.fstat(old.descriptor)):
             await trio.sleep(_LOCK_AGAIN)  # it was only locked
             return old
         async with self._moving:
@@ -153,7 +160,7 @@ class Writer:
         # Counted here in the thread, so that the first append has only what is new to count.
         gauge = Gauge(self.directory)
         gauge.refresh()
-        if gauge.bytes(number, size) >= self.limits.messages * SMALLEST_RECORD:
+        if gauge.bytes(number, size) >= self._uncounted_bytes:
             gauge.messages(number, size)
         log = Appender(segment_path(self.directory, number), descriptor)
         # One that could not be sealed is used on, and tried again when it has grown.

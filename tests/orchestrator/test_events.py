@@ -18,8 +18,8 @@ from coterie.agents.conversation.records import EpochRecord, MessageRecord, read
 from coterie.agents.events import Event, Text, ToolStarted
 from coterie.agents.usage import Usage
 from coterie.clock import Clock
-from coterie.orchestrator.events import changes
-from coterie.orchestrator.events.changes import Changes
+from coterie.mailbox import inotify
+from coterie.orchestrator.events.changes import LOOK_EVERY, Changes
 from coterie.orchestrator.events.following import open_follower
 from coterie.orchestrator.events.lines import Lines
 from coterie.orchestrator.events.observed import LineUnreadable, MessageRecorded, Observed, ReplyRecorded
@@ -305,7 +305,7 @@ async def test_being_cancelled_loses_no_event(session: Path) -> None:
 async def test_without_inotify_it_looks_four_times_a_second(
     session: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    monkeypatch.setattr(changes, "_open_inotify", lambda: None)
+    monkeypatch.setattr(inotify, "open_inotify", lambda: None)
     with writing(session) as agent:
         async with open_follower(session) as follower, trio.open_nursery() as nursery:
             nursery.start_soon(_later, lambda: agent.tell(STARTED))
@@ -324,7 +324,7 @@ async def test_a_watch_that_is_refused_makes_it_look_instead(
     watching = Changes(os.open("/dev/null", os.O_RDONLY))
     watching.watch(tmp_path)
     await watching.wait()
-    assert trio.current_time() == pytest.approx(changes.LOOK_EVERY)
+    assert trio.current_time() == pytest.approx(LOOK_EVERY)
 
 
 @pytest.mark.slow

@@ -1,0 +1,39 @@
+"""The kernel's notices of what happens in directories, as far as they are used here."""
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+
+MODIFY = 0x2
+ATTRIB = 0x4
+MOVED_TO = 0x80
+CREATE = 0x100
+
+_QUEUE_BYTES = 65_536
+
+
+def open_inotify() -> int | None:
+    """A descriptor that is readable when there is a notice; None where the kernel does not tell, or has no more."""
+    try:
+        descriptor: int = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, AttributeError):  # no C library to load, or one without inotify
+        return None
+    return descriptor if descriptor >= 0 else None
+
+
+def add_watch(descriptor: int, directory: Path, events: int) -> bool:
+    """Whether *directory* is watched from now on: not if it is not there, or over the limit of watches."""
+    watch: int = _libc().inotify_add_watch(descriptor, os.fsencode(directory), events)
+    return watch >= 0
+
+
+def drain(descriptor: int) -> None:
+    """Take all that is to be read, without looking at it: whoever is woken looks at everything."""
+    with contextlib.suppress(BlockingIOError):
+        while os.read(descriptor, _QUEUE_BYTES):
+            pass
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
