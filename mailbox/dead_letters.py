@@ -1,6 +1,7 @@
-"""Mail that could not be delivered, kept with the reason until somebody looks."""
+"""Mail that could not be delivered, kept with the reason until somebody looks, and what became of it then."""
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NewType
 
@@ -10,12 +11,33 @@ import msgspec
 from coterie.files import Appender, check_record, frame_record
 from coterie.mailbox.contract import DeadLetter, DeadReason
 from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.ids import MessageId, new_message_id
 
 LetterNumber = NewType("LetterNumber", int)
 """Names a dead letter for good: where it begins in the file."""
 
 LETTERS_FILE = "letters.jsonl"
 VERSION = 1
+
+
+@attrs.frozen(kw_only=True)
+class Resent:
+    """That the words of a dead letter were sent again."""
+
+    id: MessageId
+    """Of the new message."""
+    at: float
+    """When it was stored."""
+
+
+@attrs.frozen(kw_only=True)
+class Buried:
+    """A dead letter, and what became of it."""
+
+    number: LetterNumber
+    letter: DeadLetter
+    resent: Resent | None = None
+    """None: it waits for somebody to decide."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,6 +52,18 @@ class _Record:
     v: int = VERSION
 
 
+@attrs.frozen(kw_only=True)
+class _Resending:
+    """Shares no required field with a letter, so a program that knows letters only passes over it."""
+
+    number: LetterNumber
+    id: MessageId
+    is_done: bool
+    """Whether the new message is stored; before, it is only named."""
+    when: float
+    v: int = VERSION
+
+
 @attrs.define(eq=False)
 class DeadLetters:
     """The dead letters of a session, in `dead/` in the directory of its mail. Any process may add to them."""
@@ -40,7 +74,6 @@ class DeadLetters:
 
     def bury(self, letter: DeadLetter) -> None:
         """Keep *letter*. It is stored when this returns. Raises `OSError`."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         record = _Record(
             reason=letter.reason,
             detail=letter.detail,
@@ -49,36 +82,88 @@ class DeadLetters:
             envelope=letter.envelope,
             raw=base64.b64encode(letter.raw).decode(),
         )
+        self._append(record)
+
+    def letters(self, *, after: LetterNumber | None = None) -> list[tuple[LetterNumber, DeadLetter]]:
+        """Those that wait for somebody to decide, as `history` reads them. Raises `OSError`."""
+        return [(buried.number, buried.letter) for buried in self.history(after=after) if buried.resent is None]
+
+    def history(self, *, after: LetterNumber | None = None) -> list[Buried]:
+        """All of them, oldest first, or those behind *after*; what is torn or damaged is left out. Raises `OSError`.
+
+        Of the file only what stands behind *after* is read.
+        """
+        found: dict[LetterNumber, Buried] = {}
+        for number, record in self._records(after):
+            if isinstance(record, DeadLetter):
+                found[number] = Buried(number=number, letter=record)
+            elif record.is_done and record.number in found:
+                resent = Resent(id=record.id, at=record.when)
+                found[record.number] = attrs.evolve(found[record.number], resent=resent)
+        return list(found.values())
+
+    def begin_resending(self, number: LetterNumber, now: float) -> MessageId:
+        """The id under which to send the words of letter *number* again; stored when this returns. Raises `OSError`.
+
+        It is the same for everybody who begins, at the same time or after another was killed on the way: so the
+        message is delivered once, by its id. The letter waits on until `finish_resending`.
+        """
+        if (begun := self._find_begun(number)) is not None:
+            return begun
+        id_ = new_message_id()
+        self._append(_Resending(number=number, id=id_, is_done=False, when=now))
+        # Whoever wrote first has named it, also for us.
+        return self._find_begun(number) or id_
+
+    def finish_resending(self, number: LetterNumber, id_: MessageId, now: float) -> None:
+        """Letter *number* was sent again as *id_*, which is stored: it waits no more. Raises `OSError`."""
+        self._append(_Resending(number=number, id=id_, is_done=True, when=now))
+
+    def _find_begun(self, number: LetterNumber) -> MessageId | None:
+        steps = (record for _, record in self._records(number) if isinstance(record, _Resending))
+        return next((step.id for step in steps if step.number == number), None)
+
+    def _append(self, record: _Record | _Resending) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Opened for each: they are rare, and the directory may have been deleted since the last one.
         with Appender.open(self._path) as log:
             log.append(frame_record(msgspec.json.encode(record)))
             if self.is_durable:
                 log.sync()
 
-    def letters(self) -> list[tuple[LetterNumber, DeadLetter]]:
-        """All of them, oldest first; what is torn or damaged is left out. Raises `OSError`."""
+    def _records(self, after: LetterNumber | None) -> Iterator[tuple[LetterNumber, DeadLetter | _Resending]]:
+        """What stands behind the letter *after*, each with where it begins."""
+        start = 0 if after is None else after
         try:
-            content = self._path.read_bytes()
+            with self._path.open("rb") as log:
+                log.seek(start)
+                content = log.read()
         except FileNotFoundError:
-            return []
-        letters, start = [], 0
+            return
         for line in content.split(b"\n"):
-            if (letter := _read(line)) is not None:
-                letters.append((LetterNumber(start), letter))
+            if start != after and (record := _read(line)) is not None:
+                yield LetterNumber(start), record
             start += len(line) + 1
-        return letters
 
     @property
     def _path(self) -> Path:
         return self.directory / LETTERS_FILE
 
 
-def _read(line: bytes) -> DeadLetter | None:
+def _read(line: bytes) -> DeadLetter | _Resending | None:
     try:
         check_record(line)
-        record = _decoder.decode(line)
-        raw = base64.b64decode(record.raw, validate=True)
+        if _version.decode(line).v != VERSION:
+            return None
+        return _read_letter(line) or _resendings.decode(line)
     except ValueError:
+        return None
+
+
+def _read_letter(line: bytes) -> DeadLetter | None:
+    try:
+        record = _letters.decode(line)
+    except msgspec.ValidationError:
         return None
     return DeadLetter(
         reason=record.reason,
@@ -86,8 +171,14 @@ def _read(line: bytes) -> DeadLetter | None:
         mailbox=record.mailbox,
         at=record.at,
         envelope=record.envelope,
-        raw=raw,
+        raw=base64.b64decode(record.raw, validate=True),
     )
 
 
-_decoder = msgspec.json.Decoder(_Record)
+class _Version(msgspec.Struct):
+    v: int
+
+
+_version = msgspec.json.Decoder(_Version)
+_letters = msgspec.json.Decoder(_Record)
+_resendings = msgspec.json.Decoder(_Resending)

@@ -13,6 +13,8 @@ MailboxError
 ├── MailboxBusy         the mailbox has a reader already
 ├── BridgeUnusable      no bridge can be opened here: the user must act (`bridge.place`)
 ├── NotHeld             no letter with this id is held (`bridge.held`)
+├── NotWaiting          no letter with this id waits for another session (`bridge.outgoing`)
+├── StillThere          whose mail was to be buried is there to read it (`left_behind`)
 ├── RosterFailed        the file of the roster cannot be read or written (`roster`)
 ├── MailboxFailed       the disk, or the connection, refused: nothing was stored, or nothing was acknowledged
 └── TaskError           the task list; `coterie.mailbox.tasks.errors` draws its tree

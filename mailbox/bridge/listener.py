@@ -47,8 +47,9 @@ async def open_bridge(
     held = HeldMail.of(mail, clock, bury, terms.held)
     with _listening(session) as (path, sock), open_taken(mail / TAKEN) as taken:
         await sock.bind(str(path))
-        path.chmod(0o600)
         sock.listen(_QUEUE)
+        # Afterwards: whoever forwards is told of it by the kernel, and connects. The directory keeps others out.
+        path.chmod(0o600)
         inbound = Inbound(session, deliver, clock, terms, held, taken)
         listener = _Listener(inbound, terms.patience, trio.Semaphore(terms.connections))
         async with trio.open_nursery() as nursery:

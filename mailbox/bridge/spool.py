@@ -14,7 +14,7 @@ from coterie.clock import Clock
 from coterie.files import check_record, frame_record, replace_file
 from coterie.mailbox.address import check_name
 from coterie.mailbox.bridge.place import claim
-from coterie.mailbox.contract import Bury, DeadLetter, DeadReason, Limits
+from coterie.mailbox.contract import Backlog, Bury, DeadLetter, DeadReason, Limits
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxFailed, MailboxFull
 from coterie.mailbox.ids import MessageId
@@ -78,13 +78,27 @@ class Spool:
             except FileNotFoundError:
                 return None
             try:
-                line = raw.strip(b"\n")
-                check_record(line)
-                return Envelope.from_bytes(line)
-            except (ValueError, EnvelopeCorrupt) as exc:
+                return _parse(raw)
+            except EnvelopeCorrupt as exc:
                 self._bury(self._dead("corrupt", str(exc), None, raw))
                 file.unlink(missing_ok=True)
                 return None
+
+    def peek(self, file: Path) -> Envelope | None:
+        """The letter in *file*, as `read`; one that is corrupt stays where it is."""
+        with self._failures():
+            try:
+                return _parse(file.read_bytes())
+            except (FileNotFoundError, EnvelopeCorrupt):
+                return None
+
+    def backlog(self) -> Backlog:
+        """What waits; damaged letters are counted too."""
+        with self._failures():
+            files = self.files()
+            letters = (self.peek(file) for file in files)
+            oldest = next((letter.created for letter in letters if letter is not None), None)
+            return Backlog(messages=len(files), bytes=sum(_size(file) for file in files), oldest=oldest)
 
     def remove(self, file: Path) -> None:
         """Forget the letter in *file*; one that is gone already does no harm."""
@@ -135,6 +149,16 @@ class Spool:
             yield
         except (OSError, Timeout) as exc:
             raise MailboxFailed(self.mailbox, str(exc)) from exc
+
+
+def _parse(raw: bytes) -> Envelope:
+    """Raises `EnvelopeCorrupt`."""
+    line = raw.strip(b"\n")
+    try:
+        check_record(line)
+    except ValueError as exc:
+        raise EnvelopeCorrupt(str(exc)) from exc
+    return Envelope.from_bytes(line)
 
 
 def _id_of(file: Path) -> str:

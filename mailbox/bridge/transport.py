@@ -2,7 +2,6 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal
@@ -14,6 +13,7 @@ from coterie.clock import Clock
 from coterie.mailbox.address import OtherSession, Socket, check_name
 from coterie.mailbox.bridge.frames import FRAME_LIMIT
 from coterie.mailbox.bridge.line import Line, PeerSilent, open_line
+from coterie.mailbox.bridge.outgoing import OutgoingMail
 from coterie.mailbox.bridge.peer import Peer
 from coterie.mailbox.bridge.place import BridgeUnusable
 from coterie.mailbox.bridge.refusals import refusal_of
@@ -23,9 +23,6 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import BridgeRefused, MailboxFailed, MailboxFull, MessageTooLarge, NotAllowed
 from coterie.mailbox.ids import MessageId
 
-OUTGOING = "outgoing"
-LOOK_EVERY = 1.0
-"""Seconds between two looks for sessions that have begun to listen."""
 KEEP = 7 * 24 * 3600.0
 """Seconds for which a letter waits at most for a session that does not come."""
 
@@ -54,7 +51,11 @@ class BridgeTransport:
     patience: float = 10.0
     """Seconds in which another session must answer."""
     _turns: defaultdict[Peer, trio.Lock] = attrs.field(factory=lambda: defaultdict(trio.Lock), init=False)
-    _spools: dict[Peer, Spool] = attrs.field(factory=dict, init=False)
+    outgoing: OutgoingMail = attrs.field(init=False)
+    """What waits here."""
+
+    def __attrs_post_init__(self) -> None:
+        self.outgoing = OutgoingMail.of(self.mail, self.clock, self.bury, self.limits)
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> BridgeReceipt:
         """Hand *envelope* to the session at *address*, or store it here, behind what waits for that session.
@@ -65,7 +66,7 @@ class BridgeTransport:
         peer = _peer_at(address)
         self._check(envelope, peer)
         async with self._turns[peer]:
-            spool = self._spool_of(peer)
+            spool = self.outgoing.spool_of(peer)
             if not await trio.to_thread.run_sync(spool.files):
                 with contextlib.suppress(PeerSilent):
                     return await self._hand_over(peer, envelope)
@@ -87,7 +88,7 @@ class BridgeTransport:
             except MailboxFailed as exc:
                 failures.append(exc)
 
-        peers = await trio.to_thread.run_sync(self._waiting_peers_sync)
+        peers = await trio.to_thread.run_sync(self.outgoing.peers_sync)
         async with trio.open_nursery() as nursery:
             for peer in peers:
                 nursery.start_soon(forward_to, peer)
@@ -115,7 +116,7 @@ class BridgeTransport:
         raise refusal_of(answer, peer.address)
 
     async def _forward_to(self, peer: Peer) -> int:
-        spool = self._spool_of(peer)
+        spool = self.outgoing.spool_of(peer)
         with spool.claim() as is_ours:
             if not is_ours:
                 return 0
@@ -128,17 +129,6 @@ class BridgeTransport:
 
     def _line_to(self, peer: Peer) -> AbstractAsyncContextManager[Line]:
         return open_line(peer, session=self.session, patience=self.patience)
-
-    def _waiting_peers_sync(self) -> list[Peer]:
-        directories = sorted((self.mail / OUTGOING).glob("*/"))
-        peers = [Peer.of_directory(directory.name) for directory in directories]
-        return [peer for peer in peers if peer is not None and self._spool_of(peer).files()]
-
-    def _spool_of(self, peer: Peer) -> Spool:
-        if peer not in self._spools:
-            directory = self.mail / OUTGOING / peer.directory
-            self._spools[peer] = Spool(directory, peer.address, self.bury, self.clock, self.limits)
-        return self._spools[peer]
 
 
 async def _drain(line: Line, spool: Spool, peer: Peer) -> int:
@@ -180,20 +170,3 @@ def _peer_at(address: Socket | OtherSession) -> Peer:
 
 def _receipt(envelope: Envelope, state: State, id_: MessageId, stored: float) -> BridgeReceipt:
     return BridgeReceipt(id=id_, recipient=envelope.recipient.name, transport="bridge", stored=stored, state=state)
-
-
-@contextlib.asynccontextmanager
-async def open_forwarding(transport: BridgeTransport, *, every: float = LOOK_EVERY) -> AsyncIterator[None]:
-    """Forward what waits, now and whenever a session begins to listen, until the block ends; looks *every* seconds."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_keep_forwarding, transport, every)
-        yield
-        nursery.cancel_scope.cancel()
-
-
-async def _keep_forwarding(transport: BridgeTransport, every: float) -> None:
-    while True:
-        # What a disk refuses now it may take at the next look; the letters are where they were.
-        with contextlib.suppress(MailboxFailed):
-            await transport.forward()
-        await trio.sleep(every)

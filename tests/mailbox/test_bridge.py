@@ -26,7 +26,6 @@ from coterie.mailbox.bridge import (
     NotHeld,
     Terms,
     open_bridge,
-    open_forwarding,
     socket_path,
 )
 from coterie.mailbox.bridge.frames import FRAME_LIMIT, Answer, Hello, PeerInvalid, read_frame, write_frame
@@ -516,24 +515,6 @@ async def test_mail_for_a_session_that_is_down_waits_and_arrives_in_order(two: T
         assert await two.sending().forward() == 6
         assert (await two.sending().send(two.write("6"), HOME)).state == "accepted"
     assert two.bodies == list("0123456")
-
-
-async def test_forwarding_notices_that_a_session_has_begun_to_listen(two: Two) -> None:
-    sending, arrived = two.sending(), trio.Event()
-
-    async def deliver(envelope: Envelope) -> Receipt:
-        arrived.set()
-        return await two.deliver(envelope)
-
-    with trio.fail_after(5):
-        async with open_forwarding(sending, every=0.01):
-            await sending.send(two.write(), HOME)
-            bridge = open_bridge(
-                "home", two.root / "home", deliver, clock=two.clock, bury=two.dead.append, terms=ACCEPT
-            )
-            async with bridge:
-                await arrived.wait()
-    assert two.bodies == ["hello"]
 
 
 async def test_mail_that_waited_too_long_is_dead(two: Two) -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, Torn, file_faults
+from coterie.files import SeededFaults, Torn, file_faults, frame_record
 from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.dead_letters import DeadLetters
+from coterie.mailbox.dead_letters import DeadLetters, Resent
 from tests.mailbox.file_mail import envelope
 
 
@@ -56,6 +56,65 @@ def test_letters_are_closed_to_other_users(tmp_path: Path) -> None:
     DeadLetters(tmp_path / "dead").bury(letter())
     assert (tmp_path / "dead").stat().st_mode & 0o077 == 0
     assert (tmp_path / "dead" / "letters.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_a_letter_that_was_sent_again_waits_no_more_and_is_not_forgotten(tmp_path: Path) -> None:
+    dead = DeadLetters(tmp_path)
+    for raw in (b"one", b"two"):
+        dead.bury(letter(raw))
+    (number, _), _ = dead.letters()
+    id_ = dead.begin_resending(number, 7.0)
+    assert [found.raw for _, found in dead.letters()] == [b"one", b"two"], "it is not stored yet"
+    dead.finish_resending(number, id_, 8.0)
+    assert [found.raw for _, found in dead.letters()] == [b"two"]
+    assert [(one.letter.raw, one.resent) for one in dead.history()] == [
+        (b"one", Resent(id=id_, at=8.0)),
+        (b"two", None),
+    ]
+
+
+def test_whoever_sends_a_letter_again_does_so_under_the_same_id(tmp_path: Path) -> None:
+    """The first one may have been killed after the message was stored."""
+    for raw in (b"one", b"two"):
+        DeadLetters(tmp_path).bury(letter(raw))
+    first, second = (number for number, _ in DeadLetters(tmp_path).letters())
+    ids = {DeadLetters(tmp_path).begin_resending(first, float(now)) for now in range(3)}
+    assert len(ids) == 1
+    assert DeadLetters(tmp_path).begin_resending(second, 0.0) not in ids
+
+
+def test_a_resending_that_was_torn_leaves_the_letter_waiting(tmp_path: Path) -> None:
+    dead = DeadLetters(tmp_path)
+    dead.bury(letter(b"one"))
+    [(number, _)] = dead.letters()
+    id_ = dead.begin_resending(number, 0.0)
+    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(Torn):
+        dead.finish_resending(number, id_, 0.0)
+    assert [found.raw for _, found in dead.letters()] == [b"one"]
+    assert dead.begin_resending(number, 0.0) == id_
+
+
+def test_what_lies_behind_a_letter_is_found_without_reading_what_lies_before(tmp_path: Path) -> None:
+    dead = DeadLetters(tmp_path)
+    for raw in (b"one", b"two", b"three", b"four"):
+        dead.bury(letter(raw))
+    _, (second, _), (third, _), (fourth, _) = dead.letters()
+    for number in (second, fourth):
+        dead.finish_resending(number, dead.begin_resending(number, 0.0), 0.0)
+    with (tmp_path / "letters.jsonl").open("r+b") as log:
+        log.write(b"?" * second)
+    assert [(one.number, one.resent is None) for one in dead.history(after=second)] == [(third, True), (fourth, False)]
+    assert [number for number, _ in dead.letters(after=second)] == [third]
+    assert dead.history(after=fourth) == []
+
+
+def test_records_of_another_version_are_passed_over(tmp_path: Path) -> None:
+    dead = DeadLetters(tmp_path)
+    dead.bury(letter(b"one"))
+    [(number, _)] = dead.letters()
+    with (tmp_path / "letters.jsonl").open("ab") as log:
+        log.write(frame_record(b'{"number":%d,"id":"x","is_done":true,"when":1.0,"v":2}' % number))
+    assert [found.raw for _, found in dead.letters()] == [b"one"]
 
 
 @given(garbage=st.binary(max_size=200))

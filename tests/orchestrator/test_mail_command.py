@@ -75,6 +75,11 @@ class Mail:
                 )
             )
 
+    def leave(self, name: str) -> None:
+        """Strike *name* off the roster."""
+        with self.open() as office:
+            trio.run(office.roster.leave, name)
+
     def hold(self, letter: Envelope) -> None:
         """Let it wait for the user."""
         with self.open() as office:
@@ -219,6 +224,17 @@ def test_the_list_counts_what_waits(box: Mail) -> None:
     assert [(row["name"], row["messages"]) for row in printed("list")] == [("main", 0), ("worker", 1), ("gone", 0)]
 
 
+def test_the_list_shows_who_has_left_mail_behind_and_which_sessions_mail_waits_for(box: Mail) -> None:
+    box.store(box.letter("one", created=box.clock.now() - 7_300))
+    mail("send", "--to", f"bridge:{OTHER}", "hi")
+    box.leave("worker")
+    *_, left, waiting = [line.split() for line in mail("list").stdout.splitlines()]
+    assert (left[:4], left[5:]) == (["worker", "left", "-", "1"], ["2", "h"])
+    assert (waiting[:4], waiting[5:]) == ([f"bridge:{OTHER}", "down", "-", "1"], ["0", "s"])
+    rows = [(row["name"], row["state"], row["incarnation"], row["messages"]) for row in printed("list")]
+    assert rows[2:] == [("worker", "left", None, 1), (f"bridge:{OTHER}", "down", None, 1)]
+
+
 def test_a_session_without_agents_has_an_empty_list(box: Mail, tmp_path: Path) -> None:
     (box.session.directory / "roster.json").unlink()
     done = mail("list")
@@ -286,6 +302,38 @@ def test_a_dead_letter_can_be_sent_again_as_a_new_message(box: Mail) -> None:
     assert (delivery.envelope.body, delivery.envelope.sender) == ("too late", old.sender)
 
 
+def test_a_dead_letter_that_was_sent_again_waits_no_more(box: Mail) -> None:
+    box.bury(box.letter("too late"))
+    number = printed("dead")[0]["number"]
+    id_ = printed("dead", "--resend", str(number))["id"]
+    assert refused(mail("dead", "--resend", str(number))) == f"dead letter {number} was sent again already, as {id_}"
+    assert len(box.take("worker")) == 1
+    assert printed("dead") == []
+    assert "that wait; --all shows the 1 that were sent again" in mail("dead").stderr
+    [row] = printed("dead", "--all")
+    assert (row["number"], row["resent"]["id"]) == (number, id_)
+    assert mail("dead", "--all").stdout.splitlines()[2].endswith(f" as {id_}")
+
+
+def test_sending_again_after_a_failure_or_a_crash_delivers_once(box: Mail) -> None:
+    box.bury(box.letter("too late"))
+    [row] = printed("dead")
+    with box.open() as office:
+        id_ = office.dead.begin_resending(row["number"], 0.0)
+    box.store(box.letter("too late", id=id_))  # and the shell was killed here
+    assert printed("dead", "--resend", str(row["number"]))["id"] == id_
+    assert [delivery.envelope.id for delivery in box.take("worker")] == [id_]
+
+
+def test_a_dead_letter_waits_on_if_it_cannot_be_sent_again(box: Mail) -> None:
+    box.bury(box.letter("too late"))
+    number = str(printed("dead")[0]["number"])
+    box.leave("worker")
+    assert "there is no 'worker'" in refused(mail("dead", "--resend", number))
+    assert [str(row["number"]) for row in printed("dead")] == [number]
+    assert mail("dead", "--resend", number, "--all").exit_code == 2
+
+
 def test_a_letter_that_died_on_its_way_to_another_session_is_sent_there_again(box: Mail) -> None:
     box.bury(box.letter("far away"), mailbox=f"bridge:{OTHER}")
     assert printed("dead", "--resend", str(printed("dead")[0]["number"]))["state"] == "waiting"
@@ -327,10 +375,66 @@ def test_a_held_letter_is_dropped_among_the_dead(box: Mail) -> None:
     assert mail("held", "--release", "a", "--drop", "b").exit_code == 2
 
 
+def test_a_letter_that_was_dropped_by_mistake_is_sent_again_from_the_dead(box: Mail) -> None:
+    letter = box.letter("from afar", session=OTHER)
+    box.hold(letter)
+    mail("held", "--drop", letter.id)
+    assert mail("dead", "--resend", str(printed("dead")[0]["number"])).exit_code == 0
+    assert [delivery.envelope.body for delivery in box.take("main")] == ["from afar"]
+
+
+def test_mail_for_a_session_that_does_not_come_is_listed_and_dropped(box: Mail) -> None:
+    assert mail("outgoing").stderr == f"session {box.session.id} has no mail that waits for others\n"
+    id_ = printed("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
+    head, body = mail("outgoing").stdout.splitlines()
+    assert head.endswith(f"  user (human) -> main of bridge:{OTHER}  {id_}")
+    assert body == "    far away"
+    [row] = printed("outgoing")
+    assert (row["address"], row["envelope"]["id"]) == (f"bridge:{OTHER}", id_)
+    assert printed("outgoing", "--drop", id_) == {"dropped": id_}
+    assert refused(mail("outgoing", "--drop", id_)) == f"no letter {id_!r} waits for another session"
+    assert printed("outgoing") == []
+    [dead] = printed("dead")
+    assert (dead["reason"], dead["mailbox"], dead["envelope"]["id"]) == ("refused", f"bridge:{OTHER}", id_)
+    assert printed("dead", "--resend", str(dead["number"]))["state"] == "waiting"
+
+
+def test_mail_of_those_who_left_is_swept_to_the_dead(box: Mail) -> None:
+    box.store(box.letter("one"), box.letter("two"))
+    assert mail("sweep").stderr == f"nobody who has left session {box.session.id} has mail\n"
+    box.leave("worker")
+    assert mail("sweep").stdout == "worker: 2 letters are among the dead; `coterie mail dead` lists them\n"
+    assert [(row["reason"], row["envelope"]["body"]) for row in printed("dead")] == [
+        ("recipient_ended", "one"),
+        ("recipient_ended", "two"),
+    ]
+    assert printed("sweep") == []
+    assert [row["name"] for row in printed("list")] == ["main", "gone"]
+
+
+def test_mail_of_somebody_who_has_ended_is_swept_only_by_name(box: Mail) -> None:
+    box.store(box.letter("one"))
+    assert refused(mail("sweep", "worker")) == "'worker' is running and reads its own mail"
+    with box.open() as office:
+        trio.run(office.roster.set_state, "worker", "ended")
+    assert printed("sweep") == []
+    assert printed("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
+    assert refused(mail("sweep", "wroker")) == "there is no 'wroker'; did you mean worker?"
+
+
+def test_without_a_roster_nobody_has_left(box: Mail) -> None:
+    box.store(box.letter("one"))
+    (box.session.directory / "roster.json").unlink()
+    assert "has no roster that says who has left" in refused(mail("sweep"))
+    assert printed("dead") == []
+
+
 def test_names_and_letters_are_offered_to_a_shell(box: Mail) -> None:
     letter = box.letter("from afar", session=OTHER)
     box.hold(letter)
     box.bury(box.letter())
+    waiting = printed("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
+    box.store(box.letter())
 
     def offered(*words: str) -> list[str]:
         shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
@@ -340,4 +444,7 @@ def test_names_and_letters_are_offered_to_a_shell(box: Mail) -> None:
     assert offered("read", "--session", "") == [box.session.id]
     assert offered("held", "--release", "") == [letter.id]
     assert offered("dead", "--resend", "") == [str(printed("dead")[0]["number"])]
+    assert offered("outgoing", "--drop", "") == [waiting]
+    box.leave("worker")
+    assert offered("sweep", "") == ["worker", "gone"]
     assert offered("read", "--session", "none", "") == []

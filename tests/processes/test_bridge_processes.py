@@ -19,7 +19,7 @@ from coterie.mailbox.address import OtherSession
 from coterie.mailbox.bridge import BridgeTransport, BridgeUnusable, open_bridge, open_forwarding, socket_path
 from coterie.mailbox.contract import DeadLetter, Limits, Receipt
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.errors import MailboxFull
+from coterie.mailbox.errors import MailboxFailed, MailboxFull
 from tests.processes import bridge_receiver
 
 pytestmark = pytest.mark.slow
@@ -111,6 +111,7 @@ async def test_a_letter_in_hand_when_the_receiver_dies_arrives_once(stream: Stre
 
 async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: Stream) -> None:
     dice, is_over = random.Random(7), trio.Event()
+    failures: list[MailboxFailed] = []
     # Without a limit: the sender never waits for the one that counts.
     tell, told = trio.open_memory_channel[None](math.inf)
 
@@ -123,7 +124,8 @@ async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: 
                 await trio.sleep(0.01)
 
     with trio.fail_after(60):
-        async with open_forwarding(stream.transport, every=0.02), trio.open_nursery() as nursery:
+        forwarding = open_forwarding(stream.transport, failures.append, every=0.02)
+        async with forwarding, trio.open_nursery() as nursery:
             nursery.start_soon(keep_sending)
             for _ in range(5):
                 async with stream.receiver():
@@ -132,6 +134,7 @@ async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: 
             is_over.set()
         async with stream.receiver():
             await stream.drain()
+    assert not failures
     assert len(stream.receipted) > 50
     stream.check()
 

@@ -2,7 +2,8 @@
 
 import click
 
-from coterie.orchestrator.cli.mail.deciding import dead, held
+from coterie.orchestrator.cli.mail.dead import dead, sweep
+from coterie.orchestrator.cli.mail.deciding import held, outgoing
 from coterie.orchestrator.cli.mail.looking import list_mailboxes, read, watch
 from coterie.orchestrator.cli.mail.sending import send
 
@@ -12,5 +13,5 @@ def mail() -> None:
     """Send mail to the agents of a session, and look at theirs."""
 
 
-for _command in (send, list_mailboxes, read, watch, dead, held):
+for _command in (send, list_mailboxes, read, watch, dead, sweep, held, outgoing):
     mail.add_command(_command)

@@ -4,14 +4,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import attrs
 import click
 import msgspec
 import trio
 
-from coterie.mailbox.contract import Backlog, Member
+from coterie.mailbox.contract import Backlog, MemberState
+from coterie.mailbox.left_behind import find_left_behind
 from coterie.mailbox.roster import find_member
 from coterie.orchestrator.cli.mail.beside import MailboxLog
 from coterie.orchestrator.cli.mail.completion import complete_member
@@ -34,7 +35,10 @@ HEAD = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
 @session_option
 @json_option
 def list_mailboxes(*, session: str | None, is_json: bool) -> None:
-    """List mailboxes: what waits there, and since when."""
+    """List mailboxes: what waits there, and since when.
+
+    Who has left is shown as long as there is mail for them, and so is mail that waits here for other sessions.
+    """
     with open_output():
         use_office(session, partial(_list, is_json=is_json))
 
@@ -65,21 +69,50 @@ def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
 
 
 async def _list(office: PostOffice, *, is_json: bool) -> None:
-    members = list(office.roster.members().values())
-    found = [(member, office.files.backlog(member.name)) for member in members]
+    rows = await _rows(office)
     if is_json:
-        print_json([{**attrs.asdict(member), **attrs.asdict(backlog)} for member, backlog in found])
-    elif not found:
+        print_json([row.to_json() for row in rows])
+        return
+    if not office.roster.members():
         click.echo(f"nobody is on the roster of session {office.session.id}", err=True)
-    else:
-        now = office.clock.now()
-        click.echo("\n".join(table(HEAD, [_row(member, backlog, now) for member, backlog in found], left=2)))
+    if rows:
+        click.echo("\n".join(table(HEAD, [row.cells(office.clock.now()) for row in rows], left=2)))
 
 
-def _row(member: Member, backlog: Backlog, now: float) -> tuple[str, ...]:
-    oldest = "-" if backlog.oldest is None else age_text(now - backlog.oldest)
-    counts = (member.incarnation, backlog.messages, backlog.bytes)
-    return (member.name, member.state, *(f"{count:,}" for count in counts), oldest)
+@attrs.frozen(kw_only=True)
+class _Row:
+    """A place where mail waits."""
+
+    name: str
+    """Of the owner; of another session, its address."""
+    state: MemberState | Literal["left", "listening", "down"]
+    incarnation: int | None = None
+    backlog: Backlog
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        facts = {"name": self.name, "state": self.state, "incarnation": self.incarnation}
+        return {**facts, **attrs.asdict(self.backlog)}
+
+    def cells(self, now: float) -> tuple[str, ...]:
+        """As a person reads it."""
+        start = "-" if self.incarnation is None else f"{self.incarnation:,}"
+        oldest = "-" if self.backlog.oldest is None else age_text(now - self.backlog.oldest)
+        return (self.name, self.state, start, f"{self.backlog.messages:,}", f"{self.backlog.bytes:,}", oldest)
+
+
+async def _rows(office: PostOffice) -> list[_Row]:
+    """Whoever is on the roster; whoever left it, if mail was left behind; and sessions that mail waits for."""
+    members = [
+        _Row(name=m.name, state=m.state, incarnation=m.incarnation, backlog=office.files.backlog(m.name))
+        for m in office.roster.members().values()
+    ]
+    left = [_Row(name=name, state="left", backlog=found) for name, found in find_left_behind(office.files).items()]
+    queues = [
+        _Row(name=queue.address, state="listening" if queue.is_listening else "down", backlog=queue.backlog)
+        for queue in await office.bridge.outgoing.queues()
+    ]
+    return members + left + queues
 
 
 async def _read(office: PostOffice, *, name: str, is_following: bool, is_json: bool) -> None:

@@ -9,9 +9,9 @@ import msgspec
 import trio
 
 from coterie.clock import Clock
-from coterie.mailbox.bridge import BridgeUnusable
-from coterie.mailbox.bridge.held import NotHeld
+from coterie.mailbox.bridge import BridgeUnusable, NotHeld, NotWaiting
 from coterie.mailbox.errors import MailboxError, SendRefused
+from coterie.mailbox.left_behind import StillThere
 from coterie.orchestrator.cli.completion import complete_session
 from coterie.orchestrator.cli.exit_codes import Refused
 from coterie.orchestrator.cli.printable import printable
@@ -34,7 +34,7 @@ def use_office(session: str | None, act: Callable[[PostOffice], Awaitable[Result
     with open_office(session) as office:
         try:
             return trio.run(act, office)
-        except (SendRefused, NotHeld, BridgeUnusable) as exc:
+        except (SendRefused, NotHeld, NotWaiting, StillThere, BridgeUnusable) as exc:
             raise Refused(printable(str(exc))) from exc
         except MailboxError as exc:
             raise click.ClickException(printable(str(exc))) from exc

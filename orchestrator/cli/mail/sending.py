@@ -124,6 +124,14 @@ def _row(posted: Posted) -> dict[str, object]:
     return {"recipient": posted.recipient, "receipt": posted.receipt, "refusal": refusal}
 
 
+def print_receipt(receipt: Receipt, *, is_json: bool) -> None:
+    """Say what a receipt says, to a person or as JSON."""
+    if is_json:
+        print_json(receipt)
+    else:
+        click.echo(printable(receipt_text(receipt.recipient, receipt)))
+
+
 def receipt_text(recipient: str, receipt: Receipt) -> str:
     """What a receipt says, in one line."""
     where = f"; it {_WHERE[receipt.state]}" if isinstance(receipt, BridgeReceipt) else ""

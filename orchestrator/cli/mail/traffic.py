@@ -42,7 +42,7 @@ class Traffic:
     _office: PostOffice
     _transcripts: SessionReader
     _logs: dict[Path, MailboxLog] = attrs.field(factory=dict, init=False)
-    _dead: LetterNumber = attrs.field(default=LetterNumber(-1), init=False)
+    _dead: LetterNumber | None = attrs.field(default=None, init=False)
     """The last that was given."""
     _held: set[MessageId] = attrs.field(factory=set, init=False)
 
@@ -84,17 +84,16 @@ class Traffic:
                     yield Passage(kind="delivered", at=observed.at, mailbox=observed.agent, id=MessageId(id_))
 
     def _died(self) -> Iterator[Passage]:
-        for number, letter in self._office.dead.letters():
-            if number > self._dead:
-                self._dead = number
-                yield Passage(
-                    kind="dead",
-                    at=letter.at,
-                    mailbox=letter.mailbox,
-                    id=None if letter.envelope is None else letter.envelope.id,
-                    envelope=letter.envelope,
-                    reason=f"{letter.reason}: {letter.detail}",
-                )
+        for buried in self._office.dead.history(after=self._dead):
+            self._dead, letter = buried.number, buried.letter
+            yield Passage(
+                kind="dead",
+                at=letter.at,
+                mailbox=letter.mailbox,
+                id=None if letter.envelope is None else letter.envelope.id,
+                envelope=letter.envelope,
+                reason=f"{letter.reason}: {letter.detail}",
+            )
 
     async def _newly_held(self) -> list[Passage]:
         letters = await self._office.held.letters()

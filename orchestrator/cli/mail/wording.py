@@ -7,8 +7,7 @@ from textwrap import indent
 import attrs
 import click
 
-from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.dead_letters import LetterNumber
+from coterie.mailbox.dead_letters import Buried
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.ids import MessageId
 from coterie.orchestrator.cli.mail.traffic import Passage
@@ -27,9 +26,13 @@ def age_text(seconds: float) -> str:
     return f"{max(0, int(seconds // size))} {unit}"
 
 
-def message_text(envelope: Envelope, *, session: str, now: float) -> str:
-    """A whole message as the mail of *session* has it: a head, then its summary and its body."""
-    facts = [_moment(envelope.created), _way(envelope, session), envelope.id]
+def message_text(envelope: Envelope, *, session: str, now: float, address: str | None = None) -> str:
+    """A whole message as the mail of *session* has it: a head, then its summary and its body.
+
+    One for another session is shown with its *address*.
+    """
+    way = _way(envelope, session) + (f" of {address}" if address else "")
+    facts = [_moment(envelope.created), way, envelope.id]
     if envelope.kind != "message":
         facts.append(envelope.kind)
     if envelope.in_reply_to is not None:
@@ -41,14 +44,18 @@ def message_text(envelope: Envelope, *, session: str, now: float) -> str:
     return head + "\n" + indent(printable("\n\n".join(parts)), "    ")
 
 
-def dead_text(number: LetterNumber, letter: DeadLetter, *, session: str) -> str:
-    """A dead letter in two lines: what became of it, and what it is."""
+def dead_text(buried: Buried, *, session: str) -> str:
+    """A dead letter in two lines, why it died and what it is; one that was sent again has a third."""
+    letter = buried.letter
     head = f"{_moment(letter.at)}  {one_line(f'{letter.mailbox}: {letter.reason}, {letter.detail}', 3 * SHOWN)}"
     if letter.envelope is None:
         what = f"{len(letter.raw):,} bytes: {letter.raw[:SHOWN]!r}"
     else:
         what = f"{_way(letter.envelope, session)}: {_gist(letter.envelope)}"
-    return f"{click.style(f'{number:>6}', bold=True)}  {head}\n{'':6}  {one_line(what, 3 * SHOWN)}"
+    lines = [f"{click.style(f'{buried.number:>6}', bold=True)}  {head}", f"{'':6}  {one_line(what, 3 * SHOWN)}"]
+    if buried.resent is not None:
+        lines.append(f"{'':6}  sent again {_moment(buried.resent.at)} as {buried.resent.id}")
+    return "\n".join(lines)
 
 
 @attrs.define(eq=False)
