@@ -18,9 +18,11 @@ EndReason = Literal[
     "cancelled",
     "model_error",
     "blocked",
+    "shutdown",
 ]
 """completed: the model had no more calls to make. budget: a limit of tokens, seconds or dollars is reached. cut_off: a
-reply did not fit, even at the largest size. blocked: the context is too full for another turn."""
+reply did not fit, even at the largest size. blocked: the context is too full for another turn. shutdown: somebody who
+may asked the agent to end."""
 
 
 @attrs.frozen(kw_only=True)

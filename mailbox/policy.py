@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from coterie.mailbox.envelope import Kind, SenderKind
+from coterie.mailbox.envelope import Envelope, Kind, SenderKind
 from coterie.mailbox.errors import NotAllowed
+from coterie.mailbox.lifecycle import BODIES
 
 AUTHORITY: frozenset[Kind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
 """Kinds that make somebody do, or be allowed, something. They travel inside a process only: a file proves nothing."""
@@ -35,6 +36,7 @@ class Post:
     sender_kind: SenderKind
     recipient: str
     kind: Kind
+    body: str
     is_named: bool
     """Whether it is for one agent of this session, by name."""
     is_answer: bool
@@ -45,8 +47,8 @@ def check_post(post: Post) -> None:
     """Raise `NotAllowed` unless *post* may be sent."""
     if post.kind == "message":
         return
-    allowed = _SENDERS.get(post.kind)
-    if allowed is not None and post.sender_kind not in allowed:
+    allowed = _SENDERS[post.kind]
+    if post.sender_kind not in allowed:
         raise _not_allowed(post, f"only {' or '.join(sorted(allowed))} may")
     if not post.is_named:
         raise _not_allowed(post, "it goes to one agent of this session, by name")
@@ -54,6 +56,19 @@ def check_post(post: Post) -> None:
         raise _not_allowed(post, "it must name the request that it answers")
     if post.recipient == post.sender:
         raise _not_allowed(post, "nobody answers for themselves")
+    _check_body(post)
+
+
+def is_entitled(envelope: Envelope) -> bool:
+    """Whether who sent *envelope* may send its kind: asked again before it is acted upon, whoever let it pass."""
+    return envelope.kind == "message" or envelope.sender.kind in _SENDERS[envelope.kind]
+
+
+def _check_body(post: Post) -> None:
+    try:
+        BODIES[post.kind].from_body(post.body)
+    except ValueError as exc:
+        raise _not_allowed(post, f"its body is not what this kind says: {exc}") from exc
 
 
 def _not_allowed(post: Post, reason: str) -> NotAllowed:

@@ -99,6 +99,7 @@ class Router:
                 sender_kind=sender.kind,
                 recipient=name,
                 kind=draft.kind,
+                body=draft.body,
                 is_named=isinstance(address, str),
                 is_answer=draft.in_reply_to is not None,
             )

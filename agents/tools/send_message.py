@@ -15,7 +15,8 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.router import Draft, Posted, Router
 
-STRUCTURED = tuple(kind for kind in get_args(Kind) if kind != "message")
+STRUCTURED = tuple(kind for kind in get_args(Kind) if kind not in ("message", "shutdown_response", "idle"))
+"""What a model may send besides text; that an agent ends or is idle is for its own process to say, which knows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,7 +27,7 @@ class SendMessageInput:
         metadata=described("An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`.")
     )
     message: str | dict[str, Any] = attrs.field(
-        metadata=described("Text, or an object whose `type` says what it is, as `shutdown_response`.")
+        metadata=described("Text, or an object whose `type` says what it is, as `task_assignment`.")
     )
     summary: str | None = attrs.field(default=None, metadata=described("What it is about, in 5 to 10 words."))
 
@@ -62,7 +63,7 @@ def _draft(arguments: SendMessageInput) -> Draft:
     if isinstance(arguments.message, str):
         return Draft(to=arguments.to, body=arguments.message, summary=arguments.summary)
     content = dict(arguments.message)
-    kind, request = content.pop("type", None), content.get("request_id")
+    kind, request = content.pop("type", None), content.pop("request_id", None)
     if kind not in STRUCTURED:
         raise ToolFailed(
             f"An object needs a `type` that is known, and {kind!r} is not: {suggestion(str(kind), STRUCTURED)}"

@@ -1,135 +1,23 @@
 """Agents as tasks in one process that write to each other, with scripted models on the embedded server."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import attrs
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.agent import Agent
-from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, load_transcript, text_block
-from coterie.agents.gate import LocalGate
-from coterie.agents.layers.mail import DeliverMail, mail_block, with_mail
-from coterie.agents.living import live
-from coterie.agents.model.client import ModelClient, open_model_client
-from coterie.agents.model.request import Identity
-from coterie.agents.models import load_models
-from coterie.agents.outcome import Limits
-from coterie.agents.pipeline import LayerSettings, layered_pipeline
-from coterie.agents.tokens import Thresholds
-from coterie.agents.tools.send_message import SendMessage
-from coterie.agents.tools.tool import Tool, Workspace, definition, permit
-from coterie.agents.window import WindowMeter
+from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, load_transcript
+from coterie.agents.layers.mail import DeliverMail, mail_block
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.ids import MessageId
-from coterie.mailbox.letterbox import Letterbox
 from coterie.mailbox.queue import QueueTransport
 from coterie.mailbox.roster import LocalRoster
-from coterie.mailbox.router import Draft, Router
-from tests.agents.working import QUICK, Noting
-from tests.servers import Served, open_served
-
-
-@attrs.frozen(kw_only=True)
-class NoKeys:
-    """Everybody is in one process: nobody signs."""
-
-    def key_of(self, _sender: Sender) -> None:
-        """None for anybody."""
-
-
-@attrs.define(eq=False)
-class Team:
-    """Agents of one session, each a task."""
-
-    directory: Path
-    served: Served
-    client: ModelClient
-    nursery: trio.Nursery
-    roster: LocalRoster = attrs.field(factory=LocalRoster)
-    dead: list[DeadLetter] = attrs.field(factory=list)
-    states: list[tuple[str, str]] = attrs.field(factory=list)
-    transport: QueueTransport = attrs.field(init=False)
-    router: Router = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.transport = QueueTransport(self.roster, None, Clock(), self.dead.append)
-        self.router = Router(self.roster, NoKeys(), self.transport)
-
-    def sender(self, name: str) -> Sender:
-        """Who a member is when it sends."""
-        kind: Any = {"main": "lead", "user": "human"}.get(name, "peer")
-        return Sender(name=name, incarnation=1, session="s", kind=kind)
-
-    def start(self, name: str, task: str | None, *tools: Tool) -> None:
-        """Let an agent join and live, with a task or waiting for mail."""
-        self.roster.join(name)
-        self.nursery.start_soon(self._live, name, task, tools)
-
-    async def _live(self, name: str, task: str | None, tools: tuple[Tool, ...]) -> None:
-        with TranscriptWriter.open(self.path(name)) as transcript:
-            async with self.transport.open_inbox(name, 1, seen=transcript.loaded.mail) as inbox:
-                mail = DeliverMail(Letterbox(name, inbox, (), self.dead.append))
-                agent = self._agent(
-                    name, transcript, (SendMessage(router=self.router, sender=self.sender(name)), *tools)
-                )
-                pipeline = layered_pipeline(LayerSettings(), dict(agent.tools), self.directory / name)
-                agent.pipeline = with_mail(pipeline, mail)
-                if task is not None and not agent.conversation.messages:
-                    agent.say("user", [text_block(task)])
-                await live(agent, mail, Limits(turns=20), lambda state: self.states.append((name, state)))
-
-    def _agent(self, name: str, transcript: TranscriptWriter, tools: tuple[Tool, ...]) -> Agent:
-        model = load_models().get("claude-opus-5-5")
-        header = KeyHeader(model=model.id)
-        begun = transcript.loaded.conversation
-        return Agent(
-            identity=Identity(agent=name),
-            model=model,
-            client=self.client,
-            conversation=begun or Conversation.begin(header, tools=[definition(tool) for tool in tools]),
-            transcript=transcript,
-            tools={tool.name: tool for tool in tools},
-            workspace=Workspace(root=self.directory, scratch=self.directory),
-            denial=permit,
-            meter=WindowMeter(Thresholds.for_window(model.window, model.max_output)),
-            durability="never",
-        )
-
-    def path(self, name: str) -> Path:
-        """Where an agent's transcript is."""
-        return self.directory / f"{name}.jsonl"
-
-    def texts(self, name: str) -> list[str]:
-        """All text that the user's side of an agent's conversation holds, and the results of its calls."""
-        loaded = load_transcript(self.path(name)).conversation
-        assert loaded is not None
-        blocks = [json.loads(segment.data) for segment in loaded.segments if segment.role == "user"]
-        return [block["text"] if block["type"] == "text" else block["content"][0]["text"] for block in blocks]
-
-    async def until_asked(self, agent: str, turn: int) -> None:
-        """Return when the model of *agent* has answered its *turn*."""
-        while not any((e["agent"], e["turn"]) == (agent, turn) for e in self.served.requests):
-            await trio.testing.wait_all_tasks_blocked(0.01)
-
-
-@asynccontextmanager
-async def open_team(script: str, directory: Path) -> AsyncIterator[Team]:
-    with trio.fail_after(20):
-        async with (
-            open_served(script) as served,
-            open_model_client(LocalGate(), base_url=served.url, api_key="k", policy=QUICK) as client,
-            trio.open_nursery() as nursery,
-        ):
-            yield Team(directory, served, client, nursery)
-            nursery.cancel_scope.cancel()
+from coterie.mailbox.router import Draft
+from tests.agents.team import open_team
+from tests.agents.working import Noting
 
 
 async def test_a_busy_agent_hears_a_message_at_its_next_tool_round(tmp_path: Path) -> None:

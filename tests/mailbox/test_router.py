@@ -149,6 +149,17 @@ async def test_a_mistyped_name_is_answered_with_the_nearest() -> None:
 
 
 REQUEST = MessageId("r")
+BODIES: dict[Kind, str] = {
+    "message": "hello",
+    "shutdown_request": "{}",
+    "plan_approval_response": '{"approve": true}',
+    "permission_response": '{"approve": true}',
+    "task_assignment": '{"task_id": 1}',
+    "shutdown_response": '{"accepted": true}',
+    "plan_approval_request": '{"plan": "1. Look."}',
+    "permission_request": '{"tool": "Bash"}',
+    "idle": "{}",
+}
 ALLOWED: dict[Kind, set[SenderKind]] = {
     "message": {"human", "lead", "peer", "system"},
     "shutdown_request": {"human", "lead", "system"},
@@ -166,7 +177,7 @@ ALLOWED: dict[Kind, set[SenderKind]] = {
 @pytest.mark.parametrize("who", get_args(SenderKind))
 async def test_who_may_send_what_is_not_the_prompts_business(kind: Kind, who: SenderKind) -> None:
     office = Office()
-    draft = Draft(to="scout", body="{}", kind=kind, in_reply_to=REQUEST)
+    draft = Draft(to="scout", body=BODIES[kind], kind=kind, in_reply_to=REQUEST)
     if who in ALLOWED[kind]:
         assert await office.router.send(sender("main", who), draft)
         return
@@ -190,7 +201,7 @@ async def test_structured_messages_go_to_one_agent_of_this_session(to: str) -> N
 @pytest.mark.parametrize("kind", sorted(AUTHORITY))
 async def test_authority_never_travels_through_files(kind: Any) -> None:
     with pytest.raises(NotAllowed, match="inside a process only"):
-        await Office().router.send(sender(), Draft(to="worker", body="{}", kind=kind, in_reply_to=REQUEST))
+        await Office().router.send(sender(), Draft(to="worker", body=BODIES[kind], kind=kind, in_reply_to=REQUEST))
 
 
 async def test_what_makes_somebody_act_is_for_this_start_of_the_name_alone() -> None:

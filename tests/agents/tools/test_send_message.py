@@ -40,10 +40,10 @@ async def test_a_wrong_name_is_an_error_with_the_nearest_ones(tmp_path: Path) ->
 
 async def test_an_object_is_sent_as_what_its_type_says(tmp_path: Path) -> None:
     office = Office()
-    message = {"type": "task_assignment", "task": 7}
+    message = {"type": "task_assignment", "task_id": 7}
     assert not (await send(office, tmp_path, to="scout", message=message)).is_error
     [envelope] = await office.received("scout")
-    assert (envelope.kind, json.loads(envelope.body)) == ("task_assignment", {"task": 7})
+    assert (envelope.kind, json.loads(envelope.body)) == ("task_assignment", {"task_id": 7})
 
 
 async def test_an_answer_names_its_request_by_its_id(tmp_path: Path) -> None:

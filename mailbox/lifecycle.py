@@ -1,0 +1,116 @@
+"""What messages of the structured kinds say: one frozen type a kind, and the JSON object that is its body."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self, get_args
+
+import msgspec
+
+from coterie.mailbox.envelope import Kind
+
+GRACE = 30.0
+"""Seconds that an agent has to end, where whoever asks it to does not say."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all bodies. A member that is not known is an error: what makes somebody act is not half understood."""
+
+    kind: ClassVar[Kind]
+
+    def to_body(self) -> str:
+        """The JSON object, for a message of this kind."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_body(cls, body: str) -> Self:
+        """What `to_body` wrote. Raises `ValueError` with the reason, whatever *body* is."""
+        try:
+            return msgspec.json.decode(body, type=cls)
+        except RecursionError as exc:
+            raise ValueError("it is nested too deeply") from exc
+
+
+class ShutdownRequest(Body, frozen=True):
+    """The recipient is to finish what it is at, and end."""
+
+    kind: ClassVar[Kind] = "shutdown_request"
+    reason: str = ""
+    deadline: Annotated[float, msgspec.Meta(ge=0)] = GRACE
+    """Seconds from when the agent gets it; what is under way by then is interrupted."""
+
+
+class ShutdownResponse(Body, frozen=True):
+    """The agent has ended, or does so before it takes anything else up."""
+
+    kind: ClassVar[Kind] = "shutdown_response"
+    accepted: bool
+    """Whether it came to an end by itself; if not, it was interrupted at the deadline."""
+    reason: str = ""
+    """What it had come to, in words."""
+
+
+class PlanApprovalRequest(Body, frozen=True):
+    """A plan, for a yes before any of it is done."""
+
+    kind: ClassVar[Kind] = "plan_approval_request"
+    plan: str
+
+
+class PlanApprovalResponse(Body, frozen=True):
+    """Yes, or what to plan otherwise."""
+
+    kind: ClassVar[Kind] = "plan_approval_response"
+    approve: bool
+    feedback: str = ""
+
+
+class PermissionRequest(Body, frozen=True):
+    """A call that the sender may not make by itself, for a yes."""
+
+    kind: ClassVar[Kind] = "permission_request"
+    tool: str
+    subject: str = ""
+    """The command, or the paths; otherwise nothing."""
+    details: dict[str, str] = {}
+    """The other arguments that matter, by name."""
+    reason: str = ""
+    """Why the call is not simply allowed."""
+
+
+class PermissionResponse(Body, frozen=True):
+    """Yes, this call; or no, and why."""
+
+    kind: ClassVar[Kind] = "permission_response"
+    approve: bool
+    reason: str = ""
+
+
+class TaskAssignment(Body, frozen=True):
+    """A task of the list that the recipient is to take on."""
+
+    kind: ClassVar[Kind] = "task_assignment"
+    task_id: Annotated[int, msgspec.Meta(ge=1)]
+    subject: str = ""
+
+
+class Idle(Body, frozen=True):
+    """The sender has nothing to do."""
+
+    kind: ClassVar[Kind] = "idle"
+    outcome: str | None = None
+    """How its last run ended; None if it has not had one."""
+
+
+BODIES: Mapping[Kind, type[Body]] = {
+    body.kind: body
+    for body in (
+        ShutdownRequest,
+        ShutdownResponse,
+        PlanApprovalRequest,
+        PlanApprovalResponse,
+        PermissionRequest,
+        PermissionResponse,
+        TaskAssignment,
+        Idle,
+    )
+}
+assert {"message", *BODIES} == set(get_args(Kind)), "every kind but plain text has a body of its own"
