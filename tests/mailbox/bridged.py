@@ -10,11 +10,10 @@ import pytest
 
 from coterie.mailbox.address import Socket
 from coterie.mailbox.bridge import BridgeTransport, Deliver, Terms, open_bridge
-from coterie.mailbox.conformance import Parts
+from coterie.mailbox.conformance import OpenPlace, Parts, Place, Tampering
 from coterie.mailbox.contract import Backlog, Inbox, Receipt, Transport
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.ids import MessageId, new_message_id
-from coterie.mailbox.queue import QueueTransport
 
 SENDER = "conformance"
 """The session that the suite's members write from."""
@@ -46,34 +45,38 @@ class BridgedTransport:
 
 @attrs.define(eq=False)
 class BridgedPlace:
-    """Two sessions: the one that sends, and the one that reads."""
+    """Two sessions: the one that sends, and the one that reads, whose mailboxes are *behind* the bridge."""
 
     directory: Path
+    behind: Place
     session: str = attrs.field(factory=lambda: f"receiver-{new_message_id()}")
-    tampering = None
     has_macs = False
-    _queue: QueueTransport | None = None
+
+    @property
+    def tampering(self) -> Tampering | None:
+        """As `Place.tampering`, in the session that reads."""
+        return self.behind.tampering
 
     @asynccontextmanager
     async def open_transport(self, parts: Parts) -> AsyncIterator[Transport]:
-        """The bridge is opened anew; the mailboxes behind it live in this process."""
-        if self._queue is None:
-            self._queue = QueueTransport(parts.roster, parts.keys, parts.clock, parts.bury, parts.limits)
+        """The bridge is opened anew, and so is what is behind it."""
         sending = BridgeTransport(SENDER, self.directory / "sender", parts.clock, parts.bury)
-        deliver = _signing(self._queue, parts)
         mail = self.directory / "receiver"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_RUNTIME_DIR", str(self.directory))
-            bridge = open_bridge(self.session, mail, deliver, clock=parts.clock, bury=parts.bury, terms=OPEN)
-            async with bridge as path:
-                yield BridgedTransport(sending, self._queue, Socket(path))
+        async with self.behind.open_transport(parts) as receiving:
+            deliver = _signing(receiving, parts)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("XDG_RUNTIME_DIR", str(self.directory))
+                bridge = open_bridge(self.session, mail, deliver, clock=parts.clock, bury=parts.bury, terms=OPEN)
+                async with bridge as path:
+                    yield BridgedTransport(sending, receiving, Socket(path))
 
 
 @asynccontextmanager
-async def open_bridged_place() -> AsyncIterator[BridgedPlace]:
-    """An empty place; short, because the path of a socket must be."""
+async def open_bridged_place(open_behind: OpenPlace) -> AsyncIterator[BridgedPlace]:
+    """An empty place before another; short, because the path of a socket must be."""
     with tempfile.TemporaryDirectory(prefix="bridge-") as directory:
-        yield BridgedPlace(Path(directory))
+        async with open_behind() as behind:
+            yield BridgedPlace(Path(directory), behind)
 
 
 def _signing(transport: Transport, parts: Parts) -> Deliver:

@@ -98,7 +98,8 @@ PLACES: dict[str, OpenPlace] = {
     "queue": _open_queue_place,
     "file": partial(_open_file_place, "process"),
     "file on disk": partial(_open_file_place, "power"),
-    "bridge": open_bridged_place,
+    "bridge": partial(open_bridged_place, _open_queue_place),
+    "bridge to files": partial(open_bridged_place, partial(_open_file_place, "process")),
 }
 
 
