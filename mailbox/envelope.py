@@ -27,6 +27,7 @@ Kind = Literal[
     "permission_request",
     "permission_response",
     "task_assignment",
+    "task_notification",
     "idle",
 ]
 

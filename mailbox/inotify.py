@@ -29,10 +29,12 @@ def add_watch(descriptor: int, directory: Path, events: int) -> bool:
 
 
 def drain(descriptor: int) -> None:
-    """Take all that is to be read, without looking at it: whoever is woken looks at everything."""
+    """Take what is to be read, without looking at it: whoever is woken looks at everything.
+
+    If there is more than one read gives, the next wait ends at once, which does no harm.
+    """
     with contextlib.suppress(BlockingIOError):
-        while os.read(descriptor, _QUEUE_BYTES):
-            pass
+        os.read(descriptor, _QUEUE_BYTES)
 
 
 def _libc() -> ctypes.CDLL:

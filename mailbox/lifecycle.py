@@ -1,7 +1,7 @@
 """What messages of the structured kinds say: one frozen type a kind, and the JSON object that is its body."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import msgspec
 
@@ -92,6 +92,22 @@ class TaskAssignment(Body, frozen=True):
     subject: str = ""
 
 
+class TaskNotification(Body, frozen=True):
+    """What came of the task that a subagent was started for. It is stored before the subagent's process ends."""
+
+    kind: ClassVar[Kind] = "task_notification"
+    status: Literal["completed", "failed", "killed", "blocked"]
+    summary: str
+    """The outcome in one line."""
+    result: str = ""
+    """The text of the last reply."""
+    turns: Annotated[int, msgspec.Meta(ge=0)] = 0
+    tool_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """A report that nothing was done for is to be doubted."""
+    cost_usd: str = "0"
+    """Exact, as a decimal number."""
+
+
 class Idle(Body, frozen=True):
     """The sender has nothing to do."""
 
@@ -110,6 +126,7 @@ BODIES: Mapping[Kind, type[Body]] = {
         PermissionRequest,
         PermissionResponse,
         TaskAssignment,
+        TaskNotification,
         Idle,
     )
 }

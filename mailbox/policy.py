@@ -22,6 +22,7 @@ _SENDERS: Mapping[Kind, frozenset[SenderKind]] = {
     "shutdown_response": frozenset({"peer"}),
     "plan_approval_request": frozenset({"peer"}),
     "permission_request": frozenset({"peer"}),
+    "task_notification": frozenset({"peer", "system"}),
     "idle": frozenset({"peer"}),
 }
 """Kinds that not everybody may send."""

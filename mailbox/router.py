@@ -36,6 +36,8 @@ class Draft:
     in_reply_to: MessageId | None = None
     traceparent: str | None = None
     time_to_live: float | None = TIME_TO_LIVE
+    id: MessageId | None = None
+    """Of a message that others may send too, and that is to arrive once; None gives each recipient's its own."""
 
 
 @attrs.frozen(kw_only=True)
@@ -138,6 +140,7 @@ class Router:
             created=now,
             expires=None if draft.time_to_live is None else now + draft.time_to_live,
             traceparent=draft.traceparent,
+            id=draft.id or new_message_id(),
         )
         secret = self.keys.key_of(sender)
         return envelope if secret is None else envelope.sign(secret)

@@ -43,6 +43,9 @@ class GroupCommit:
 
         All who share it fail with it: after a failed sync another one may succeed although the bytes are gone.
         """
+        if self._trials == 0 and not self._lock.locked() and _is_nobody_ready():
+            self._run(self._begin())
+            return
         shared = self._next
         async with self._lock:
             if not shared.is_over:
@@ -52,12 +55,8 @@ class GroupCommit:
 
     async def _lead(self, shared: _Round) -> None:
         self._next = _Round()
-        write = self._begin()
         try:
-            if self._trials == 0 and trio.lowlevel.current_statistics().tasks_runnable == 0:
-                self._run(write)
-            else:
-                await trio.to_thread.run_sync(self._run, write)
+            await trio.to_thread.run_sync(self._run, self._begin())
         except OSError as exc:
             shared.failure = exc
         shared.is_over = True
@@ -66,3 +65,7 @@ class GroupCommit:
         began = time.perf_counter()
         write()
         self._trials = max(0, self._trials - 1) if time.perf_counter() - began < QUICK else _TRIALS
+
+
+def _is_nobody_ready() -> bool:
+    return trio.lowlevel.current_statistics().tasks_runnable == 0

@@ -197,7 +197,8 @@ class FileInbox:
         return partial(self._write, self._reading.progress.cursor())
 
     def _write(self, cursor: Cursor) -> None:
-        replace_file(self.directory / CURSOR_FILE, cursor.to_bytes(), durable=self.is_durable, mode=0o600)
+        # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.
+        replace_file(self.directory / CURSOR_FILE, cursor.to_bytes(), durable=False, mode=0o600)
         # One more is kept: it has the ids by which the next reader knows what came twice.
         for number in segment_numbers(self.directory):
             if number < cursor.segment - 1:

@@ -23,6 +23,7 @@ from coterie.mailbox.lifecycle import (
     ShutdownRequest,
     ShutdownResponse,
     TaskAssignment,
+    TaskNotification,
 )
 from coterie.mailbox.router import Draft
 from tests.mailbox.test_router import Office, sender
@@ -35,6 +36,7 @@ EXAMPLES: list[Body] = [
     PermissionRequest(tool="Bash", subject="git push", details={"timeout": "9"}, reason="it leaves the machine"),
     PermissionResponse(approve=True),
     TaskAssignment(task_id=7, subject="Mend the gate"),
+    TaskNotification(status="completed", summary="Done.", result="Two bugs.", turns=3, tool_calls=2, cost_usd="0.01"),
     Idle(outcome="completed"),
 ]
 BOSSES_KINDS = ("shutdown_request", "plan_approval_response", "permission_response", "task_assignment")

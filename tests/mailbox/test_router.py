@@ -158,6 +158,7 @@ BODIES: dict[Kind, str] = {
     "shutdown_response": '{"accepted": true}',
     "plan_approval_request": '{"plan": "1. Look."}',
     "permission_request": '{"tool": "Bash"}',
+    "task_notification": '{"status": "completed", "summary": "Done."}',
     "idle": "{}",
 }
 ALLOWED: dict[Kind, set[SenderKind]] = {
@@ -169,6 +170,7 @@ ALLOWED: dict[Kind, set[SenderKind]] = {
     "shutdown_response": {"peer"},
     "plan_approval_request": {"peer"},
     "permission_request": {"peer"},
+    "task_notification": {"peer", "system"},
     "idle": {"peer"},
 }
 
