@@ -5,6 +5,7 @@ AgentError
 ├── ReplyMalformed           the model sent what cannot be read: an observation, never a crash
 ├── ToolFailed               a tool call did not work: the model can fix it, so the reason is its result
 ├── TranscriptCorrupt        a transcript is not what was written
+├── ControlLost              the root of the session cannot be talked to: the agent must end
 ├── BudgetSpent              a call could cost more than is left: the user decides whether to go on
 └── ModelError               the model call failed; `retryable` says whether asking again may help
     ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is at fault
@@ -15,8 +16,13 @@ AgentError
 """
 
 from decimal import Decimal
+from typing import Literal
 
 import attrs
+
+BudgetScope = Literal["session", "subtree", "agent"]
+"""Whose budget: everybody's, an agent's with all it has spawned, or one agent's own."""
+BudgetUnit = Literal["dollars", "tokens"]
 
 
 class AgentError(Exception):
@@ -69,17 +75,41 @@ class TranscriptCorrupt(AgentError):
 
 
 @attrs.define(eq=False)
+class ControlLost(AgentError):
+    """The other end of a control socket has gone, has hung, or says what is no word."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the control socket is lost: {self.reason}"
+
+
+@attrs.define(eq=False)
 class BudgetSpent(AgentError):
-    """A model call was not admitted, because it could cost more dollars than are left."""
+    """A model call was not admitted, because it could cost more than is left."""
 
     budget: Decimal
     spent: Decimal
     reserve: Decimal
     """What the call may cost at most."""
+    scope: BudgetScope = "session"
+    name: str | None = None
+    """Whose budget it is; None for the session's."""
+    unit: BudgetUnit = "dollars"
+
+    @property
+    def left(self) -> Decimal:
+        """What may still be spent: nothing, when a call has cost more than it could."""
+        return max(self.budget - self.spent, Decimal(0))
 
     def __str__(self) -> str:
+        whose = {"session": "", "subtree": f" for {self.name} and what it has spawned", "agent": f" for {self.name}"}
+        if self.unit == "tokens":
+            spent, budget, reserve = f"{self.spent:,f}", f"{self.budget:,f} tokens", f"{self.reserve:,f} tokens"
+        else:
+            spent, budget, reserve = f"${self.spent:.4f}", f"${self.budget}", f"${self.reserve:.4f}"
         return (
-            f"${self.spent:.4f} of ${self.budget} are spent, and the next call may cost up to ${self.reserve:.4f}; "
+            f"{spent} of {budget}{whose[self.scope]} are spent, and the next call may cost up to {reserve}; "
             "raise the budget to go on"
         )
 

@@ -7,17 +7,22 @@ gate of this module. Both are one Protocol, so the model client cannot tell them
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from decimal import Decimal
-from typing import Protocol
+from typing import Literal, Protocol
 
 import attrs
 import trio
 
+from coterie.agents.conversation.markers import Ttl
 from coterie.agents.errors import BudgetSpent
 from coterie.agents.models import Model
 from coterie.agents.usage import Usage
 
 CONCURRENT_CALLS = 20
 """Calls a lone process may have under way: what one key bears without being rate limited by itself."""
+
+PRIORITIES = {"turn": 0, "compaction": 1, "notes": 2, "extraction": 3, "dream": 3, "recall": 3, "summary": 4}
+"""Purpose -> rank, the lowest first: who waits for a turn is idle, and nothing waits for a summary."""
+UNRANKED = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -32,23 +37,60 @@ class Intent:
     max_tokens: int
     prefix: bytes
     """The running hash of the request's prefix; equal for siblings that share a cache entry."""
+    expected_read: int | None = None
+    """Tokens that the cache should already hold; None if nobody knows."""
+    shared: bytes | None = None
+    """The hash where the part ends that others have too: a fork's siblings, or fresh agents of the same type."""
+    ttl: Ttl = "5m"
+    """The longest life that one of the request's markers asks for."""
+
+    @property
+    def priority(self) -> int:
+        """Its rank among waiting calls; the lowest is served first."""
+        return PRIORITIES.get(self.purpose, UNRANKED)
+
+    @property
+    def most(self) -> Usage:
+        """The most the call may use: its padded input, all written to the cache, and all the output it may make."""
+        padded = -(-self.prompt_tokens * 4 // 3)
+        if self.ttl == "1h":
+            return Usage(write_1h=padded, output=self.max_tokens)
+        return Usage(write_5m=padded, output=self.max_tokens)
 
     @property
     def reserve(self) -> Decimal:
-        """The most the call may cost: its padded input, all written to the cache, and all the output it may make."""
-        padded = -(-self.prompt_tokens * 4 // 3)
-        return self.model.cost(Usage(write_5m=padded, output=self.max_tokens))
+        """The most the call may cost, in dollars."""
+        return self.model.cost(self.most)
+
+    def at_most(self, begun: Usage) -> Usage:
+        """The most that a reply may have used which broke off when *begun* had been reported."""
+        return attrs.evolve(begun, output=max(begun.output, self.max_tokens))
+
+
+PermitEnd = Literal["answered", "broke_off", "free", "unknown"]
+"""How a permitted call ended. answered: settled with the usage of a whole reply. broke_off: settled with what was
+reported until then. free: surely not billed. unknown: it may have been sent, and nothing was heard of it."""
 
 
 class Permit(Protocol):
-    """The right to send one request; held from admission to the end of its reply."""
+    """The right to send one request; held from admission to the end of its reply.
+
+    A permit that is given back without a word counts as *unknown*: its whole reservation is spent.
+    """
 
     def begin(self) -> None:
         """The reply has begun, so its cache entries can be read by others."""
         ...
 
-    def settle(self, usage: Usage) -> None:
-        """Report what was really used. Never called for a request that was not answered."""
+    def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
+        """Report what was really used. Never called for a request that was not answered.
+
+        When the reply broke off (*is_whole* is false) its output is not known, and counts as all it could be.
+        """
+        ...
+
+    def void(self) -> None:
+        """Nothing was billed: the request never left, or an error was its whole answer."""
         ...
 
 
@@ -72,15 +114,19 @@ class LocalPermit:
     """A place at the local gate; settling adds to the gate's sums."""
 
     _gate: "LocalGate"
-    _model: Model
+    _intent: Intent
 
     def begin(self) -> None:
         """Nobody waits for a local call's cache entry."""
 
-    def settle(self, usage: Usage) -> None:
+    def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
         """Add *usage* and its price to what this process has spent."""
-        self._gate.used += usage
-        self._gate.spent += self._model.cost(usage)
+        billed = usage if is_whole else self._intent.at_most(usage)
+        self._gate.used += billed
+        self._gate.spent += self._intent.model.cost(billed)
+
+    def void(self) -> None:
+        """Nothing to take back: a lone process counts what it is told, and nothing else."""
 
 
 @attrs.define(eq=False)
@@ -107,7 +153,7 @@ class LocalGate:
             while trio.current_time() < self._closed_until:  # noqa: ASYNC110 - a deadline that moves, not a poll
                 await trio.sleep_until(self._closed_until)
             with self._reserve(intent):
-                yield LocalPermit(self, intent.model)
+                yield LocalPermit(self, intent)
         finally:
             self._places.release_on_behalf_of(holder)
 

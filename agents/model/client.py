@@ -45,6 +45,10 @@ class ModelClient:
     _silence: float
     _is_loopback: bool
 
+    def through(self, gate: Gate) -> "ModelClient":
+        """A client over the same connections whose calls pass *gate* instead."""
+        return attrs.evolve(self, gate=gate)
+
     async def ask(
         self, request: ModelRequest, listener: Listener | None = None, retrying: Retrying | None = None
     ) -> Reply:
@@ -82,15 +86,20 @@ class ModelClient:
             prompt_tokens=request.prompt_tokens,
             max_tokens=request.max_tokens,
             prefix=request.prefix,
+            expected_read=request.expected_read,
         )
         async with self._gate.admit(intent) as permit:
             builder = ReplyBuilder()
             try:
                 return await self._stream(request, builder, permit, listener)
+            except ModelError as error:
+                if not builder.has_begun and _is_free(error):
+                    permit.void()
+                raise
             finally:
                 # A stream that broke off was billed too: its input, and what it had said.
                 if builder.has_begun:
-                    permit.settle(Usage.from_api(builder.usage))
+                    permit.settle(Usage.from_api(builder.usage), is_whole=builder.has_stopped)
 
     async def _stream(
         self, request: ModelRequest, builder: ReplyBuilder, permit: Permit, listener: Listener | None
@@ -203,6 +212,13 @@ async def open_model_client(
     )
     async with sdk:
         yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
+
+
+def _is_free(error: ModelError) -> bool:
+    """Whether a call that had no reply was surely not billed: it was refused, or there was no connection to send it."""
+    sdk_error = error.__cause__
+    cause = None if sdk_error is None else sdk_error.__cause__
+    return error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
 
 
 def _is_loopback(url: str) -> bool:

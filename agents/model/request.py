@@ -31,6 +31,8 @@ class ModelRequest:
     """An estimate of the input, for the gate's reservation."""
     prefix: bytes = b""
     """The running hash of the conversation's prefix."""
+    expected_read: int | None = None
+    """Tokens that the cache should already hold; None if nobody knows."""
     purpose: str = "turn"
     """turn, notes, compaction, extraction, dream, recall or summary."""
     turn: int = 1

@@ -34,6 +34,7 @@ COMMANDS = {
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
     "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
     "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
+    "costs": Entry("coterie.orchestrator.cli.costs:costs", "Show what a session has cost, and why."),
     "mail": Entry("coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."),
     "tasks": Entry("coterie.orchestrator.cli.tasks:tasks", "Show and change the task list of a session."),
 }

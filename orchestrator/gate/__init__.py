@@ -1,0 +1,25 @@
+"""The session's gate: budgets, one cool-down, places by priority, and prompt caches that are written once.
+
+The root makes one `SessionGate`; each agent's calls pass it through an asker of their own (`open_asker`), which is a
+`Gate` like the local one. `choose_ttl` says how long a prefix that will be read again should live.
+"""
+
+from coterie.orchestrator.gate.budgets import Amount, Limits
+from coterie.orchestrator.gate.permit import Settled
+from coterie.orchestrator.gate.session_gate import Asker, SessionGate
+from coterie.orchestrator.gate.standing import AccountStanding, AgentStanding, Standing
+from coterie.orchestrator.gate.ttl import TtlChoice, TtlPlan, choose_ttl
+
+__all__ = [
+    "AccountStanding",
+    "AgentStanding",
+    "Amount",
+    "Asker",
+    "Limits",
+    "SessionGate",
+    "Settled",
+    "Standing",
+    "TtlChoice",
+    "TtlPlan",
+    "choose_ttl",
+]

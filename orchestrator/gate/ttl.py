@@ -1,0 +1,107 @@
+"""How long a prefix that will be read again should live: minutes, an hour, or either kept alive by refresh calls."""
+
+import math
+from decimal import Decimal
+
+import attrs
+
+from coterie.agents.conversation.markers import Ttl
+from coterie.agents.models import Model
+from coterie.agents.usage import Usage
+from coterie.orchestrator.gate.warmth import LIVES
+
+MARGIN = 20.0
+"""Seconds before the end of its life from which an entry is no longer counted on: a call may wait at the gate."""
+
+
+@attrs.frozen(kw_only=True)
+class TtlPlan:
+    """One way to have a prefix, and what it costs from now to the last expected read."""
+
+    ttl: Ttl
+    refreshes: int
+    """Calls in each wait that do nothing but read the prefix; 0: it is left alone."""
+    dollars: Decimal
+
+    @property
+    def interval(self) -> float:
+        """Seconds from the last use of the prefix to a refresh of it."""
+        return counted_on(self.ttl)
+
+
+@attrs.frozen(kw_only=True)
+class TtlChoice:
+    """The cheapest plan, and those it was preferred to."""
+
+    best: TtlPlan
+    others: tuple[TtlPlan, ...]
+    """From cheap to dear."""
+
+
+def choose_ttl(
+    model: Model,
+    *,
+    prefix_tokens: int,
+    wait: float,
+    reads: int = 1,
+    written: Ttl | None = None,
+    has_thinking: bool = True,
+) -> TtlChoice:
+    """The cheapest way to have a prefix that is written now, and read *reads* times with *wait* seconds before each.
+
+    *written* says that it was just written or read, and lives for that long: nothing is to be paid now, and its life
+    cannot be changed. *has_thinking* makes a refresh ask for one token, because the API refuses to produce none.
+    Of plans that cost the same the one with fewer calls is chosen, then the shorter life.
+    """
+    lives: tuple[Ttl, ...] = ("5m", "1h") if written is None else (written,)
+    prefix = _Prefix(model=model, tokens=prefix_tokens, is_written=written is not None, has_thinking=has_thinking)
+    counts = {(ttl, count): None for ttl in lives for count in (0, refreshes_needed(ttl, wait))}
+    plans = [prefix.plan(ttl, count, wait=wait, reads=reads) for ttl, count in counts]
+    best, *others = sorted(plans, key=lambda plan: (plan.dollars, plan.refreshes, LIVES[plan.ttl]))
+    return TtlChoice(best=best, others=tuple(others))
+
+
+def counted_on(ttl: Ttl) -> float:
+    """Seconds of rest that an entry surely survives."""
+    return LIVES[ttl] - MARGIN
+
+
+def refreshes_needed(ttl: Ttl, wait: float) -> int:
+    """Refresh calls that keep an entry alive for *wait* seconds."""
+    return max(0, math.ceil(wait / counted_on(ttl)) - 1)
+
+
+def refresh_max_tokens(*, has_thinking: bool) -> int:
+    """What a refresh call asks for: nothing, or the least that is allowed with thinking on."""
+    return 1 if has_thinking else 0
+
+
+@attrs.frozen(kw_only=True)
+class _Prefix:
+    model: Model
+    tokens: int
+    is_written: bool
+    has_thinking: bool
+
+    def plan(self, ttl: Ttl, refreshes: int, *, wait: float, reads: int) -> TtlPlan:
+        survives = wait / (refreshes + 1) <= counted_on(ttl)
+        use = self.read() if survives else self.write(ttl)
+        first = Decimal(0) if self.is_written else self.write(ttl)
+        return TtlPlan(ttl=ttl, refreshes=refreshes, dollars=first + reads * (refreshes * self.refresh() + use))
+
+    def write(self, ttl: Ttl) -> Decimal:
+        if not self.is_cacheable:
+            return self.model.cost(Usage(input=self.tokens))
+        usage = Usage(write_5m=self.tokens) if ttl == "5m" else Usage(write_1h=self.tokens)
+        return self.model.cost(usage)
+
+    def read(self) -> Decimal:
+        return self.model.cost(Usage(read=self.tokens) if self.is_cacheable else Usage(input=self.tokens))
+
+    def refresh(self) -> Decimal:
+        one = Usage(output=refresh_max_tokens(has_thinking=self.has_thinking))
+        return self.read() + self.model.price(self.tokens).of(one)
+
+    @property
+    def is_cacheable(self) -> bool:
+        return self.tokens >= self.model.cache_minimum

@@ -1,0 +1,123 @@
+"""What requests come to: sums by agent, purpose or model, and the tree of who spawned whom."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Literal
+
+import attrs
+
+from coterie.agents.usage import Usage
+from coterie.orchestrator.ledger.line import LedgerLine
+
+Grouping = Literal["agent", "purpose", "model"]
+TURN = "turn"
+"""The purpose of an agent's own calls; all others serve it."""
+
+
+@attrs.frozen(kw_only=True)
+class Spending:
+    """What some requests come to. Adding two gives what both do."""
+
+    requests: int = 0
+    usage: Usage = attrs.field(factory=Usage)
+    cost: Decimal = Decimal(0)
+    """Dollars, exact; for requests that broke off an upper bound."""
+    estimated: int = 0
+    """How many of the requests broke off."""
+    estimated_cost: Decimal = Decimal(0)
+    """Their part of the dollars."""
+    missed: int = 0
+    """Tokens that should have been read from the cache and were not."""
+
+    @property
+    def cached_share(self) -> float:
+        """The part of all input that was read from the cache, from 0 to 1."""
+        return self.usage.read / self.usage.prompt if self.usage.prompt else 0.0
+
+    def __add__(self, other: "Spending") -> "Spending":
+        return Spending(
+            requests=self.requests + other.requests,
+            usage=self.usage + other.usage,
+            cost=self.cost + other.cost,
+            estimated=self.estimated + other.estimated,
+            estimated_cost=self.estimated_cost + other.estimated_cost,
+            missed=self.missed + other.missed,
+        )
+
+    @classmethod
+    def of(cls, line: LedgerLine) -> "Spending":
+        """What one request comes to."""
+        return cls(
+            requests=1,
+            usage=line.usage,
+            cost=line.cost_usd,
+            estimated=int(line.is_estimated),
+            estimated_cost=line.cost_usd if line.is_estimated else Decimal(0),
+            missed=line.missed,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One group of requests."""
+
+    name: str
+    spending: Spending
+    parent: str | None = None
+    """Of an agent: who spawned it."""
+    depth: int = 0
+    """Of an agent: how many spawns from the first one."""
+    subtree: Decimal
+    """Of an agent: dollars of it and of all that it spawned, directly or not."""
+
+
+def total(lines: Iterable[LedgerLine]) -> Spending:
+    """What all *lines* come to."""
+    return sum((Spending.of(line) for line in lines), Spending())
+
+
+def rows(lines: Iterable[LedgerLine], by: Grouping) -> list[Row]:
+    """The groups of *lines*; agents as a tree, each right below who spawned it, everything else the dearest first."""
+    lines = tuple(lines)
+    groups: defaultdict[str, Spending] = defaultdict(Spending)
+    for line in lines:
+        groups[getattr(line, by)] += Spending.of(line)
+    if by == "agent":
+        return list(_tree(groups, {line.agent: line.parent for line in lines}))
+    found = [Row(name=name, spending=spent, subtree=spent.cost) for name, spent in groups.items()]
+    return sorted(found, key=lambda row: (-row.spending.cost, row.name))
+
+
+def per_100_turns(lines: Iterable[LedgerLine]) -> dict[str, float]:
+    """How many calls of each other purpose there were for a hundred turns; nothing before the first turn."""
+    counts = Counter(line.purpose for line in lines if not line.is_estimated)
+    turns = counts.pop(TURN, 0)
+    return {purpose: 100 * count / turns for purpose, count in sorted(counts.items())} if turns else {}
+
+
+def _tree(groups: Mapping[str, Spending], parents: Mapping[str, str | None]) -> Iterator[Row]:
+    """Agents in the order of a walk from parents to children; a parent without requests has an empty row."""
+    children: defaultdict[str | None, list[str]] = defaultdict(list)
+    for name in dict.fromkeys([*groups, *(parent for parent in parents.values() if parent is not None)]):
+        children[_parent(name, parents)].append(name)
+
+    def walk(name: str, depth: int) -> list[Row]:
+        below = [walk(child, depth + 1) for child in children[name]]
+        spent = groups.get(name, Spending())
+        subtree = spent.cost + sum((found[0].subtree for found in below), Decimal(0))
+        row = Row(name=name, spending=spent, parent=_parent(name, parents), depth=depth, subtree=subtree)
+        return [row, *(each for found in below for each in found)]
+
+    for name in children[None]:
+        yield from walk(name, 0)
+
+
+def _parent(name: str, parents: Mapping[str, str | None]) -> str | None:
+    """Who spawned *name*; nobody, if by what the ledger says it would be its own ancestor."""
+    ancestor = parents.get(name)
+    seen = {name}
+    while ancestor is not None and ancestor not in seen:
+        seen.add(ancestor)
+        ancestor = parents.get(ancestor)
+    return parents.get(name) if ancestor is None else None

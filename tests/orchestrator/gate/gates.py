@@ -1,0 +1,116 @@
+"""Calls at a session's gate, made by tests."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+import attrs
+import trio
+
+from coterie.agents.conversation.markers import Ttl
+from coterie.agents.gate import Gate, Intent, Permit
+from coterie.agents.models import load_models
+from coterie.agents.usage import Usage
+from coterie.clock import Clock
+from coterie.orchestrator.gate import Asker, Limits, SessionGate, Settled
+
+OPUS = load_models().get("opus")
+DOLLAR = 50_000
+"""Output tokens that cost a dollar with Opus: a call of so many and no input reserves just that."""
+
+
+def intent(
+    *,
+    dollars: float = 1.0,
+    purpose: str = "turn",
+    prompt_tokens: int = 0,
+    prefix: bytes = b"",
+    shared: bytes | None = None,
+    ttl: Ttl = "5m",
+) -> Intent:
+    """A call that may cost *dollars* at most if it has no input; one with input is 10,000 tokens long or so."""
+    return Intent(
+        agent="a",
+        purpose=purpose,
+        model=OPUS,
+        prompt_tokens=prompt_tokens,
+        max_tokens=int(dollars * DOLLAR),
+        prefix=prefix,
+        shared=shared,
+        ttl=ttl,
+    )
+
+
+def warming(prefix: bytes, shared: bytes | None = None, *, ttl: Ttl = "5m") -> Intent:
+    """A call long enough to be cached."""
+    return intent(dollars=0, prompt_tokens=10_000, prefix=prefix, shared=shared, ttl=ttl)
+
+
+def used(dollars: float) -> Usage:
+    """A reply that costs *dollars*."""
+    return Usage(output=int(dollars * DOLLAR))
+
+
+def make_gate(
+    *,
+    dollars: float | None = None,
+    tokens: int | None = None,
+    places: int = 20,
+    clock: Clock | None = None,
+    settled: Callable[[Settled], None] | None = None,
+) -> SessionGate:
+    """A gate whose jitter repeats itself."""
+    limits = Limits(dollars=None if dollars is None else Decimal(str(dollars)), tokens=tokens)
+    return SessionGate(clock or Clock(), session_limits=limits, places=places, jitter=random.Random(5), settled=settled)
+
+
+@attrs.define(eq=False)
+class Calls:
+    """Calls under way in tasks of their own: each goes on when the test says so."""
+
+    nursery: trio.Nursery
+    started: list[str] = attrs.field(factory=list)
+    """In the order of admission."""
+    times: dict[str, float] = attrs.field(factory=dict)
+    failed: dict[str, Exception] = attrs.field(factory=dict)
+    permits: dict[str, Permit] = attrs.field(factory=dict)
+    _leave: dict[str, trio.Event] = attrs.field(factory=dict)
+
+    async def ask(self, gate: Gate, name: str, asked: Intent) -> None:
+        """Let the call *name* ask, and wait until everybody waits."""
+        self.nursery.start_soon(self._run, gate, name, asked)
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def end(self, name: str, usage: Usage | None = None) -> None:
+        """Let the call *name* end, settled if there is *usage*, and wait until everybody waits."""
+        if usage is not None:
+            self.permits[name].settle(usage)
+        self._leave[name].set()
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def _run(self, gate: Gate, name: str, asked: Intent) -> None:
+        self._leave[name] = trio.Event()
+        try:
+            async with gate.admit(asked) as permit:
+                self.started.append(name)
+                self.times[name] = trio.current_time()
+                self.permits[name] = permit
+                await self._leave[name].wait()
+        except Exception as exc:  # noqa: BLE001 - the test looks at it
+            self.failed[name] = exc
+
+
+@asynccontextmanager
+async def open_calls() -> AsyncIterator[Calls]:
+    """Calls that are cancelled when the block ends."""
+    async with trio.open_nursery() as nursery:
+        yield Calls(nursery)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_lone_asker(gate: SessionGate) -> AsyncIterator[tuple[Asker, Calls]]:
+    """One agent at *gate*, and its calls."""
+    async with gate.open_asker("a") as asker, open_calls() as calls:
+        yield asker, calls
