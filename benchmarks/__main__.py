@@ -13,7 +13,18 @@ import trio
 from benchmarks.figures import Figure, rows
 
 # Those that hold much memory come last, so that the others' garbage collection does not walk it.
-NAMES = ("cache_lookup", "server_rate", "streams", "mail", "client_growth", "client_cpu", "loop_cpu", "grep", "layers")
+NAMES = (
+    "cache_lookup",
+    "server_rate",
+    "streams",
+    "mail",
+    "spawn",
+    "client_growth",
+    "client_cpu",
+    "loop_cpu",
+    "grep",
+    "layers",
+)
 
 
 @click.command()

@@ -1,0 +1,189 @@
+"""From the call that starts a process to its first request at the server: zygote, cold Python, multiprocessing.
+
+Every child makes the imports of an agent, or has them, opens a client and asks once. The three take turns, round by
+round. Private memory is what a child shares with nobody, at its entry and after its first turn. In the end many are
+started that hold a client and wait, and are ended together.
+"""
+
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from statistics import median
+
+if __name__ == "__main__":
+    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "spawn", *sys.argv[1:]])  # noqa: S606 - our own program
+
+import attrs
+import msgspec
+import trio
+
+from benchmarks import spawn_child
+from benchmarks.figures import Figure, at_least, at_most
+from benchmarks.fixed_reply import FixedReply
+from benchmarks.spawn_child import Memory, Task
+from coterie.orchestrator.starting import AGENT_WARMTH, Child, PlainStarter, Start, Starter, open_warm_starter
+from coterie.scenarios.server.edge.http import HttpRequest, Responder, serve_http
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 15
+COLD_ROUNDS = 5
+"""A cold start takes seconds."""
+MANY = 1_000
+MB = 1e6
+
+Way = Callable[[Task], Awaitable[None]]
+"""Starts a process that does the task, and returns when it has ended."""
+
+
+class NotingReply(FixedReply):
+    """Answers every request alike, and notes when the last one came."""
+
+    arrived = 0.0
+
+    async def handle(self, request: HttpRequest, respond: Responder) -> None:
+        """As `FixedReply.handle`."""
+        self.arrived = time.perf_counter()
+        await super().handle(request, respond)
+
+
+@attrs.define(eq=False)
+class _Measured:
+    """What one way to start a process takes."""
+
+    way: Way
+    rounds: int
+    seconds: list[float] = attrs.field(factory=list)
+    memory: list[Memory] = attrs.field(factory=list)
+
+    async def play(self, server: NotingReply, url: str, report: Path) -> None:
+        """Start one process."""
+        began = time.perf_counter()
+        await self.way(Task(url=url, report=str(report)))
+        self.seconds.append(server.arrived - began)
+        self.memory.append(Memory.read(report))
+
+    @property
+    def milliseconds(self) -> float:
+        """The median."""
+        return median(self.seconds) * 1e3
+
+
+async def measure() -> list[Figure]:
+    """Medians of each way, and the ratios to ours."""
+    server = NotingReply()
+    os.environ["PYTHONPATH"] = str(ROOT)  # for the entries, which lie beside this module
+    with tempfile.TemporaryDirectory() as directory:
+        async with _open_http(server) as url, open_warm_starter([*AGENT_WARMTH, spawn_child.__name__]) as warm:
+            zygote = _Measured(_started_by(warm), ROUNDS)
+            cold = _Measured(_started_by(PlainStarter()), COLD_ROUNDS)
+            forkserver = _Measured(_forked_by_server(), ROUNDS)
+            await _take_turns([zygote, cold, forkserver], server, url, Path(directory) / "report")
+            crowd = await _crowd(warm, url)
+    return [*_figures(zygote, cold, forkserver), *crowd]
+
+
+async def _take_turns(ways: Sequence[_Measured], server: NotingReply, url: str, report: Path) -> None:
+    for number in range(-1, ROUNDS):
+        for measured in ways:
+            if number < measured.rounds:
+                await measured.play(server, url, report)
+    for measured in ways:  # the first round starts the fork server and fills the machine's caches
+        del measured.seconds[0], measured.memory[0]
+
+
+def _figures(zygote: _Measured, cold: _Measured, forkserver: _Measured) -> list[Figure]:
+    before = median(memory.before for memory in zygote.memory) / MB
+    after = median(memory.after for memory in zygote.memory) / MB
+    faster = cold.milliseconds / zygote.milliseconds
+    return [
+        Figure(name="zygote", value=zygote.milliseconds, unit="ms", digits=1, goal=at_most(30)),
+        Figure(name="cold Python", value=cold.milliseconds, unit="ms", digits=0),
+        Figure(name="multiprocessing forkserver", value=forkserver.milliseconds, unit="ms", digits=1),
+        Figure(name="zygote is faster than cold by", value=faster, unit="x", digits=1, goal=at_least(20)),
+        Figure(name="private memory at the entry", value=before, unit="MB", goal=at_most(5)),
+        Figure(name="private memory after a turn", value=after, unit="MB", goal=at_most(14)),
+    ]
+
+
+@asynccontextmanager
+async def _open_http(server: NotingReply) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(serve_http, server)
+        yield f"http://127.0.0.1:{port}"
+        nursery.cancel_scope.cancel()
+
+
+def _start_of(entry: str, task: Task) -> Start:
+    return Start(
+        title="coterie benchmark",
+        entry=f"{spawn_child.__name__}:{entry}",
+        payload=msgspec.json.encode(task),
+        directory=ROOT,
+        environment=os.environ,
+    )
+
+
+def _started_by(starter: Starter) -> Way:
+    async def start(task: Task) -> None:
+        child = await starter.start(_start_of("take_a_turn", task), stderr=2)
+        assert await child.wait() == 0
+
+    return start
+
+
+def _forked_by_server() -> Way:
+    context: ForkServerContext = multiprocessing.get_context("forkserver")
+    modules = [name for name in AGENT_WARMTH if ":" not in name]  # it imports, and calls nothing
+    context.set_forkserver_preload([*modules, spawn_child.__name__])
+
+    async def start(task: Task) -> None:
+        process = context.Process(target=spawn_child.take_a_turn, args=(msgspec.json.encode(task),))
+        process.start()
+        await trio.lowlevel.wait_readable(process.sentinel)
+        process.join()
+        assert process.exitcode == 0
+
+    return start
+
+
+async def _crowd(starter: Starter, url: str) -> list[Figure]:
+    """Start many at once, hold them all, and end them together."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # each child is held by a descriptor
+    children: list[Child] = []
+    ours, theirs = os.pipe()
+
+    async def start() -> None:
+        children.append(await starter.start(_start_of("stay_idle", Task(url=url)), [theirs], stderr=2))
+
+    began = time.perf_counter()
+    async with trio.open_nursery() as nursery, trio.lowlevel.FdStream(ours) as signs:
+        for _ in range(MANY):
+            nursery.start_soon(start)
+        heard = 0
+        while heard < MANY:
+            heard += len(await signs.receive_some())
+    held = time.perf_counter()
+    os.close(theirs)
+    await _end(children)
+    return [
+        Figure(name=f"{MANY:,} idle agents are ready after", value=held - began, unit="s", goal=at_most(15)),
+        Figure(name="and ended within", value=time.perf_counter() - held, unit="s", goal=at_most(10)),
+    ]
+
+
+async def _end(children: Sequence[Child]) -> None:
+    for child in children:
+        child.send_signal(signal.SIGTERM)
+    for child in children:
+        assert await child.wait() == -signal.SIGTERM

@@ -1,0 +1,88 @@
+"""What a started process does in the benchmark of starting: one turn with the model, or nothing."""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import attrs
+import msgspec
+import trio
+
+from coterie.orchestrator.starting import AGENT_WARMTH
+from coterie.orchestrator.starting.zygote import prepare
+
+if TYPE_CHECKING:
+    from coterie.agents.model.client import ModelClient
+
+MODEL = "claude-opus-5-5"
+ASKING = b'{"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"hello"}]}]}'
+
+
+@attrs.frozen(kw_only=True)
+class Task:
+    """What a child needs to know."""
+
+    url: str
+    report: str = ""
+    """The file in which it says what it has found out about itself."""
+
+
+@attrs.frozen(kw_only=True)
+class Memory:
+    """Bytes of a process that no other one shares."""
+
+    before: int
+    """At its entry."""
+    after: int
+    """After its first turn."""
+
+    @classmethod
+    def read(cls, report: Path) -> Self:
+        """What a child has written there."""
+        return msgspec.json.decode(report.read_bytes(), type=cls)
+
+
+def take_a_turn(payload: bytes, _descriptors: Sequence[int] = ()) -> None:
+    """Ask the model once."""
+    task = msgspec.json.decode(payload, type=Task)
+    before = _private_bytes()
+    trio.run(_ask, task.url)
+    Path(task.report).write_bytes(msgspec.json.encode(Memory(before=before, after=_private_bytes())))
+
+
+def stay_idle(payload: bytes, descriptors: Sequence[int]) -> None:
+    """Have a client ready, say so on the first descriptor, and wait for the end."""
+    trio.run(_stay, msgspec.json.decode(payload, type=Task).url, descriptors[0])
+
+
+async def _ask(url: str) -> None:
+    async with _open_client(url) as client:
+        from coterie.agents.model.request import ModelRequest  # noqa: PLC0415 - see _open_client
+        from coterie.agents.models import known_models  # noqa: PLC0415
+
+        request = ModelRequest(body=ASKING, model=known_models().get(MODEL), max_tokens=8_000, prompt_tokens=10)
+        await client.ask(request)
+
+
+async def _stay(url: str, descriptor: int) -> None:
+    async with _open_client(url):
+        os.write(descriptor, b".")
+        await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def _open_client(url: str) -> AsyncIterator["ModelClient"]:
+    """A client, after all that a zygote does once: a cold process does it within the time that is measured."""
+    prepare(AGENT_WARMTH)
+    from coterie.agents.gate import LocalGate  # noqa: PLC0415
+    from coterie.agents.model.client import open_model_client  # noqa: PLC0415
+
+    async with open_model_client(LocalGate(), base_url=url, api_key="benchmark") as client:
+        yield client
+
+
+def _private_bytes() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
