@@ -20,6 +20,11 @@ Mechanism = Literal["time", "cache", "api"]
 Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
 """Why a cache was missed; server: nothing that we know of."""
 
+AgentState = Literal[
+    "starting", "running", "waiting", "idle", "plan_pending", "stopping", "done", "failed", "killed", "stalled"
+]
+"""waiting: for something that it names. stalled: alive, and nothing was heard of it for too long."""
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Base of all events. A reader passes over kinds and members that it does not know."""
@@ -130,6 +135,18 @@ class Noticed(Event, tag="noticed", frozen=True):
     reason: str
 
 
+class AgentChanged(Event, tag="agent_changed", frozen=True):
+    """Told by the root: the process of an agent is in another state."""
+
+    name: str
+    incarnation: int
+    state: AgentState
+    what: str = ""
+    """What it waits for, or why it has ended."""
+    pid: int | None = None
+    parent: str | None = None
+
+
 class Finished(Event, tag="finished", frozen=True):
     """The run has ended."""
 
@@ -156,6 +173,7 @@ AnyEvent = (
     | WindowFilling
     | LayerFailed
     | Noticed
+    | AgentChanged
     | Finished
 )
 EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)

@@ -43,6 +43,7 @@ class _Run:
     model: Model
     limits: Limits
     turns: int = 0
+    tool_calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
     text: str = ""
@@ -62,7 +63,15 @@ class _Run:
         return "budget" if is_spent else None
 
     def end(self, reason: EndReason, error: ModelError | BudgetSpent | None = None) -> Ended:
-        return Ended(reason=reason, text=self.text, turns=self.turns, usage=self.usage, cost=self.cost, error=error)
+        return Ended(
+            reason=reason,
+            text=self.text,
+            turns=self.turns,
+            tool_calls=self.tool_calls,
+            usage=self.usage,
+            cost=self.cost,
+            error=error,
+        )
 
 
 async def run_loop(agent: Agent, limits: Limits) -> Ended:
@@ -130,6 +139,7 @@ async def _ask(agent: Agent, run: _Run) -> Reply:
             max_tokens=max_tokens,
             prompt_tokens=agent.meter.tokens(agent.conversation),
             prefix=agent.conversation.prefix_hash,
+            expected_read=agent.meter.cached(agent.conversation),
             turn=agent.turn,
             api_version=agent.conversation.header.api_version,
             betas=agent.conversation.header.betas,
@@ -182,6 +192,7 @@ def _is_too_long(error: ModelError) -> bool:
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:
     """Run the calls of one turn."""
     run.calls, run.results = reply.tool_calls, dict.fromkeys(reply.unreadable_calls, UNREADABLE)
+    run.tool_calls += len(run.calls)
     await agent.make_durable("effect")
     for batch in _batches(agent.tools, [call for call in run.calls if call["id"] not in run.results]):
         async with trio.open_nursery() as nursery:

@@ -43,6 +43,8 @@ class Ended:
     text: str = ""
     """The text of the last reply."""
     turns: int = 0
+    tool_calls: int = 0
+    """That the model made, whatever came of them."""
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
     """Dollars, exact."""

@@ -21,21 +21,27 @@ from coterie.agents.project import checkout_root, project_root
 from coterie.agents.prompt import render
 from coterie.agents.tokens import Thresholds, window_of
 from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.send_message import SendMessage
+from coterie.agents.tools.tasks import task_tools
 from coterie.agents.tools.tool import Tool, definition
 from coterie.clock import Clock
+from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.clearing import ClearingLimits
 from coterie.memory.instructions import Instructions, Places, load_instructions
 from coterie.memory.tool_results import ResultLimits
 from coterie.orchestrator.approved_files import ApprovedFiles
+from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.settings import Settings
 
 THINKING_BUDGET = 4_000
 """Tokens for models that must be told how long to think."""
 
 
-def tools_by_name() -> dict[str, Tool]:
-    """The tools of every agent, in the order of a request."""
-    return {tool.name: tool for tool in BUILT_IN}
+def tools_of(room: Mailroom, tasks: TaskList) -> dict[str, Tool]:
+    """The tools of the agent whose mail is in *room*, in the order of a request; all agents have the same."""
+    owner = Owner(name=room.sender.name, incarnation=room.sender.incarnation)
+    tools = (*BUILT_IN, SendMessage(router=room.router, sender=room.sender), *task_tools(tasks, owner))
+    return {tool.name: tool for tool in tools}
 
 
 def thresholds_of(settings: Settings, model: Model) -> Thresholds:
@@ -45,7 +51,9 @@ def thresholds_of(settings: Settings, model: Model) -> Thresholds:
     return Thresholds.for_window(window, model.max_output)
 
 
-def begin_conversation(settings: Settings, model: Model, kind: Definition | None, *, is_embedded: bool) -> Conversation:
+def begin_conversation(
+    settings: Settings, model: Model, kind: Definition | None, tools: Mapping[str, Tool], *, is_embedded: bool
+) -> Conversation:
     """A new conversation: what is in it and in its key header stays as long as it lasts.
 
     Edits of the cache are offered by the embedded server alone.
@@ -55,18 +63,16 @@ def begin_conversation(settings: Settings, model: Model, kind: Definition | None
     if clearing.by_cache and is_embedded:
         header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
     if clearing.by_api:
-        header = api_clearing(
-            header, model, thresholds_of(settings, model), _clearing_limits(settings), tools_by_name()
-        )
+        header = api_clearing(header, model, thresholds_of(settings, model), _clearing_limits(settings), tools)
     system = [render("agent"), *([kind.prompt] if kind is not None and kind.prompt else [])]
-    tools = [definition(tool) for tool in BUILT_IN]
-    return Conversation.begin(header, tools=tools, system=[text_block(text) for text in system])
+    defined = [definition(tool) for tool in tools.values()]
+    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system])
 
 
-def layers_of(settings: Settings, header: KeyHeader) -> LayerSettings:
+def layers_of(settings: Settings, header: KeyHeader, tools: Mapping[str, Tool]) -> LayerSettings:
     """The layers of a conversation under *header*: what it was begun without, it cannot have later."""
     results, clearing = settings.layers.results, settings.layers.clearing
-    caps = {tool.name: results.cap for tool in BUILT_IN if tool.result_cap is not None}
+    caps = {tool.name: results.cap for tool in tools.values() if tool.result_cap is not None}
     return LayerSettings(
         stores_results=results.enabled,
         results=ResultLimits(total=results.total, preview=results.preview),

@@ -17,6 +17,8 @@ VERSION = 1
 FILE = "session.json"
 MAIN = "main"
 """The name of the agent that the user talks to."""
+TASKS = "tasks"
+"""The directory of the task list, in that of a session."""
 
 
 @attrs.frozen(kw_only=True)

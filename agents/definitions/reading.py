@@ -13,7 +13,7 @@ from coterie.agents.definitions.tool_list import bare_name, tool_names
 from coterie.agents.models import known_models
 from coterie.agents.nearest import nearest
 from coterie.agents.permissions import MODES
-from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools import NAMES
 from coterie.memory.fields import shown
 from coterie.memory.front_matter import FrontMatter, Value, read_front_matter
 
@@ -153,7 +153,7 @@ class _Reader:
         return tuple(names)
 
     def _check_tool(self, key: str, entry: str) -> None:
-        name, known = bare_name(entry), [tool.name for tool in BUILT_IN]
+        name, known = bare_name(entry), NAMES
         if "(" in entry and not entry.endswith(")"):
             self._complain(key, "warning", f"{shown(entry)} in {key} has no closing bracket")
         if name not in known and not name.startswith("mcp__"):

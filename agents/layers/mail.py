@@ -17,7 +17,7 @@ from coterie.mailbox.contract import Delivery, Inbox
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.ids import MessageId
-from coterie.mailbox.lifecycle import TaskAssignment
+from coterie.mailbox.lifecycle import BODIES, TaskAssignment, TaskNotification
 from coterie.mailbox.policy import NEVER_WAKES
 
 AT_ONCE = 50
@@ -167,11 +167,19 @@ def _shown(envelope: Envelope) -> str:
 
 
 def _words(envelope: Envelope) -> str:
-    """The body; of a task that is assigned, the line of a task list."""
-    if envelope.kind != "task_assignment":
-        return envelope.body
+    """The body; what a program made of facts is put into words again."""
     try:
-        task = TaskAssignment.from_body(envelope.body)
+        match BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None:
+            case TaskAssignment() as task:
+                return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
+            case TaskNotification() as report:
+                return _report(report)
     except ValueError:
-        return envelope.body
-    return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
+        pass  # of another version, or forged: shown as it is
+    return envelope.body
+
+
+def _report(report: TaskNotification) -> str:
+    calls = f"{report.tool_calls} tool calls" if report.tool_calls else "not one tool call, so check what it claims"
+    facts = f"Status: {report.status}. {report.summary}\nIt took {report.turns} turns, {calls}, and ${report.cost_usd}."
+    return f"{facts}\n\n{report.result}" if report.result else facts

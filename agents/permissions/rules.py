@@ -14,7 +14,7 @@ from coterie.agents.permissions.command_pattern import CommandPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.permissions.shell import read_command
 from coterie.agents.permissions.wrappers import obscurity
-from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools import NAMES
 from coterie.agents.tools.bash import BashInput
 from coterie.agents.tools.tool import Tool, Workspace
 
@@ -67,7 +67,7 @@ class Rule:
             examples = f"Read, {command_pattern.EXAMPLE} or {path_pattern.EXAMPLE}"
             raise ConfigInvalid(source, f"{text!r} is not a rule; write a tool, or a tool and what for: {examples}")
         tool, subject = match.groups()
-        meant = next((known.name for known in BUILT_IN if known.name.casefold() == tool.casefold()), tool)
+        meant = next((known for known in NAMES if known.casefold() == tool.casefold()), tool)
         if meant != tool:
             raise ConfigInvalid(source, f"{text!r} names a tool that is called {meant}, with these capitals")
         try:

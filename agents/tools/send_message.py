@@ -15,8 +15,10 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.router import Draft, Posted, Router
 
-STRUCTURED = tuple(kind for kind in get_args(Kind) if kind not in ("message", "shutdown_response", "idle"))
-"""What a model may send besides text; that an agent ends or is idle is for its own process to say, which knows."""
+_OF_THE_PROCESS = ("shutdown_response", "task_notification", "idle")
+"""That an agent ends, what it came to, or that it is idle is for its own process to say, which knows."""
+STRUCTURED = tuple(kind for kind in get_args(Kind) if kind not in ("message", *_OF_THE_PROCESS))
+"""What a model may send besides text."""
 
 
 @attrs.frozen(kw_only=True)

@@ -20,12 +20,11 @@ from coterie.orchestrator.cli.completion import complete_session
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import one_line, printable
-from coterie.orchestrator.session import Session
+from coterie.orchestrator.session import TASKS, Session
 
 Result = TypeVar("Result")
 Act = Callable[[], Coroutine[Any, Any, Result]]
 
-DIRECTORY = "tasks"
 """In the directory of a session."""
 SHOWN = 100
 """Characters of a subject that a list shows."""
@@ -134,7 +133,7 @@ def update(
 
 def _open(session: str | None) -> TaskList:
     found = Session.find(session) if session else Session.newest(Path.cwd())
-    return TaskList(found.directory / DIRECTORY, Clock.from_environment())
+    return TaskList(found.directory / TASKS, Clock.from_environment())
 
 
 def _run(act: Act[Result]) -> Result:

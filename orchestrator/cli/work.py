@@ -17,7 +17,8 @@ from coterie.orchestrator.cli.output import CLOSED, discard_output
 from coterie.orchestrator.cli.views.view import View, show, show_rest
 from coterie.orchestrator.embedded import ServerFailed
 from coterie.orchestrator.events.following import Follower, open_follower
-from coterie.orchestrator.running import Job, OpenJob, open_job
+from coterie.orchestrator.running import Job, open_job
+from coterie.orchestrator.worker import Worker
 
 
 @attrs.frozen
@@ -90,27 +91,27 @@ class _Run:
 
     async def _do(self, job: Job, asker: Asker | None) -> Outcome:
         try:
-            async with open_job(job, asker) as opened:
-                return await self._show_and_run(opened)
+            async with open_job(job, asker) as worker:
+                return await self._show_and_run(worker)
         except (ConfigInvalid, ServerFailed) as exc:
             return exc
         except OSError as exc:
             return Failure(f"the session cannot be kept: {exc.filename or job.project}: {exc.strerror}")
 
-    async def _show_and_run(self, opened: OpenJob) -> Outcome:
-        self.agent = opened.agent
-        async with open_follower(opened.session.directory, self.view.agent) as follower:
+    async def _show_and_run(self, worker: Worker) -> Outcome:
+        self.agent = worker.agent
+        async with open_follower(worker.seat.session.directory, self.view.agent) as follower:
             follower.skip()
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._show, follower)
                     try:
-                        return (await opened.run()).ended
+                        return await worker.run()
                     except ReplyMalformed as exc:
                         return Failure(str(exc))
                     except OSError as exc:
                         nursery.cancel_scope.cancel()
-                        return Failure(f"{opened.session.directory} cannot be written: {exc.strerror}")
+                        return Failure(f"{worker.seat.session.directory} cannot be written: {exc.strerror}")
             finally:
                 self._show_rest(follower)
 

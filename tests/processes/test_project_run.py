@@ -118,7 +118,7 @@ def test_a_budget_that_is_too_small_is_said_before_anything_is_spent(project: Pa
         check=False,
     )
     assert done.returncode == 3
-    assert "$0.0000 of $0.01 are spent, and the next call may cost up to $0.0" in done.stderr
+    assert "$0.0000 of $0.01 are spent, and the next call may cost up to $0.1" in done.stderr
 
 
 def test_at_a_terminal_a_file_from_outside_is_asked_about_once(project: Path) -> None:

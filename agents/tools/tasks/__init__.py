@@ -7,6 +7,8 @@ from coterie.agents.tools.tasks.update import TaskUpdate
 from coterie.agents.tools.tool import Tool
 from coterie.mailbox import tasks
 
+TASK_TOOLS = (TaskCreate.name, TaskList.name, TaskClaim.name, TaskUpdate.name)
+
 
 def task_tools(task_list: tasks.TaskList, owner: tasks.Owner) -> tuple[Tool, ...]:
     """The tools of the agent that is *owner*, in the order of a request's tools."""

@@ -1,0 +1,249 @@
+"""One task owns each agent's process: it starts it, serves it, stops it and reaps it, and says what became of it."""
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import attrs
+import trio
+
+from coterie.agents.control.words import Doing
+from coterie.agents.errors import ControlLost
+from coterie.agents.events import AgentChanged, AgentState, Event, LayerFailed
+from coterie.clock import Clock
+from coterie.mailbox.contract import Member, MemberState
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.errors import MailboxError
+from coterie.mailbox.ids import new_message_id
+from coterie.mailbox.lifecycle import ShutdownRequest, TaskNotification
+from coterie.orchestrator.gate import Asker, Limits, SessionGate
+from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.session import MAIN
+from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.starting import Child, Start, Starter
+from coterie.orchestrator.tree.agent_process import ENTRY
+from coterie.orchestrator.tree.desk import Desk
+from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag, end_remains
+from coterie.orchestrator.tree.reporting import report_to
+from coterie.orchestrator.tree.stopping import stop
+
+ROOT = "root"
+"""What the root calls itself in events and in mail."""
+ERRORS = "stderr.log"
+"""In an agent's directory: what its process, and nothing else, had to say in the end."""
+
+End = Literal["done", "failed", "killed"]
+
+
+@attrs.frozen(kw_only=True)
+class Order:
+    """An agent that is wanted, and for what."""
+
+    name: str
+    task: str
+    model: str
+    settings: Settings
+    parent: str = MAIN
+    definition: str | None = None
+    own: Limits | None = None
+    """What it may spend itself; None for no limit of its own."""
+    subtree: Limits | None = None
+    """What it and all it starts may spend."""
+    is_bare: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What became of a process."""
+
+    name: str
+    incarnation: int
+    end: End
+    status: int
+    """Its exit status, or the number of the signal that ended it, negative."""
+
+
+@attrs.define(eq=False)
+class _Charge:
+    """A process and the one who owns it."""
+
+    duty: Duty
+    tell: Callable[[Event], None]
+    child: Child | None = None
+    state: AgentState | None = None
+
+    def change(self, state: AgentState, what: str = "") -> None:
+        """Say that it is in another state now."""
+        if self.state == "stopping" and state not in ("done", "failed", "killed"):
+            return  # what it does in its last moments does not matter any more
+        self.state = state
+        duty, pid = self.duty, None if self.child is None else self.child.pid
+        self.tell(
+            AgentChanged(
+                name=duty.name, incarnation=duty.incarnation, state=state, what=what, pid=pid, parent=duty.parent
+            )
+        )
+
+    def hear(self, doing: Doing) -> None:
+        """What the agent says of itself."""
+        self.change(doing.activity, doing.what)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Supervisor:
+    """Runs the agents of one session. Its methods are for tasks of the root, on its main thread."""
+
+    office: PostOffice
+    starter: Starter
+    gate: SessionGate
+    tell: Callable[[Event], None]
+    clock: Clock
+    server: str | None = None
+    """The URL of the embedded server, where that plays the model."""
+    grace: float = 5.0
+    """Seconds for each step of stopping: asked, told by SIGTERM, killed."""
+    environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+
+    async def run_agent(
+        self, order: Order, *, task_status: trio.TaskStatus[Member] = trio.TASK_STATUS_IGNORED
+    ) -> Outcome:
+        """Own one agent's process from its start until it is reaped; started once it is ready.
+
+        The parent has been told what came of the task when this returns: by the agent, or by the root for one that
+        could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills what is left. Raises
+        `StartFailed`, and `MailboxError` for a name that cannot be had.
+        """
+        member = await self.office.roster.join(order.name)
+        charge = _Charge(self._duty(order, member), self.tell)
+        charge.change("starting")
+        try:
+            async with self.gate.open_asker(
+                order.name, incarnation=member.incarnation, parent=order.parent, own=order.own, subtree=order.subtree
+            ) as asker:
+                status = await self._own(charge, asker, member, task_status)
+            outcome = Outcome(name=order.name, incarnation=member.incarnation, end=_end(status), status=status)
+            if outcome.end != "done":
+                await self._report(charge.duty, outcome)
+            charge.change(outcome.end, _words(outcome))
+            return outcome
+        finally:
+            with trio.move_on_after(self.grace, shield=True):
+                await self._set_state(order.name, "ended")
+
+    async def _own(self, charge: _Charge, asker: Asker, member: Member, task_status: trio.TaskStatus[Member]) -> int:
+        near, far = socket.socketpair()
+        with far:
+            charge.child = child = await self._start(charge.duty, far)
+        task_status.started(member)
+        desk = Desk(asker, charge.hear)
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._serve, desk, stream, child)
+            try:
+                await child.ended()
+            finally:
+                await self._stop(charge, desk)
+                nursery.cancel_scope.cancel()
+        assert child.status is not None
+        return child.status
+
+    async def _start(self, duty: Duty, control: socket.socket) -> Child:
+        directory = self.office.session.agent_directory(duty.name)
+        start = Start(
+            title=f"coterie {duty.name}",
+            entry=ENTRY,
+            payload=duty.to_bytes(),
+            directory=self.office.session.project,
+            environment={
+                **self.environment,
+                SESSION_VARIABLE: duty.session,
+                AGENT_VARIABLE: agent_tag(duty.name, duty.incarnation),
+            },
+        )
+        with (directory / ERRORS).open("ab", buffering=0) as errors:
+            return await self.starter.start(start, [control.fileno()], stderr=errors.fileno())
+
+    async def _serve(self, desk: Desk, stream: trio.SocketStream, child: Child) -> None:
+        try:
+            await desk.run(stream)
+        except ControlLost as exc:
+            # It cannot be talked to, so it cannot be asked either.
+            self.tell(LayerFailed(layer="control", reason=str(exc)))
+            child.send_signal(signal.SIGKILL)
+
+    async def _stop(self, charge: _Charge, desk: Desk) -> None:
+        """End the process, whatever it takes, and all that it left; returns when it is reaped."""
+        assert charge.child is not None
+        duty, child = charge.duty, charge.child
+        with trio.CancelScope(shield=True):
+            if not child.has_ended():
+                charge.change("stopping")
+                self._ask_to_end(duty, desk)
+            await stop(child, self.grace)
+            with trio.move_on_after(self.grace):
+                await end_remains(duty.session, agent_tag(duty.name, duty.incarnation))
+
+    def _ask_to_end(self, duty: Duty, desk: Desk) -> None:
+        request = ShutdownRequest(reason="the session ends", deadline=self.grace)
+        envelope = Envelope(
+            sender=self._sender(),
+            recipient=Recipient(name=duty.name, incarnation=duty.incarnation),
+            sequence=1,
+            kind=request.kind,
+            body=request.to_body(),
+            created=self.clock.now(),
+        )
+        with contextlib.suppress(ControlLost):  # then it is told by a signal
+            desk.deliver(envelope)
+
+    async def _report(self, duty: Duty, outcome: Outcome) -> None:
+        """Tell the parent of an agent that could not do so itself."""
+        report = TaskNotification(status="failed" if outcome.end == "failed" else "killed", summary=_words(outcome))
+        try:
+            await report_to(duty.parent, report, duty.report, self.office.router(), self._sender())
+        except MailboxError as exc:
+            self.tell(LayerFailed(layer="mail", reason=f"{duty.parent} could not be told of {duty.name}: {exc}"))
+
+    async def _set_state(self, name: str, state: MemberState) -> None:
+        try:
+            await self.office.roster.set_state(name, state)
+        except MailboxError as exc:
+            self.tell(LayerFailed(layer="mail", reason=str(exc)))
+
+    def _sender(self) -> Sender:
+        return Sender(name=ROOT, incarnation=1, session=self.office.session.id, kind="system")
+
+    def _duty(self, order: Order, member: Member) -> Duty:
+        return Duty(
+            session=self.office.session.id,
+            name=order.name,
+            incarnation=member.incarnation,
+            parent=order.parent,
+            report=new_message_id(),
+            task=order.task,
+            model=order.model,
+            settings=order.settings,
+            definition=order.definition,
+            server=self.server,
+            is_bare=order.is_bare,
+        )
+
+
+def _end(status: int) -> End:
+    if status < 0:
+        return "killed"
+    return "done" if status == 0 else "failed"
+
+
+def _words(outcome: Outcome) -> str:
+    if outcome.end == "killed":
+        return f"Its process was ended by {signal.Signals(-outcome.status).name}."
+    return (
+        ""
+        if outcome.end == "done"
+        else f"Its process ended with status {outcome.status}; see {ERRORS} in its directory."
+    )

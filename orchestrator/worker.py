@@ -1,0 +1,221 @@
+"""An agent that is ready to work: what a run needs is put together around a client and the agent's mail.
+
+Importing this module imports the SDK.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.agent import Agent
+from coterie.agents.conversation import TranscriptWriter, text_block
+from coterie.agents.definitions import Definition
+from coterie.agents.errors import ConfigInvalid, ReplyMalformed, TranscriptCorrupt
+from coterie.agents.events import Decided, EventLog, Finished, Noticed, Started
+from coterie.agents.layers.mail import with_mail
+from coterie.agents.lifecycle.releasing import tasks_released
+from coterie.agents.loop import close_open_calls, run_loop
+from coterie.agents.model.client import ModelClient
+from coterie.agents.model.request import Identity
+from coterie.agents.models import Model
+from coterie.agents.outcome import Ended, Limits
+from coterie.agents.permissions import Asker, Authority, Decision
+from coterie.agents.pipeline import layered_pipeline
+from coterie.agents.tools.jobs import Jobs, open_jobs
+from coterie.agents.tools.tool import JOBS_DIRECTORY, Workspace, WorkspaceChange
+from coterie.agents.window import WindowMeter
+from coterie.clock import Clock
+from coterie.mailbox.tasks import Owner, TaskList
+from coterie.memory.instructions import Instructions
+from coterie.orchestrator.assembly import (
+    begin_conversation,
+    context_text,
+    instructions_of,
+    layers_of,
+    permissions_of,
+    thresholds_of,
+    tools_of,
+)
+from coterie.orchestrator.events.sources import EVENT_LOG, TRANSCRIPT
+from coterie.orchestrator.mailroom import Mailroom
+from coterie.orchestrator.session import MAIN, TASKS, Session
+from coterie.orchestrator.settings import Settings
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """A task and how it is to be done."""
+
+    task: str
+    """Where a conversation has begun, what to say next; empty to go on where it stopped."""
+    project: Path
+    model: Model
+    settings: Settings
+    kind: Definition | None = None
+    """What kind of agent does it."""
+    is_bare: bool = False
+    """Without instruction files."""
+    is_embedded: bool = False
+    """Whether the embedded server plays the model."""
+
+    @property
+    def has_instructions(self) -> bool:
+        """Whether instruction files are read."""
+        return self.settings.instructions.enabled and not self.is_bare
+
+
+@attrs.frozen(kw_only=True)
+class Seat:
+    """One start of one agent, with the files that it alone writes."""
+
+    session: Session
+    incarnation: int
+    transcript: TranscriptWriter
+    log: EventLog
+    clock: Clock
+    name: str = MAIN
+
+    @property
+    def directory(self) -> Path:
+        """The agent's own."""
+        return self.session.agent_directory(self.name)
+
+
+@contextmanager
+def open_seat(session: Session, clock: Clock, *, name: str = MAIN, incarnation: int) -> Iterator[Seat]:
+    """Open the files of the agent *name*. Raises `ConfigInvalid` for a damaged transcript, and `OSError`."""
+    directory = session.agent_directory(name)
+    with (
+        _open_transcript(directory / TRANSCRIPT, clock) as transcript,
+        EventLog.open(directory / EVENT_LOG, name, clock) as log,
+    ):
+        yield Seat(session=session, name=name, incarnation=incarnation, transcript=transcript, log=log, clock=clock)
+
+
+@attrs.frozen(kw_only=True)
+class Worker:
+    """An agent that is ready to begin; nothing has been asked or told yet."""
+
+    work: Work
+    seat: Seat
+    agent: Agent
+    room: Mailroom
+    _instructions: Instructions | None
+
+    async def run(self) -> Ended:
+        """Let the agent work until its run has ended. Raises `ReplyMalformed` and `OSError`.
+
+        Cancellation stops at once, and what was recorded stays; the event of the end says so.
+        """
+        finished, given = _finished(Ended(reason="cancelled")), self.work.settings
+        limits = Limits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
+        self.agent.tell(_started(self))
+        try:
+            self._take_up()
+            ended = await run_loop(self.agent, limits)
+            finished = _finished(ended)
+        except (ReplyMalformed, OSError) as exc:
+            finished = msgspec.structs.replace(finished, reason="failed", error=str(exc))
+            raise
+        finally:
+            self.agent.tell(finished)
+        return ended
+
+    def _take_up(self) -> None:
+        """Make the conversation end with something for the model to answer."""
+        agent, work, instructions = self.agent, self.work, self._instructions
+        close_open_calls(agent)
+        if len(agent.conversation.messages) == 0:
+            for note in () if instructions is None else instructions.notes:
+                agent.tell(Noticed(source=note.source, reason=note.reason))
+            context = context_text(work.project, agent.clock, instructions)
+            agent.say("user", [text_block(context), text_block(work.task)])
+        elif work.task:
+            # What others wrote while nobody worked comes along.
+            waiting = self.room.mail.add(agent, ())
+            agent.say("user", [*waiting.blocks, text_block(work.task)], *waiting.records)
+
+
+@asynccontextmanager
+async def open_worker(
+    work: Work, seat: Seat, room: Mailroom, client: ModelClient, asker: Asker | None = None
+) -> AsyncIterator[Worker]:
+    """The agent of *seat*, made for *work*, or as its transcript left it.
+
+    Leaving the block ends what the agent left running, and gives its tasks back. Raises `ConfigInvalid` and `OSError`.
+    """
+    permissions = permissions_of(work.settings, work.kind)
+    instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
+    tasks = TaskList(seat.session.directory / TASKS, seat.clock)
+    owner = Owner(name=room.sender.name, incarnation=room.sender.incarnation)
+    tools = tools_of(room, tasks)
+    conversation = seat.transcript.loaded.conversation or begin_conversation(
+        work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded
+    )
+    layers = layers_of(work.settings, conversation.header, tools)
+    async with (
+        tasks_released(tasks, owner, seat.log.tell),
+        open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
+    ):
+        agent = Agent(
+            identity=Identity(agent=seat.name, incarnation=seat.incarnation),
+            model=work.model,
+            client=client,
+            conversation=conversation,
+            transcript=seat.transcript,
+            tools=tools,
+            workspace=_workspace(work.project, seat, jobs),
+            denial=Authority(permissions, asker, lambda decision: seat.log.tell(_decided(decision))).denial,
+            meter=WindowMeter(thresholds_of(work.settings, work.model)),
+            pipeline=with_mail(layered_pipeline(layers, tools, seat.directory), room.mail),
+            clock=seat.clock,
+            tell=seat.log.tell,
+            durability=work.settings.transcript.fsync,
+        )
+        yield Worker(work=work, seat=seat, agent=agent, room=room, instructions=instructions)
+
+
+def _open_transcript(path: Path, clock: Clock) -> TranscriptWriter:
+    try:
+        return TranscriptWriter.open(path, clock)
+    except TranscriptCorrupt as exc:
+        raise ConfigInvalid(str(path), f"is damaged, {exc}; nothing was changed") from exc
+
+
+def _workspace(root: Path, seat: Seat, jobs: Jobs) -> Workspace:
+    workspace = Workspace(root=root, scratch=seat.directory, jobs=jobs)
+    for state in seat.transcript.loaded.states:
+        workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory))
+    return workspace
+
+
+def _started(worker: Worker) -> Started:
+    work, seat = worker.work, worker.seat
+    return Started(
+        session=seat.session.id,
+        incarnation=seat.incarnation,
+        model=work.model.id,
+        permission_mode=work.settings.permissions.mode,
+        project=str(work.project),
+        tools=list(worker.agent.tools),
+        definition=None if work.kind is None else work.kind.name,
+    )
+
+
+def _decided(decision: Decision) -> Decided:
+    return Decided(tool=decision.tool, verdict=decision.verdict, by=decision.by, reason=decision.reason)
+
+
+def _finished(ended: Ended) -> Finished:
+    return Finished(
+        reason=ended.reason,
+        result=ended.text,
+        turns=ended.turns,
+        usage=attrs.asdict(ended.usage),
+        cost_usd=format(ended.cost, "f"),
+        error=None if ended.error is None else str(ended.error),
+    )

@@ -1,0 +1,164 @@
+"""An agent's gate in another process is the session's gate: over a real socket, with the real gate at its end."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.control.station import Station, open_station
+from coterie.agents.control.words import Doing
+from coterie.agents.errors import BudgetSpent, ControlLost
+from coterie.agents.gate import Intent
+from coterie.agents.models import known_models
+from coterie.agents.usage import Usage
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.orchestrator.gate import Limits, SessionGate
+from coterie.orchestrator.tree.desk import Desk
+
+MODEL = known_models().get("sonnet")
+INTENT = Intent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900, max_tokens=1_000, prefix=b"\0\xff")
+USED = Usage(input=12, read=600, write_5m=300, output=40)
+
+
+@attrs.define(eq=False)
+class Office:
+    """A root with one agent."""
+
+    gate: SessionGate
+    station: Station
+    desk: Desk
+    heard: list[Doing]
+    delivered: list[Envelope]
+    _agent_end: socket.socket
+
+    def cut(self) -> None:
+        """End the connection as the agent's death would."""
+        self._agent_end.shutdown(socket.SHUT_RDWR)
+
+    async def settled(self) -> None:
+        """Wait until both ends have heard everything."""
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+@asynccontextmanager
+async def open_office(limits: Limits | None = None) -> AsyncIterator[Office]:
+    near, far = socket.socketpair()
+    heard: list[Doing] = []
+    delivered: list[Envelope] = []
+    gate = SessionGate(Clock(), limits or Limits())
+
+    async def take(envelope: Envelope) -> None:
+        await trio.lowlevel.checkpoint()
+        delivered.append(envelope)
+
+    async def serve(task_status: trio.TaskStatus[Desk] = trio.TASK_STATUS_IGNORED) -> None:
+        async with gate.open_asker("ann") as asker:
+            desk = Desk(asker, heard.append)
+            task_status.started(desk)
+            await desk.run(trio.SocketStream(trio.socket.from_stdlib_socket(near)))
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            desk = await nursery.start(serve)
+            async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far)), take) as station:
+                yield Office(gate, station, desk, heard, delivered, far)
+
+
+async def test_a_call_is_admitted_and_booked_with_what_it_used() -> None:
+    async with open_office() as office:
+        async with office.station.gate.admit(INTENT) as permit:
+            assert office.gate.standing().session.reserved.dollars == INTENT.reserve
+            permit.begin()
+            permit.settle(USED)
+        await office.settled()
+        session = office.gate.standing().session
+        assert (session.spent.dollars, session.reserved.dollars) == (MODEL.cost(USED), Decimal(0))
+        assert session.estimated.dollars == 0
+
+
+async def test_a_refusal_is_the_same_error_as_from_a_gate_nearby() -> None:
+    async with open_office(Limits(dollars=Decimal("0.0001"))) as office:
+        async with office.gate.open_asker("bob") as near:
+            with pytest.raises(BudgetSpent) as here:
+                async with near.admit(INTENT):
+                    pass
+        with pytest.raises(BudgetSpent) as there:
+            async with office.station.gate.admit(INTENT):
+                pass
+        assert attrs.asdict(there.value) == attrs.asdict(here.value)
+
+
+async def test_a_question_that_is_taken_back_holds_nothing() -> None:
+    async with open_office() as office:
+        office.station.gate.cool_down(3600)
+        with trio.move_on_after(0.05) as scope:
+            async with office.station.gate.admit(INTENT):
+                pass
+        assert scope.cancelled_caught
+        await office.settled()
+        standing = office.gate.standing()
+        assert (standing.waiting, standing.under_way, standing.session.reserved.dollars) == (0, 0, Decimal(0))
+        assert standing.cool_down > 3000
+
+
+async def test_a_call_that_was_not_billed_costs_nothing_and_one_that_broke_off_the_most_it_could() -> None:
+    async with open_office() as office:
+        async with office.station.gate.admit(INTENT) as permit:
+            permit.void()
+        await office.settled()
+        assert office.gate.standing().session.spent.dollars == 0
+        async with office.station.gate.admit(INTENT) as permit:
+            permit.settle(USED, is_whole=False)
+        await office.settled()
+        most = MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
+        assert office.gate.standing().session.estimated.dollars == most
+
+
+async def test_an_agent_that_dies_in_a_call_gives_its_place_back_and_is_counted_for_the_worst() -> None:
+    gate: SessionGate | None = None
+    with pytest.RaisesGroup(ControlLost):
+        async with open_office() as office:
+            gate = office.gate
+            async with office.station.gate.admit(INTENT) as permit:
+                permit.begin()
+                await office.settled()
+                office.cut()
+                await trio.sleep_forever()
+    assert gate is not None
+    standing = gate.standing()
+    assert (standing.under_way, standing.session.reserved.dollars) == (0, Decimal(0))
+    assert standing.session.estimated.dollars == INTENT.reserve
+
+
+async def test_an_agent_whose_root_has_gone_is_stopped() -> None:
+    near, far = socket.socketpair()
+
+    async def work() -> None:
+        async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far)), _ignore):
+            near.close()
+            await trio.sleep_forever()
+
+    with trio.fail_after(10), pytest.raises(ControlLost, match="the root has gone"):
+        await work()
+
+
+async def test_what_the_root_hands_over_arrives_and_what_the_agent_does_is_heard() -> None:
+    sender = Sender(name="root", incarnation=1, session="s", kind="system")
+    request = Envelope(
+        sender=sender, recipient=Recipient(name="ann", incarnation=1), sequence=1, body="{}", created=1.0
+    )
+    async with open_office() as office:
+        office.desk.deliver(request)
+        office.station.tell("waiting", "a child")
+        await office.settled()
+        assert office.delivered == [request]
+        assert office.heard == [Doing(activity="waiting", what="a child")]
+
+
+async def _ignore(_envelope: Envelope) -> None:
+    await trio.lowlevel.checkpoint()

@@ -1,0 +1,43 @@
+"""What an agent's process is started with arrives as it was."""
+
+from decimal import Decimal
+from pathlib import Path
+
+from coterie.mailbox.ids import MessageId
+from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.settings.schema import SETTINGS
+from coterie.orchestrator.tree.duty import Duty
+
+GIVEN = {
+    "model": "haiku",
+    "max_budget_usd": Decimal("0.1"),
+    "max_seconds": 2.5,
+    "thinking": True,
+    "memory_directory": Path("/var/lib/notes"),
+    "permissions.mode": "acceptEdits",
+    "permissions.allow": ("Bash(git status:*)", "Read"),
+    "layers.clearing.keep": 7,
+}
+
+
+def test_a_duty_is_read_as_it_was_written() -> None:
+    settings = Settings.build(
+        GIVEN, {"permissions.allow": ("a.toml", "b.toml"), "model": ("flag",)}, frozenset({"model"})
+    )
+    duty = Duty(
+        session="20260101-000000-abcdef",
+        name="scout",
+        incarnation=3,
+        parent="main",
+        report=MessageId("r"),
+        task='say "hello"\n',
+        model="m",
+        settings=settings,
+        server="http://127.0.0.1:1",
+    )
+    read = Duty.from_bytes(duty.to_bytes())
+    assert read == duty
+    assert {key: read.settings.item_sources(key) for key in SETTINGS} == {
+        key: settings.item_sources(key) for key in SETTINGS
+    }
+    assert [key for key in SETTINGS if read.settings.is_final(key)] == ["model"]
