@@ -16,7 +16,7 @@ from coterie.agents.model.request import ModelRequest
 from coterie.agents.models import Model
 from coterie.agents.outcome import Ended, EndReason, Limits
 from coterie.agents.streaming import TextStream
-from coterie.agents.tools.tool import Tool, ToolResult, call_tool
+from coterie.agents.tools.tool import Access, Tool, ToolResult, call_tool
 from coterie.agents.usage import Usage
 
 OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
@@ -140,6 +140,8 @@ async def _ask(agent: Agent, run: _Run) -> Reply:
             prompt_tokens=agent.meter.tokens(agent.conversation),
             prefix=agent.conversation.prefix_hash,
             expected_read=agent.meter.cached(agent.conversation),
+            shared=agent.conversation.shared_hash,
+            ttl=agent.ttl.longest,
             turn=agent.turn,
             api_version=agent.conversation.header.api_version,
             betas=agent.conversation.header.betas,
@@ -218,18 +220,17 @@ async def _run_call(agent: Agent, run: _Run, call: dict[str, Any]) -> None:
 
 
 def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Calls that may run together: neighbours that only read, a few at a time; all others alone."""
+    """Calls that may run together: neighbours that only read, or only start agents, a few at a time; others alone."""
     batch: list[dict[str, Any]] = []
+    together: Access | None = None
     for call in calls:
         tool = tools.get(call["name"])
-        is_reader = tool is not None and tool.access == "read"
-        if batch and not (is_reader and len(batch) < READERS):
+        access = tool.access if tool is not None and tool.access in ("read", "spawn") else None
+        if batch and (access is None or access != together or len(batch) == READERS):
             yield batch
             batch = []
-        if is_reader:
-            batch.append(call)
-        else:
-            yield [call]
+        together = access
+        batch.append(call)
     if batch:
         yield batch
 

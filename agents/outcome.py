@@ -34,6 +34,11 @@ class Limits:
     """Of all calls together, in and out."""
     seconds: float | None = None
 
+    def without(self, ended: "Ended") -> "Limits":
+        """What is left after *ended*; the seconds count anew."""
+        tokens = None if self.tokens is None else max(0, self.tokens - ended.usage.total)
+        return attrs.evolve(self, turns=max(0, self.turns - ended.turns), tokens=tokens)
+
 
 @attrs.frozen(kw_only=True)
 class Ended:
@@ -50,3 +55,13 @@ class Ended:
     """Dollars, exact."""
     error: ModelError | BudgetSpent | None = None
     """What the model's service, or the gate, said."""
+
+    def __add__(self, later: "Ended") -> "Ended":
+        """The end of a run that went on after this one: how and with what it ended, and what both have used."""
+        return attrs.evolve(
+            later,
+            turns=self.turns + later.turns,
+            tool_calls=self.tool_calls + later.tool_calls,
+            usage=self.usage + later.usage,
+            cost=self.cost + later.cost,
+        )

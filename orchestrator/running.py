@@ -52,7 +52,7 @@ async def open_job(job: Job, asker: Asker | None = None) -> AsyncIterator[Worker
         books = LedgerGate(gate=gate, ledger=ledger, clock=clock, incarnation=session.starts)
         mail = open_mailroom(session, clock, seat.transcript.loaded.mail, seat.log.tell)
         room = await stack.enter_async_context(mail)
-        yield await stack.enter_async_context(open_worker(job, seat, room, client.through(books), asker))
+        yield await stack.enter_async_context(open_worker(job, seat, room, client.through(books), asker=asker))
 
 
 def _begin_session(job: Job, clock: Clock) -> Session:

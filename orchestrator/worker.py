@@ -12,8 +12,9 @@ import msgspec
 import trio
 
 from coterie.agents.agent import Agent
+from coterie.agents.control.station import Station
 from coterie.agents.conversation import TranscriptWriter, text_block
-from coterie.agents.definitions import Definition
+from coterie.agents.definitions import Definition, load_definitions
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed, TranscriptCorrupt
 from coterie.agents.events import Decided, EventLog, Finished, Noticed, Started
 from coterie.agents.layers.mail import with_mail
@@ -25,6 +26,7 @@ from coterie.agents.models import Model
 from coterie.agents.outcome import Ended, Limits
 from coterie.agents.permissions import Asker, Authority, Decision
 from coterie.agents.pipeline import layered_pipeline
+from coterie.agents.tools.agent import AgentTool
 from coterie.agents.tools.jobs import Jobs, open_jobs
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Workspace, WorkspaceChange
 from coterie.agents.window import WindowMeter
@@ -61,6 +63,8 @@ class Work:
     """Without instruction files."""
     is_embedded: bool = False
     """Whether the embedded server plays the model."""
+    above: tuple[Settings, ...] = ()
+    """Those of the agents that this one was started by, the nearest first: it may do no more than they."""
 
     @property
     def has_instructions(self) -> bool:
@@ -104,12 +108,14 @@ class Worker:
     seat: Seat
     agent: Agent
     room: Mailroom
+    _station: Station | None
     _instructions: Instructions | None
 
     async def run(self) -> Ended:
-        """Let the agent work until its run has ended. Raises `ReplyMalformed` and `OSError`.
+        """Let the agent work until its run has ended. Raises `ReplyMalformed`, `MailboxFailed` and `OSError`.
 
-        Cancellation stops at once, and what was recorded stays; the event of the end says so.
+        While agents work for it in the background it waits for what they report, and goes on. Cancellation stops at
+        once, and what was recorded stays; the event of the end says so.
         """
         finished, given = _finished(Ended(reason="cancelled")), self.work.settings
         limits = Limits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
@@ -117,6 +123,9 @@ class Worker:
         try:
             self._take_up()
             ended = await run_loop(self.agent, limits)
+            while ended.reason == "completed" and (unheard := self._unheard()):
+                await self._wait_for_mail(unheard)
+                ended += await run_loop(self.agent, limits.without(ended))
             finished = _finished(ended)
         except (ReplyMalformed, OSError) as exc:
             finished = msgspec.structs.replace(finished, reason="failed", error=str(exc))
@@ -124,6 +133,19 @@ class Worker:
         finally:
             self.agent.tell(finished)
         return ended
+
+    def _unheard(self) -> int:
+        """How many agents work for this one in the background."""
+        tool = self.agent.tools.get(AgentTool.name)
+        return len(tool.pending - self.room.mail.reports) if isinstance(tool, AgentTool) else 0
+
+    async def _wait_for_mail(self, unheard: int) -> None:
+        assert self._station is not None, "only the root starts agents"
+        self._station.tell("waiting", f"{unheard} agent{'s' if unheard > 1 else ''}")
+        await self.room.mail.wait_for_work()
+        self._station.tell("running")
+        added = self.room.mail.add(self.agent, ())
+        self.agent.say("user", added.blocks, *added.records)
 
     def _take_up(self) -> None:
         """Make the conversation end with something for the model to answer."""
@@ -142,17 +164,29 @@ class Worker:
 
 @asynccontextmanager
 async def open_worker(
-    work: Work, seat: Seat, room: Mailroom, client: ModelClient, asker: Asker | None = None
+    work: Work,
+    seat: Seat,
+    room: Mailroom,
+    client: ModelClient,
+    *,
+    asker: Asker | None = None,
+    station: Station | None = None,
 ) -> AsyncIterator[Worker]:
-    """The agent of *seat*, made for *work*, or as its transcript left it.
+    """The agent of *seat*, made for *work*, or as its transcript left it; it may start others if it has a *station*.
 
     Leaving the block ends what the agent left running, and gives its tasks back. Raises `ConfigInvalid` and `OSError`.
     """
     permissions = permissions_of(work.settings, work.kind)
+    for settings in work.above:
+        permissions = permissions.within(permissions_of(settings, None))
     instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
     tasks = TaskList(seat.session.directory / TASKS, seat.clock)
     owner = Owner(name=room.sender.name, incarnation=room.sender.incarnation)
     tools = tools_of(room, tasks)
+    if station is not None:
+        kinds = (await trio.to_thread.run_sync(load_definitions, work.project)).by_name
+        purposes = {name: kind.description for name, kind in kinds.items()}
+        tools[AgentTool.name] = AgentTool(station.spawner, room.mail, purposes)
     conversation = seat.transcript.loaded.conversation or begin_conversation(
         work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded
     )
@@ -176,7 +210,7 @@ async def open_worker(
             tell=seat.log.tell,
             durability=work.settings.transcript.fsync,
         )
-        yield Worker(work=work, seat=seat, agent=agent, room=room, instructions=instructions)
+        yield Worker(work=work, seat=seat, agent=agent, room=room, station=station, instructions=instructions)
 
 
 def _open_transcript(path: Path, clock: Clock) -> TranscriptWriter:

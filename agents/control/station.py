@@ -8,7 +8,18 @@ import trio
 
 from coterie.agents.control.gate import RemoteGate
 from coterie.agents.control.line import Line, open_line
-from coterie.agents.control.words import Activity, Admitted, Deliver, Doing, Refused, RootWord, root_words
+from coterie.agents.control.spawner import RemoteSpawner
+from coterie.agents.control.words import (
+    Activity,
+    Admitted,
+    Begun,
+    Deliver,
+    Doing,
+    NotBegun,
+    Refused,
+    RootWord,
+    root_words,
+)
 from coterie.agents.errors import ControlLost
 from coterie.mailbox.envelope import Envelope
 
@@ -21,6 +32,7 @@ class Station:
     """What an agent has of its root."""
 
     gate: RemoteGate
+    spawner: RemoteSpawner
     _line: Line[RootWord]
 
     def tell(self, activity: Activity, what: str = "") -> None:
@@ -37,13 +49,13 @@ async def open_station(stream: trio.SocketStream, take: Take) -> AsyncIterator[S
     """
     lost: ControlLost | None = None
     async with open_line(stream, root_words) as line:
-        station = Station(RemoteGate(line.say), line)
+        station = Station(RemoteGate(line.say), RemoteSpawner(line.say), line)
         async with trio.open_nursery() as nursery:
 
             async def listen() -> None:
                 nonlocal lost
                 try:
-                    await _listen(line, station.gate, take)
+                    await _listen(line, station, take)
                 except ControlLost as exc:
                     lost = exc
                     nursery.cancel_scope.cancel()
@@ -55,11 +67,13 @@ async def open_station(stream: trio.SocketStream, take: Take) -> AsyncIterator[S
         raise lost
 
 
-async def _listen(line: Line[RootWord], gate: RemoteGate, take: Take) -> None:
+async def _listen(line: Line[RootWord], station: Station, take: Take) -> None:
     while (word := await line.hear()) is not None:
         match word:
             case Admitted() | Refused():
-                gate.hear(word)
+                station.gate.hear(word)
+            case Begun() | NotBegun():
+                station.spawner.hear(word)
             case Deliver():
                 await take(word.envelope())
     raise ControlLost("the root has gone")

@@ -10,8 +10,10 @@ from coterie.agents.conversation.markers import Ttl
 from coterie.agents.errors import BudgetScope, BudgetSpent, BudgetUnit
 from coterie.agents.gate import Intent
 from coterie.agents.models import known_models
+from coterie.agents.spawning import Spawned, SpawnRequest
 from coterie.agents.usage import Usage
 from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.ids import MessageId
 
 Activity = Literal["running", "waiting", "idle", "plan_pending"]
 """What an agent says of itself. waiting: for something that it names. The other states are the supervisor's to know."""
@@ -88,6 +90,50 @@ class Doing(Word, tag="doing", frozen=True):
     """What it waits for."""
 
 
+class Spawn(Word, tag="spawn", frozen=True):
+    """Start a subagent. Answered by `Begun` or `NotBegun`."""
+
+    call: int
+    task: str
+    definition: str
+    name: str | None
+    model: str | None
+
+    @classmethod
+    def of(cls, call: int, request: SpawnRequest) -> "Spawn":
+        """The word for *request*."""
+        return cls(call=call, **attrs.asdict(request))
+
+    def request(self) -> SpawnRequest:
+        """What is wanted."""
+        return SpawnRequest(task=self.task, definition=self.definition, name=self.name, model=self.model)
+
+
+class Begun(Word, tag="begun", frozen=True):
+    """The subagent is at work."""
+
+    call: int
+    name: str
+    incarnation: int
+    report: str
+
+    @classmethod
+    def of(cls, call: int, spawned: Spawned) -> "Begun":
+        """The word for *spawned*."""
+        return cls(call=call, **attrs.asdict(spawned))
+
+    def spawned(self) -> Spawned:
+        """What the parent gets to know."""
+        return Spawned(name=self.name, incarnation=self.incarnation, report=MessageId(self.report))
+
+
+class NotBegun(Word, tag="not_begun", frozen=True):
+    """There is no subagent."""
+
+    call: int
+    reason: str
+
+
 class Admitted(Word, tag="admitted", frozen=True):
     """The call may be sent."""
 
@@ -132,8 +178,8 @@ class Deliver(Word, tag="deliver", frozen=True):
         return Envelope.from_bytes(bytes(self.content))
 
 
-AgentWord = Admit | Began | Used | Voided | Left | CoolDown | Doing
-RootWord = Admitted | Refused | Deliver
+AgentWord = Admit | Began | Used | Voided | Left | CoolDown | Doing | Spawn
+RootWord = Admitted | Refused | Begun | NotBegun | Deliver
 
 agent_words: msgspec.json.Decoder[AgentWord] = msgspec.json.Decoder(AgentWord)
 root_words: msgspec.json.Decoder[RootWord] = msgspec.json.Decoder(RootWord)

@@ -1,23 +1,21 @@
 """Mail in the pipeline: a busy agent hears others at its next tool round, and an idle one is woken."""
 
 from collections.abc import Iterable, Sequence
-from xml.sax.saxutils import escape, quoteattr
 
 import attrs
 import trio
 
 from coterie.agents.agent import NOTHING, Added, Agent, Answer, Pipeline
-from coterie.agents.conversation import text_block
 from coterie.agents.conversation.records import MailRecord
 from coterie.agents.events import LayerFailed
-from coterie.agents.lifecycle.answers import Expectation
+from coterie.agents.layers.mail_words import mail_block
+from coterie.agents.lifecycle.answers import Expected, ExpectedReport
 from coterie.agents.lifecycle.shutdown import Shutdown
 from coterie.agents.outcome import EndReason
 from coterie.mailbox.contract import Delivery, Inbox
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.ids import MessageId
-from coterie.mailbox.lifecycle import BODIES, TaskAssignment, TaskNotification
 from coterie.mailbox.policy import NEVER_WAKES
 
 AT_ONCE = 50
@@ -39,7 +37,11 @@ class DeliverMail:
     """In the transcript, or acted upon, and not yet acknowledged."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
     """Taken, and in no turn yet; never more than a mailbox may hold."""
-    _expectations: list[Expectation] = attrs.field(factory=list, init=False)
+    _expectations: list[Expected] = attrs.field(factory=list, init=False)
+    reports: set[MessageId] = attrs.field(factory=set, init=False)
+    """What came of tasks, as far as the model was told."""
+    _answered: list[MessageId] = attrs.field(factory=list, init=False)
+    """Given to who waited for them, and not yet in the transcript."""
     _is_listening: bool = attrs.field(default=False, init=False)
     _news: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -55,7 +57,7 @@ class DeliverMail:
         except MailboxFailed as exc:
             agent.tell(LayerFailed(layer="mail", reason=str(exc)))
         deliveries, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
-        return self._enter(deliveries) if deliveries else NOTHING
+        return self._enter(deliveries)
 
     async def prepare(self, agent: Agent) -> EndReason | None:
         """Acknowledge what the transcript has; what cannot be acknowledged now is tried again at the next call.
@@ -87,10 +89,14 @@ class DeliverMail:
         while not (self.has_work or self.shutdown.requests):
             await self.receive()
 
-    async def wait_for_answer(self, expected: Expectation) -> Envelope:
-        """The answer, which then enters no turn; cancelled, this leaves it to the conversation.
+    async def wait_for_report(self, id_: MessageId) -> Envelope:
+        """The report with that id, as `wait_for_answer`."""
+        return await self.wait_for_answer(ExpectedReport(id_))
 
-        Raises as `receive` does.
+    async def wait_for_answer(self, expected: Expected) -> Envelope:
+        """The answer, which then enters no turn by itself; cancelled, this leaves it to the conversation.
+
+        It is in the transcript with the next results, in the words of whoever waited. Raises as `receive` does.
         """
         self._expectations.append(expected)
         is_answered = False
@@ -104,7 +110,7 @@ class DeliverMail:
             self._expectations.remove(expected)
             if expected.answer is not None and not is_answered:
                 self._waiting.append(expected.answer)
-        self._delivered.append(expected.answer.envelope.id)
+        self._answered.append(expected.answer.envelope.id)
         return expected.answer.envelope
 
     async def finish(self, agent: Agent) -> None:
@@ -137,49 +143,16 @@ class DeliverMail:
 
     def _enter(self, deliveries: Iterable[Delivery]) -> Added:
         envelopes = [delivery.envelope for delivery in deliveries]
-        ids = [envelope.id for envelope in envelopes]
+        ids = [*self._answered, *(envelope.id for envelope in envelopes)]
+        if not ids:
+            return NOTHING
+        self._answered = []
+        self.reports |= {envelope.id for envelope in envelopes if envelope.kind == "task_notification"}
         self._delivered += ids
         self.shutdown.enter(ids)
-        return Added(blocks=(mail_block(envelopes),), records=(MailRecord(ids=list(ids)),))
+        return Added(blocks=(mail_block(envelopes),) if envelopes else (), records=(MailRecord(ids=list(ids)),))
 
 
 def with_mail(pipeline: Pipeline, mail: DeliverMail) -> Pipeline:
     """*pipeline* of an agent that gets mail: read behind the results, acknowledged before anything else."""
     return attrs.evolve(pipeline, messages=(mail, *pipeline.messages), calls=(mail, *pipeline.calls))
-
-
-def mail_block(envelopes: Iterable[Envelope]) -> bytes:
-    """Messages as one block of text; no body can end its envelope, or begin another."""
-    return text_block("\n".join(map(_shown, envelopes)))
-
-
-def _shown(envelope: Envelope) -> str:
-    facts = {
-        "from": envelope.sender.name,
-        "sender": envelope.sender.kind,
-        "kind": envelope.kind,
-        "id": envelope.id,
-        "reply-to": envelope.in_reply_to,
-        "session": envelope.sender.session,
-    }
-    attributes = "".join(f" {name}={quoteattr(value)}" for name, value in facts.items() if value is not None)
-    return f"<message{attributes}>\n{escape(_words(envelope))}\n</message>"
-
-
-def _words(envelope: Envelope) -> str:
-    """The body; what a program made of facts is put into words again."""
-    try:
-        match BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None:
-            case TaskAssignment() as task:
-                return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
-            case TaskNotification() as report:
-                return _report(report)
-    except ValueError:
-        pass  # of another version, or forged: shown as it is
-    return envelope.body
-
-
-def _report(report: TaskNotification) -> str:
-    calls = f"{report.tool_calls} tool calls" if report.tool_calls else "not one tool call, so check what it claims"
-    facts = f"Status: {report.status}. {report.summary}\nIt took {report.turns} turns, {calls}, and ${report.cost_usd}."
-    return f"{facts}\n\n{report.result}" if report.result else facts

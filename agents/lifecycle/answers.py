@@ -1,5 +1,7 @@
 """The answer that an agent waits for, told from all other mail."""
 
+from typing import Protocol
+
 import attrs
 
 from coterie.mailbox.contract import Delivery
@@ -7,6 +9,33 @@ from coterie.mailbox.envelope import Envelope, Kind
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.lifecycle import BODIES
 from coterie.mailbox.policy import is_entitled
+
+
+class Expected(Protocol):
+    """A message that somebody waits for."""
+
+    answer: Delivery | None
+    """Once it has come."""
+
+    def take(self, delivery: Delivery) -> bool:
+        """Whether *delivery* is it; then it is kept. Only the first one is."""
+        ...
+
+
+@attrs.define(eq=False)
+class ExpectedReport:
+    """What came of a task, from an agent that was started for it."""
+
+    report: MessageId
+    answer: Delivery | None = attrs.field(default=None, init=False)
+
+    def take(self, delivery: Delivery) -> bool:
+        """As `Expected.take`."""
+        envelope = delivery.envelope
+        if self.answer is not None or envelope.id != self.report or envelope.kind != "task_notification":
+            return False
+        self.answer = delivery
+        return True
 
 
 @attrs.define(eq=False, kw_only=True)

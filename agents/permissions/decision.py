@@ -167,7 +167,7 @@ class Permissions:
 
     def _is_free(self, call: Call, workspace: Workspace) -> bool:
         """Whether the mode lets the call happen by itself."""
-        if call.tool.access == "session":
+        if call.tool.access in ("session", "spawn"):
             return True
         if call.tool.access == "read":
             places = (call.root, workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)

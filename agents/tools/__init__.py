@@ -14,5 +14,5 @@ from coterie.agents.tools.write import Write
 
 BUILT_IN: tuple[Tool, ...] = (Read(), Write(), Edit(), Grep(), Glob(), Bash(), BashOutput(), KillBash())
 """In the order of a request's tools, which is part of every cached prefix. Those that belong to a session follow."""
-NAMES = (*(tool.name for tool in BUILT_IN), SendMessage.name, *TASK_TOOLS)
+NAMES = (*(tool.name for tool in BUILT_IN), SendMessage.name, *TASK_TOOLS, "Agent")
 """What rules and definitions may call a tool."""

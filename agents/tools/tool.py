@@ -97,7 +97,7 @@ class ToolResult:
         return msgspec.json.encode({**block, "is_error": True} if self.is_error else block)
 
 
-Access = Literal["read", "edit", "run", "session"]
+Access = Literal["read", "edit", "run", "session", "spawn"]
 RESULT_CAP = 50_000
 """Characters of a result that stay in the conversation, for most tools."""
 
@@ -122,9 +122,10 @@ class Tool(Protocol):
 
     @property
     def access(self) -> Access:
-        """What a call may do: read files, edit the files it names, run anything, or act within the session alone.
+        """What a call may do: read files, edit the files it names, run anything, act within the session alone, or start
+        an agent, which is judged by its own calls.
 
-        Readers may run at once.
+        Readers may run at once, and so may agents be started.
         """
         ...
 

@@ -42,7 +42,8 @@ async def _live(duty: Duty, control: int) -> int:
     try:
         async with _open(duty, control) as worker:
             report = await _work(worker)
-            await report_to(duty.parent, report, duty.report, worker.room.router, worker.room.sender)
+            if duty.parent is not None:
+                await report_to(duty.parent, report, duty.report, worker.room.router, worker.room.sender)
             return 0
     except (ControlLost, ConfigInvalid, MailboxError, OSError) as exc:
         # The root tells the parent when this process ends otherwise than well, and says why.
@@ -63,7 +64,7 @@ async def _open(duty: Duty, control: int) -> AsyncIterator[Worker]:
         station = await stack.enter_async_context(open_station(stream, room.take))
         client = await stack.enter_async_context(_open_client(duty, station.gate))
         work = _work_of(duty, session)
-        worker = await stack.enter_async_context(open_worker(work, seat, room, client))
+        worker = await stack.enter_async_context(open_worker(work, seat, room, client, station=station))
         station.tell("running")
         yield worker
 
@@ -78,6 +79,7 @@ def _work_of(duty: Duty, session: Session) -> Work:
         kind=kind,
         is_bare=duty.is_bare,
         is_embedded=duty.server is not None,
+        above=duty.above,
     )
 
 
@@ -94,7 +96,7 @@ async def _work(worker: Worker) -> TaskNotification:
             nursery.start_soon(_heed, signals, worker.agent)
             try:
                 report = notification(await worker.run())
-            except (ReplyMalformed, OSError) as exc:
+            except (ReplyMalformed, MailboxError, OSError) as exc:
                 report = TaskNotification(status="failed", summary=str(exc))
             nursery.cancel_scope.cancel()
     return report

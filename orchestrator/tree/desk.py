@@ -11,17 +11,21 @@ from coterie.agents.control.words import (
     Admitted,
     AgentWord,
     Began,
+    Begun,
     CoolDown,
     Deliver,
     Doing,
     Left,
+    NotBegun,
     Refused,
+    Spawn,
     Used,
     Voided,
     agent_words,
 )
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.gate import Gate, Permit
+from coterie.agents.spawning import Spawner, SpawnRefused
 from coterie.mailbox.envelope import Envelope
 
 
@@ -47,6 +51,7 @@ class Desk:
     _gate: Gate
     """Closed by the caller when the agent is gone."""
     _hear: Callable[[Doing], None]
+    _spawner: Spawner
     _line: Line[AgentWord] | None = attrs.field(default=None, init=False)
     _calls: dict[int, _Call] = attrs.field(factory=dict, init=False)
 
@@ -74,6 +79,8 @@ class Desk:
             case Admit():
                 call = self._calls[word.call] = _Call()
                 nursery.start_soon(self._admit, word, call)
+            case Spawn():
+                nursery.start_soon(self._spawn, word)
             case CoolDown():
                 self._gate.cool_down(word.seconds)
             case Doing():
@@ -113,3 +120,12 @@ class Desk:
             await call.has_left.wait()
         finally:
             del self._calls[word.call]
+
+    async def _spawn(self, word: Spawn) -> None:
+        assert self._line is not None
+        try:
+            spawned = await self._spawner.spawn(word.request())
+        except SpawnRefused as exc:
+            self._line.say(NotBegun(call=word.call, reason=exc.reason))
+        else:
+            self._line.say(Begun.of(word.call, spawned))

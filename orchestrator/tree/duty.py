@@ -20,8 +20,8 @@ class Duty:
     """The session's id."""
     name: str
     incarnation: int
-    parent: str
-    """Who is told what came of it."""
+    parent: str | None
+    """Who is told what came of it; None for the lead."""
     report: MessageId
     """The id of that message: whoever sends it, the agent or the root for a dead one, the parent gets it once."""
     task: str
@@ -32,20 +32,20 @@ class Duty:
     server: str | None = None
     """The URL of the embedded server, where that plays the model."""
     is_bare: bool = False
+    above: tuple[Settings, ...] = ()
+    """Those of its parents, the nearest first."""
 
     def to_bytes(self) -> bytes:
         """One JSON object."""
-        return msgspec.json.encode(
-            {field.name: getattr(self, field.name) for field in attrs.fields(Duty)}
-            | {"settings": _shown(self.settings)},
-            enc_hook=str,
-        )
+        settings = {"settings": _shown(self.settings), "above": [_shown(each) for each in self.above]}
+        return msgspec.json.encode(attrs.asdict(self, recurse=False) | settings, enc_hook=str)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Duty":
         """What `to_bytes` wrote."""
         members: dict[str, Any] = msgspec.json.decode(data)
-        return cls(**members | {"settings": _read(members["settings"])})
+        settings = {"settings": _read(members["settings"]), "above": tuple(map(_read, members["above"]))}
+        return cls(**members | settings)
 
 
 def _shown(settings: Settings) -> Mapping[str, Any]:

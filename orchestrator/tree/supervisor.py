@@ -13,20 +13,20 @@ import trio
 from coterie.agents.control.words import Doing
 from coterie.agents.errors import ControlLost
 from coterie.agents.events import AgentChanged, AgentState, Event, LayerFailed
+from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.contract import Member, MemberState
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.ids import new_message_id
 from coterie.mailbox.lifecycle import ShutdownRequest, TaskNotification
-from coterie.orchestrator.gate import Asker, Limits, SessionGate
+from coterie.orchestrator.gate import Asker, SessionGate
 from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.session import MAIN
-from coterie.orchestrator.settings import Settings
-from coterie.orchestrator.starting import Child, Start, Starter
+from coterie.orchestrator.starting import Child, Start, Starter, StartFailed
 from coterie.orchestrator.tree.agent_process import ENTRY
 from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.ordering import Order, order_for
 from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag, end_remains
 from coterie.orchestrator.tree.reporting import report_to
 from coterie.orchestrator.tree.stopping import stop
@@ -36,24 +36,10 @@ ROOT = "root"
 ERRORS = "stderr.log"
 """In an agent's directory: what its process, and nothing else, had to say in the end."""
 
+CONCURRENT = 20
+"""Agents that may be at work in a session at once."""
+
 End = Literal["done", "failed", "killed"]
-
-
-@attrs.frozen(kw_only=True)
-class Order:
-    """An agent that is wanted, and for what."""
-
-    name: str
-    task: str
-    model: str
-    settings: Settings
-    parent: str = MAIN
-    definition: str | None = None
-    own: Limits | None = None
-    """What it may spend itself; None for no limit of its own."""
-    subtree: Limits | None = None
-    """What it and all it starts may spend."""
-    is_bare: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +57,7 @@ class Outcome:
 class _Charge:
     """A process and the one who owns it."""
 
+    order: Order
     duty: Duty
     tell: Callable[[Event], None]
     child: Child | None = None
@@ -93,6 +80,28 @@ class _Charge:
         self.change(doing.activity, doing.what)
 
 
+@attrs.frozen
+class _Nest:
+    """Where the subagents of one agent are owned: they do not outlive it."""
+
+    supervisor: "Supervisor"
+    order: Order
+    nursery: trio.Nursery
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`."""
+        supervisor = self.supervisor
+        if supervisor.running >= CONCURRENT:
+            raise SpawnRefused(f"{CONCURRENT} agents are at work, and there may be no more; wait for one to end.")
+        members, project = supervisor.office.roster.members(), supervisor.office.session.project
+        order = await trio.to_thread.run_sync(order_for, request, self.order, members, project)
+        try:
+            spawned: Spawned = await self.nursery.start(supervisor.run_agent, order)
+        except (StartFailed, MailboxError) as exc:
+            raise SpawnRefused(f"No agent was started: {exc}.") from exc
+        return spawned
+
+
 @attrs.define(eq=False, kw_only=True)
 class Supervisor:
     """Runs the agents of one session. Its methods are for tasks of the root, on its main thread."""
@@ -107,42 +116,51 @@ class Supervisor:
     grace: float = 5.0
     """Seconds for each step of stopping: asked, told by SIGTERM, killed."""
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+    running: int = attrs.field(default=0, init=False)
+    """How many agents have a process, or are getting one."""
 
     async def run_agent(
-        self, order: Order, *, task_status: trio.TaskStatus[Member] = trio.TASK_STATUS_IGNORED
+        self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
     ) -> Outcome:
         """Own one agent's process from its start until it is reaped; started once it is ready.
 
-        The parent has been told what came of the task when this returns: by the agent, or by the root for one that
-        could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills what is left. Raises
-        `StartFailed`, and `MailboxError` for a name that cannot be had.
+        Its subagents end with it. The parent has been told what came of the task when this returns: by the agent, or
+        by the root for one that could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills
+        what is left. Raises `StartFailed`, and `MailboxError` for a name that cannot be had.
         """
-        member = await self.office.roster.join(order.name)
-        charge = _Charge(self._duty(order, member), self.tell)
+        self.running += 1
+        try:
+            member = await self.office.roster.join(order.name)
+            return await self._run(_Charge(order, self._duty(order, member), self.tell), task_status)
+        finally:
+            self.running -= 1
+
+    async def _run(self, charge: _Charge, task_status: trio.TaskStatus[Spawned]) -> Outcome:
+        order, duty = charge.order, charge.duty
         charge.change("starting")
         try:
             async with self.gate.open_asker(
-                order.name, incarnation=member.incarnation, parent=order.parent, own=order.own, subtree=order.subtree
+                order.name, incarnation=duty.incarnation, parent=order.parent, own=order.own, subtree=order.subtree
             ) as asker:
-                status = await self._own(charge, asker, member, task_status)
-            outcome = Outcome(name=order.name, incarnation=member.incarnation, end=_end(status), status=status)
+                status = await self._own(charge, asker, task_status)
+            outcome = Outcome(name=order.name, incarnation=duty.incarnation, end=_end(status), status=status)
             if outcome.end != "done":
-                await self._report(charge.duty, outcome)
+                await self._report(duty, outcome)
             charge.change(outcome.end, _words(outcome))
             return outcome
         finally:
             with trio.move_on_after(self.grace, shield=True):
                 await self._set_state(order.name, "ended")
 
-    async def _own(self, charge: _Charge, asker: Asker, member: Member, task_status: trio.TaskStatus[Member]) -> int:
+    async def _own(self, charge: _Charge, asker: Asker, task_status: trio.TaskStatus[Spawned]) -> int:
         near, far = socket.socketpair()
         with far:
             charge.child = child = await self._start(charge.duty, far)
-        task_status.started(member)
-        desk = Desk(asker, charge.hear)
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
+        duty, stream = charge.duty, trio.SocketStream(trio.socket.from_stdlib_socket(near))
         async with trio.open_nursery() as nursery:
+            desk = Desk(asker, charge.hear, _Nest(self, charge.order, nursery))
             nursery.start_soon(self._serve, desk, stream, child)
+            task_status.started(Spawned(name=duty.name, incarnation=duty.incarnation, report=duty.report))
             try:
                 await child.ended()
             finally:
@@ -202,6 +220,8 @@ class Supervisor:
 
     async def _report(self, duty: Duty, outcome: Outcome) -> None:
         """Tell the parent of an agent that could not do so itself."""
+        if duty.parent is None:
+            return
         report = TaskNotification(status="failed" if outcome.end == "failed" else "killed", summary=_words(outcome))
         try:
             await report_to(duty.parent, report, duty.report, self.office.router(), self._sender())
@@ -230,6 +250,7 @@ class Supervisor:
             definition=order.definition,
             server=self.server,
             is_bare=order.is_bare,
+            above=order.above,
         )
 
 

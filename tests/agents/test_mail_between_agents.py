@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, load_transcript
-from coterie.agents.layers.mail import DeliverMail, mail_block
+from coterie.agents.layers.mail import DeliverMail
+from coterie.agents.layers.mail_words import mail_block
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, Recipient, Sender

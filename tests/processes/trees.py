@@ -16,8 +16,9 @@ from coterie.orchestrator.gate import Limits, SessionGate
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings import Settings
-from coterie.orchestrator.starting import Starter, open_warm_starter, run_reaper
-from coterie.orchestrator.tree.supervisor import Order, Supervisor
+from coterie.orchestrator.starting import WarmStarter, open_warm_starter, run_reaper
+from coterie.orchestrator.tree.ordering import Order
+from coterie.orchestrator.tree.supervisor import Supervisor
 from tests.servers import Served, open_served
 
 MODEL = known_models().get("sonnet")
@@ -29,14 +30,28 @@ class Tree:
 
     session: Session
     served: Served
-    starter: Starter
+    starter: WarmStarter
     supervisor: Supervisor
     events: list[Event]
 
-    def order(self, name: str, task: str = "go", **settings: object) -> Order:
+    def order(self, name: str, task: str = "go", *, mode: str = "bypassPermissions") -> Order:
         """An agent without instruction files, who may do anything."""
-        given = {"permissions.mode": "bypassPermissions"} | settings
-        return Order(name=name, task=task, model=MODEL.id, settings=Settings.build(given, {}), is_bare=True)
+        settings = Settings.build({"permissions.mode": mode}, {})
+        return Order(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
+
+    @property
+    def zygote(self) -> int | None:
+        """The process that agents are forked from."""
+        return self.starter.zygote
+
+    def pid(self, name: str) -> int:
+        """The process of *name*."""
+        return next(e.pid for e in reversed(self.events) if isinstance(e, AgentChanged) and e.name == name and e.pid)
+
+    async def reached(self, name: str, state: str) -> None:
+        """Wait until *name* was in *state*."""
+        while state not in self.states(name):  # noqa: ASYNC110 - the events are a plain list
+            await trio.sleep(0.005)
 
     def states(self, name: str) -> list[str]:
         """What *name* went through."""

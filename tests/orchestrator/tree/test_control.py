@@ -14,15 +14,28 @@ from coterie.agents.control.words import Doing
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.gate import Intent
 from coterie.agents.models import known_models
+from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.usage import Usage
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.ids import MessageId
 from coterie.orchestrator.gate import Limits, SessionGate
 from coterie.orchestrator.tree.desk import Desk
 
 MODEL = known_models().get("sonnet")
 INTENT = Intent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900, max_tokens=1_000, prefix=b"\0\xff")
 USED = Usage(input=12, read=600, write_5m=300, output=40)
+
+
+class Nobody:
+    """Starts no agents."""
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`, for one name only."""
+        await trio.lowlevel.checkpoint()
+        if request.name is None:
+            raise SpawnRefused("No agent was started: there is no room.")
+        return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
 
 
 @attrs.define(eq=False)
@@ -58,7 +71,7 @@ async def open_office(limits: Limits | None = None) -> AsyncIterator[Office]:
 
     async def serve(task_status: trio.TaskStatus[Desk] = trio.TASK_STATUS_IGNORED) -> None:
         async with gate.open_asker("ann") as asker:
-            desk = Desk(asker, heard.append)
+            desk = Desk(asker, heard.append, Nobody())
             task_status.started(desk)
             await desk.run(trio.SocketStream(trio.socket.from_stdlib_socket(near)))
 
@@ -158,6 +171,14 @@ async def test_what_the_root_hands_over_arrives_and_what_the_agent_does_is_heard
         await office.settled()
         assert office.delivered == [request]
         assert office.heard == [Doing(activity="waiting", what="a child")]
+
+
+async def test_an_agent_is_started_by_the_root_or_refused_with_its_reason() -> None:
+    async with open_office() as office:
+        spawned = await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
+        assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
+        with pytest.raises(SpawnRefused, match="there is no room"):
+            await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
 
 
 async def _ignore(_envelope: Envelope) -> None:

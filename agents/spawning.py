@@ -1,0 +1,51 @@
+"""Starting other agents: what is asked for, and what whoever asks gets to know at once."""
+
+from typing import Protocol
+
+import attrs
+
+from coterie.agents.errors import AgentError
+from coterie.mailbox.ids import MessageId
+
+
+@attrs.define(eq=False)
+class SpawnRefused(AgentError):
+    """No agent was started."""
+
+    reason: str
+    """Why not, and what would be right, in words for the model."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@attrs.frozen(kw_only=True)
+class SpawnRequest:
+    """A subagent that is wanted for one task."""
+
+    task: str
+    """All that it is told."""
+    definition: str
+    """What kind of agent."""
+    name: str | None = None
+    """What others call it; None lets the session choose."""
+    model: str | None = None
+    """An id or alias; None is what its definition says, or else its parent's."""
+
+
+@attrs.frozen(kw_only=True)
+class Spawned:
+    """A subagent that has begun."""
+
+    name: str
+    incarnation: int
+    report: MessageId
+    """The id of the message that will say what came of the task; it comes once, whatever happens to the subagent."""
+
+
+class Spawner(Protocol):
+    """Whoever can start agents for one agent."""
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """Start a subagent; it runs on when this returns. Raises `SpawnRefused`."""
+        ...

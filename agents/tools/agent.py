@@ -1,0 +1,77 @@
+"""The Agent tool: a task for another agent, and its report."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import attrs
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.layers.mail import DeliverMail
+from coterie.agents.layers.mail_words import report_text
+from coterie.agents.prompt import render
+from coterie.agents.spawning import Spawned, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.tools.schema import described
+from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace
+from coterie.mailbox.errors import MailboxError
+
+GENERAL = "general-purpose"
+
+
+@attrs.frozen(kw_only=True)
+class AgentInput:
+    """Which agent, and for what."""
+
+    description: str = attrs.field(metadata=described("What it is for, in 3 to 5 words."))
+    prompt: str = attrs.field(metadata=described("The whole task: the agent is told nothing else."))
+    subagent_type: str = attrs.field(default=GENERAL, metadata=described("One of the kinds of agents."))
+    name: str | None = attrs.field(default=None, metadata=described("A name for it; without one it gets one."))
+    run_in_background: bool = attrs.field(default=False, metadata=described("Go on without waiting for its report."))
+
+
+@attrs.define(eq=False)
+class AgentTool:
+    """Starts agents for one agent, and waits for those that are not to run in the background."""
+
+    spawner: Spawner
+    mail: DeliverMail
+    kinds: Mapping[str, str]
+    """What each kind of agent is for, by name."""
+    pending: set[str] = attrs.field(factory=set)
+    """The ids of reports that have not been waited for: their agents run in the background, or have ended unheard."""
+    description: str = attrs.field(init=False)
+
+    name: ClassVar = "Agent"
+    input_type: ClassVar = AgentInput
+    access: ClassVar[Access] = "spawn"
+    is_clearable: ClassVar = False
+    result_cap: ClassVar[int | None] = RESULT_CAP
+
+    def __attrs_post_init__(self) -> None:
+        lines = (f"- {name}: {' '.join(purpose.split())}" for name, purpose in sorted(self.kinds.items()))
+        self.description = render("tools/agent", kinds="\n".join(lines))
+
+    def touches(self, _arguments: AgentInput, _workspace: Workspace) -> tuple[Path, ...]:
+        """Nothing by itself; the agent is held to the same permissions."""
+        return ()
+
+    async def run(self, arguments: AgentInput, _workspace: Workspace) -> ToolResult:
+        """The report, or of an agent in the background its name. Cancelled, the report comes as mail later."""
+        request = SpawnRequest(task=arguments.prompt, definition=arguments.subagent_type, name=arguments.name)
+        try:
+            spawned = await self.spawner.spawn(request)
+        except SpawnRefused as exc:
+            raise ToolFailed(exc.reason) from exc
+        self.pending.add(spawned.report)
+        if arguments.run_in_background:
+            return ToolResult(text=f"{spawned.name} works in the background. Its report will come as a message.")
+        return await self._wait(spawned)
+
+    async def _wait(self, spawned: Spawned) -> ToolResult:
+        try:
+            envelope = await self.mail.wait_for_report(spawned.report)
+        except MailboxError as exc:
+            reason = f"{spawned.name} works, but its report cannot be waited for: {exc}. It will come as a message."
+            raise ToolFailed(reason) from exc
+        self.pending.discard(spawned.report)
+        return ToolResult(text=f"{spawned.name} has ended. {report_text(envelope)}")
