@@ -3,7 +3,7 @@
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from coterie.agents.definitions import Definition, load_definitions
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed, TranscriptCorrupt
 from coterie.agents.events import Decided, EventLog, Finished, Noticed, Started
 from coterie.agents.layers.mail import with_mail
+from coterie.agents.lifecycle.membership import Membership
 from coterie.agents.lifecycle.releasing import tasks_released
+from coterie.agents.living import live
 from coterie.agents.loop import close_open_calls, run_loop
 from coterie.agents.model.client import ModelClient
 from coterie.agents.model.request import Identity
@@ -31,6 +33,7 @@ from coterie.agents.tools.jobs import Jobs, open_jobs
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Workspace, WorkspaceChange
 from coterie.agents.window import WindowMeter
 from coterie.clock import Clock
+from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.instructions import Instructions
 from coterie.orchestrator.assembly import (
@@ -117,15 +120,24 @@ class Worker:
         While agents work for it in the background it waits for what they report, and goes on. Cancellation stops at
         once, and what was recorded stays; the event of the end says so.
         """
+        return await self._report_on(self._run)
+
+    async def live(self, *, lead: str | None) -> Ended:
+        """Let the agent work, and then on whatever comes by mail, until it is asked to end; as `agents.living.live`.
+
+        The *lead* is told each time it is idle. Otherwise as `run`.
+        """
+        membership = Membership(router=self.room.router, sender=self.room.sender, lead=lead)
+        return await self._report_on(lambda limits: live(self.agent, self.room.mail, limits, membership, self._tell))
+
+    async def _report_on(self, run: Callable[[Limits], Awaitable[Ended]]) -> Ended:
+        """Do *run* between the events of its beginning and its end."""
         finished, given = _finished(Ended(reason="cancelled")), self.work.settings
         limits = Limits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
         self.agent.tell(_started(self))
         try:
             self._take_up()
-            ended = await run_loop(self.agent, limits)
-            while ended.reason == "completed" and (unheard := self._unheard()):
-                await self._wait_for_mail(unheard)
-                ended += await run_loop(self.agent, limits.without(ended))
+            ended = await run(limits)
             finished = _finished(ended)
         except (ReplyMalformed, OSError) as exc:
             finished = msgspec.structs.replace(finished, reason="failed", error=str(exc))
@@ -133,6 +145,17 @@ class Worker:
         finally:
             self.agent.tell(finished)
         return ended
+
+    async def _run(self, limits: Limits) -> Ended:
+        ended = await run_loop(self.agent, limits)
+        while ended.reason == "completed" and (unheard := self._unheard()):
+            await self._wait_for_mail(unheard)
+            ended += await run_loop(self.agent, limits.without(ended))
+        return ended
+
+    def _tell(self, state: MemberState) -> None:
+        if self._station is not None and state != "ended":
+            self._station.tell(state)
 
     def _unheard(self) -> int:
         """How many agents work for this one in the background."""

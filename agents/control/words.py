@@ -98,6 +98,7 @@ class Spawn(Word, tag="spawn", frozen=True):
     definition: str
     name: str | None
     model: str | None
+    stays: bool
 
     @classmethod
     def of(cls, call: int, request: SpawnRequest) -> "Spawn":
@@ -106,7 +107,9 @@ class Spawn(Word, tag="spawn", frozen=True):
 
     def request(self) -> SpawnRequest:
         """What is wanted."""
-        return SpawnRequest(task=self.task, definition=self.definition, name=self.name, model=self.model)
+        return SpawnRequest(
+            task=self.task, definition=self.definition, name=self.name, model=self.model, stays=self.stays
+        )
 
 
 class Begun(Word, tag="begun", frozen=True):

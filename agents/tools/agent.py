@@ -27,6 +27,9 @@ class AgentInput:
     subagent_type: str = attrs.field(default=GENERAL, metadata=described("One of the kinds of agents."))
     name: str | None = attrs.field(default=None, metadata=described("A name for it; without one it gets one."))
     run_in_background: bool = attrs.field(default=False, metadata=described("Go on without waiting for its report."))
+    stays: bool = attrs.field(
+        default=False, metadata=described("Keep it as a teammate: when the task is done it waits for messages.")
+    )
 
 
 @attrs.define(eq=False)
@@ -57,11 +60,18 @@ class AgentTool:
 
     async def run(self, arguments: AgentInput, _workspace: Workspace) -> ToolResult:
         """The report, or of an agent in the background its name. Cancelled, the report comes as mail later."""
-        request = SpawnRequest(task=arguments.prompt, definition=arguments.subagent_type, name=arguments.name)
+        request = SpawnRequest(
+            task=arguments.prompt,
+            definition=arguments.subagent_type,
+            name=arguments.name,
+            stays=arguments.stays,
+        )
         try:
             spawned = await self.spawner.spawn(request)
         except SpawnRefused as exc:
             raise ToolFailed(exc.reason) from exc
+        if arguments.stays:
+            return ToolResult(text=f"{spawned.name} is at work, and stays. Write to it with SendMessage.")
         self.pending.add(spawned.report)
         if arguments.run_in_background:
             return ToolResult(text=f"{spawned.name} works in the background. Its report will come as a message.")

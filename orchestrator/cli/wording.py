@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from coterie.agents.events import (
+    AgentChanged,
     CacheBroke,
     Decided,
     Event,
@@ -138,6 +139,9 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"the context holds {event.tokens:,} tokens, over the {event.threshold:,} of {event.level!r}"
         case LayerFailed():
             return f"{event.layer} could not do its work: {event.reason}"
+        case AgentChanged():
+            why = f": {event.what}" if event.what else ""
+            return f"{event.name} is {event.state.replace('_', ' ')}{why}"
         case Noticed():
             return f"{event.source}: {event.reason}"
         case MailDelivered():

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from coterie.orchestrator.events.observed import Observed
-from coterie.orchestrator.events.sources import Arrival, Source, open_sources
+from coterie.orchestrator.events.sources import Arrival, Source, open_root_source, open_sources
 
 
 def read_session(directory: Path, agent: str | None = None) -> Iterator[Observed]:
@@ -28,6 +28,7 @@ class SessionReader:
     agent: str | None = None
     """The only one to look at, or None for all."""
     _agents: "dict[str, _AgentReader]" = attrs.field(factory=dict, init=False)
+    _root: Source | None = attrs.field(default=None, init=False)
 
     def agent_directories(self) -> list[Path]:
         """Where the agents to be read have their files now."""
@@ -41,7 +42,16 @@ class SessionReader:
             if path.name not in self._agents:
                 self._agents[path.name] = _AgentReader(*open_sources(path, session=self.directory.name))
         sweeps = [agent.sweep() for agent in self._agents.values()]
-        return map(attrgetter("event"), heapq.merge(*sweeps, key=attrgetter("order")))
+        return map(attrgetter("event"), heapq.merge(self._sweep_root(), *sweeps, key=attrgetter("order")))
+
+    def _sweep_root(self) -> Iterator[Arrival]:
+        """What the root told of its agents, or of the one that is looked at."""
+        if self._root is None:
+            self._root = open_root_source(self.directory)
+        for arrival in self._root.read(self._root.lines.size()):
+            self._root.take_off(arrival)
+            if self.agent in (None, arrival.event.members.get("name")):
+                yield arrival
 
 
 @attrs.define(eq=False)

@@ -80,7 +80,7 @@ class Source:
         try:
             return self._reading.present(line.content, session=self.session, agent=self.agent)
         except ValueError as exc:
-            file = f"agents/{self.agent}/{self.lines.path.name}"
+            file = self.lines.path.name if self.agent == "root" else f"agents/{self.agent}/{self.lines.path.name}"
             damage = LineUnreadable(file=file, line=line.number, reason=str(exc))
             return [observe(damage, session=self.session, agent=self.agent, at=self._latest)]
 
@@ -92,6 +92,11 @@ def open_sources(directory: Path, *, session: str) -> tuple[Source, Source]:
         return Source(session=session, agent=directory.name, lines=Lines(directory / name), reading=reading)
 
     return source(EVENT_LOG, EventLogReading()), source(TRANSCRIPT, TranscriptReading())
+
+
+def open_root_source(directory: Path) -> Source:
+    """The event log of the root of the session in *directory*; it need not exist."""
+    return Source(session=directory.name, agent="root", lines=Lines(directory / EVENT_LOG), reading=EventLogReading())
 
 
 class EventLogReading:

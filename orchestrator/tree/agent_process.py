@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -41,7 +42,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
 async def _live(duty: Duty, control: int) -> int:
     try:
         async with _open(duty, control) as worker:
-            report = await _work(worker)
+            report = await _work(worker, duty)
             if duty.parent is not None:
                 await report_to(duty.parent, report, duty.report, worker.room.router, worker.room.sender)
             return 0
@@ -89,13 +90,14 @@ def _open_client(duty: Duty, gate: Gate) -> AbstractAsyncContextManager[ModelCli
     return open_model_client(gate, base_url=duty.server, api_key="embedded")
 
 
-async def _work(worker: Worker) -> TaskNotification:
+async def _work(worker: Worker, duty: Duty) -> TaskNotification:
     """Let the agent work, and say what came of it. SIGTERM ends the turn that is under way."""
+    run = partial(worker.live, lead=duty.parent) if duty.stays else worker.run
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed, signals, worker.agent)
             try:
-                report = notification(await worker.run())
+                report = notification(await run())
             except (ReplyMalformed, MailboxError, OSError) as exc:
                 report = TaskNotification(status="failed", summary=str(exc))
             nursery.cancel_scope.cancel()

@@ -32,6 +32,8 @@ class Duty:
     server: str | None = None
     """The URL of the embedded server, where that plays the model."""
     is_bare: bool = False
+    stays: bool = False
+    """Whether it waits for messages when the task is done."""
     above: tuple[Settings, ...] = ()
     """Those of its parents, the nearest first."""
 

@@ -37,6 +37,8 @@ class Order:
     subtree: Limits | None = None
     """What it and all it starts may spend."""
     is_bare: bool = False
+    stays: bool = False
+    """Whether it waits for messages when the task is done."""
     above: tuple[Settings, ...] = ()
     """Those of the agents above it, the nearest first."""
 
@@ -63,6 +65,7 @@ def order_for(request: SpawnRequest, parent: Order, members: Mapping[str, Member
         parent=parent.name,
         definition=request.definition,
         is_bare=parent.is_bare,
+        stays=request.stays,
         above=(parent.settings, *parent.above),
     )
 

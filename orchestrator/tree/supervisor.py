@@ -5,14 +5,12 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import attrs
 import trio
 
-from coterie.agents.control.words import Doing
 from coterie.agents.errors import ControlLost
-from coterie.agents.events import AgentChanged, AgentState, Event, LayerFailed
+from coterie.agents.events import Event, LayerFailed
 from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.contract import Member, MemberState
@@ -24,6 +22,7 @@ from coterie.orchestrator.gate import Asker, SessionGate
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.starting import Child, Start, Starter, StartFailed
 from coterie.orchestrator.tree.agent_process import ENTRY
+from coterie.orchestrator.tree.charge import ERRORS, Charge, Outcome
 from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import Duty
 from coterie.orchestrator.tree.ordering import Order, order_for
@@ -33,51 +32,9 @@ from coterie.orchestrator.tree.stopping import stop
 
 ROOT = "root"
 """What the root calls itself in events and in mail."""
-ERRORS = "stderr.log"
-"""In an agent's directory: what its process, and nothing else, had to say in the end."""
 
 CONCURRENT = 20
 """Agents that may be at work in a session at once."""
-
-End = Literal["done", "failed", "killed"]
-
-
-@attrs.frozen(kw_only=True)
-class Outcome:
-    """What became of a process."""
-
-    name: str
-    incarnation: int
-    end: End
-    status: int
-    """Its exit status, or the number of the signal that ended it, negative."""
-
-
-@attrs.define(eq=False)
-class _Charge:
-    """A process and the one who owns it."""
-
-    order: Order
-    duty: Duty
-    tell: Callable[[Event], None]
-    child: Child | None = None
-    state: AgentState | None = None
-
-    def change(self, state: AgentState, what: str = "") -> None:
-        """Say that it is in another state now."""
-        if self.state == "stopping" and state not in ("done", "failed", "killed"):
-            return  # what it does in its last moments does not matter any more
-        self.state = state
-        duty, pid = self.duty, None if self.child is None else self.child.pid
-        self.tell(
-            AgentChanged(
-                name=duty.name, incarnation=duty.incarnation, state=state, what=what, pid=pid, parent=duty.parent
-            )
-        )
-
-    def hear(self, doing: Doing) -> None:
-        """What the agent says of itself."""
-        self.change(doing.activity, doing.what)
 
 
 @attrs.frozen
@@ -131,43 +88,44 @@ class Supervisor:
         self.running += 1
         try:
             member = await self.office.roster.join(order.name)
-            return await self._run(_Charge(order, self._duty(order, member), self.tell), task_status)
+            return await self._run(Charge(order, self._duty(order, member), self.tell), task_status)
         finally:
             self.running -= 1
 
-    async def _run(self, charge: _Charge, task_status: trio.TaskStatus[Spawned]) -> Outcome:
-        order, duty = charge.order, charge.duty
+    async def _run(self, charge: Charge, task_status: trio.TaskStatus[Spawned]) -> Outcome:
+        order = charge.order
         charge.change("starting")
         try:
             async with self.gate.open_asker(
-                order.name, incarnation=duty.incarnation, parent=order.parent, own=order.own, subtree=order.subtree
+                order.name,
+                incarnation=charge.duty.incarnation,
+                parent=order.parent,
+                own=order.own,
+                subtree=order.subtree,
             ) as asker:
-                status = await self._own(charge, asker, task_status)
-            outcome = Outcome(name=order.name, incarnation=duty.incarnation, end=_end(status), status=status)
-            if outcome.end != "done":
-                await self._report(duty, outcome)
-            charge.change(outcome.end, _words(outcome))
-            return outcome
+                await self._own(charge, asker, task_status)
         finally:
             with trio.move_on_after(self.grace, shield=True):
-                await self._set_state(order.name, "ended")
+                await self._conclude(charge)
+        return charge.outcome()
 
-    async def _own(self, charge: _Charge, asker: Asker, task_status: trio.TaskStatus[Spawned]) -> int:
+    async def _own(self, charge: Charge, asker: Asker, task_status: trio.TaskStatus[Spawned]) -> None:
         near, far = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
         with far:
             charge.child = child = await self._start(charge.duty, far)
-        duty, stream = charge.duty, trio.SocketStream(trio.socket.from_stdlib_socket(near))
         async with trio.open_nursery() as nursery:
             desk = Desk(asker, charge.hear, _Nest(self, charge.order, nursery))
-            nursery.start_soon(self._serve, desk, stream, child)
-            task_status.started(Spawned(name=duty.name, incarnation=duty.incarnation, report=duty.report))
+            # Served to its end, also when this is cancelled: it is asked to end over the same socket.
+            serving = trio.CancelScope(shield=True)
+            nursery.start_soon(self._serve, desk, stream, child, serving)
+            task_status.started(charge.spawned())
             try:
                 await child.ended()
             finally:
                 await self._stop(charge, desk)
+                serving.cancel()
                 nursery.cancel_scope.cancel()
-        assert child.status is not None
-        return child.status
 
     async def _start(self, duty: Duty, control: socket.socket) -> Child:
         directory = self.office.session.agent_directory(duty.name)
@@ -185,15 +143,16 @@ class Supervisor:
         with (directory / ERRORS).open("ab", buffering=0) as errors:
             return await self.starter.start(start, [control.fileno()], stderr=errors.fileno())
 
-    async def _serve(self, desk: Desk, stream: trio.SocketStream, child: Child) -> None:
-        try:
-            await desk.run(stream)
-        except ControlLost as exc:
-            # It cannot be talked to, so it cannot be asked either.
-            self.tell(LayerFailed(layer="control", reason=str(exc)))
-            child.send_signal(signal.SIGKILL)
+    async def _serve(self, desk: Desk, stream: trio.SocketStream, child: Child, serving: trio.CancelScope) -> None:
+        with serving:
+            try:
+                await desk.run(stream)
+            except ControlLost as exc:
+                # It cannot be talked to, so it cannot be asked either.
+                self.tell(LayerFailed(layer="control", reason=str(exc)))
+                child.send_signal(signal.SIGKILL)
 
-    async def _stop(self, charge: _Charge, desk: Desk) -> None:
+    async def _stop(self, charge: Charge, desk: Desk) -> None:
         """End the process, whatever it takes, and all that it left; returns when it is reaped."""
         assert charge.child is not None
         duty, child = charge.duty, charge.child
@@ -218,11 +177,21 @@ class Supervisor:
         with contextlib.suppress(ControlLost):  # then it is told by a signal
             desk.deliver(envelope)
 
+    async def _conclude(self, charge: Charge) -> None:
+        """Say what became of the process, to the parent too, if the agent could not."""
+        if charge.child is None:
+            charge.change("failed", "It could not be started.")
+        else:
+            outcome = charge.outcome()
+            if outcome.end != "done":
+                await self._report(charge.duty, outcome)
+            charge.change(outcome.end, outcome.words)
+        await self._set_state(charge.duty.name, "ended")
+
     async def _report(self, duty: Duty, outcome: Outcome) -> None:
-        """Tell the parent of an agent that could not do so itself."""
         if duty.parent is None:
             return
-        report = TaskNotification(status="failed" if outcome.end == "failed" else "killed", summary=_words(outcome))
+        report = TaskNotification(status="failed" if outcome.end == "failed" else "killed", summary=outcome.words)
         try:
             await report_to(duty.parent, report, duty.report, self.office.router(), self._sender())
         except MailboxError as exc:
@@ -250,21 +219,6 @@ class Supervisor:
             definition=order.definition,
             server=self.server,
             is_bare=order.is_bare,
+            stays=order.stays,
             above=order.above,
         )
-
-
-def _end(status: int) -> End:
-    if status < 0:
-        return "killed"
-    return "done" if status == 0 else "failed"
-
-
-def _words(outcome: Outcome) -> str:
-    if outcome.end == "killed":
-        return f"Its process was ended by {signal.Signals(-outcome.status).name}."
-    return (
-        ""
-        if outcome.end == "done"
-        else f"Its process ended with status {outcome.status}; see {ERRORS} in its directory."
-    )

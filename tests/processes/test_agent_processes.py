@@ -2,16 +2,19 @@
 
 import os
 import signal
+import subprocess
+import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
+import attrs
 import psutil
 import pytest
 import trio
 
-from coterie.agents.events import AgentChanged
-from coterie.orchestrator.gate import Limits
-from coterie.orchestrator.tree.supervisor import Outcome
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.orchestrator.tree.charge import Outcome
 from tests.processes.trees import Tree, open_tree
 
 SCRIPT = """
@@ -81,9 +84,9 @@ async def test_an_agent_starts_others_at_once_and_gets_their_reports_as_results(
             assert "left has ended. Status: completed." in report.result
             assert "nothing on the left" in report.result
             assert "a door on the right" in report.result
-            parents = {e.name: e.parent for e in tree.events if isinstance(e, AgentChanged)}
+            parents = {e.name: e.parent for e in tree.events}
             assert parents == {"boss": "main", "left": "boss", "right": "boss"}
-            started = [(e.name, e.state) for e in tree.events if isinstance(e, AgentChanged)]
+            started = [(e.name, e.state) for e in tree.events]
             assert started.index(("right", "starting")) < started.index(("left", "done"))
 
 
@@ -109,7 +112,7 @@ async def test_an_agent_waits_for_those_in_the_background_and_is_woken_by_their_
             assert report.status == "completed"
             assert "I was told: " in report.result
             assert "a door on the right" in report.result
-            waits = [e.what for e in tree.events if isinstance(e, AgentChanged) and e.state == "waiting"]
+            waits = [e.what for e in tree.events if e.state == "waiting"]
             assert waits == ["1 agent"]
 
 
@@ -134,6 +137,24 @@ async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_le
             assert "Status: killed. Its process was ended by SIGKILL." in report.result
             assert tree.states("sleeper") == ["starting", "running", "killed"]
             assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_all_agents_and_the_zygote_end_when_the_root_is_killed(project: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(WAITING)
+    command = [sys.executable, "-m", "tests.processes.tree_root", str(project), str(script)]
+    # Not by trio: whoever kills it must be its parent, and nobody waits for it meanwhile.
+    with trio.fail_after(60), subprocess.Popen(command, stdout=subprocess.PIPE) as root:  # noqa: ASYNC220
+        assert root.stdout is not None
+        assert await trio.to_thread.run_sync(root.stdout.readline) == b"running\n"
+        below = psutil.Process(root.pid).children(recursive=True)
+        root.kill()
+        agents = [process for process in below if process.name().startswith("coterie")]
+        assert len(agents) == 3
+        _, alive = await trio.to_thread.run_sync(partial(psutil.wait_procs, agents, timeout=2.0))
+        assert alive == []
+        for shell in (process for process in below if process.is_running()):
+            shell.kill()
 
 
 async def test_children_end_with_their_parent_and_all_within_the_grace(project: Path) -> None:
@@ -187,6 +208,67 @@ boss:
             assert reason in (await tree.reports())["boss"].result
 
 
+BUSY = """
+scout:
+  - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
+  - {text: "I was told: {{last_user_text}}", times: always}
+"""
+
+
+async def test_a_busy_agent_gets_a_message_at_its_next_tool_round(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, BUSY) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
+            await _with_shells(tree, "scout")
+            await tree.write("scout", "look behind the <door>")
+            (project / "go").touch()
+            await tree.reached("scout", "done")
+            assert "look behind the &lt;door&gt;" in (await tree.reports())["scout"].result
+
+
+async def test_a_teammate_is_woken_by_a_message_and_ends_when_it_is_asked_to(project: Path) -> None:
+    script = 'mate: [{text: "ready"}, {text: "I was told: {{last_user_text}}", times: always}]'
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.order("mate"), stays=True))
+                await tree.reached("mate", "idle")
+                await tree.write("mate", "are you there?")
+                while tree.states("mate").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
+                    await trio.sleep(0.005)
+                nursery.cancel_scope.cancel()
+            assert len(tree.served.requests) == 2
+            assert tree.states("mate") == ["starting", "running", "idle", "running", "idle", "stopping", "done"]
+            mail = await tree.mail()
+            assert [envelope.kind for envelope in mail] == ["idle", "idle", "task_notification"]
+            assert "are you there?" in mail[-1].body
+
+
+async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, BUSY) as tree, trio.open_nursery() as nursery:
+            (project / "go").touch()
+            await tree.supervisor.run_agent(tree.order("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.order("scout"), stays=True))
+            await tree.reached("scout", "idle")
+            office = tree.supervisor.office
+            boss = Sender(name="main", incarnation=1, session=tree.session.id, kind="lead")
+            old = Envelope(
+                sender=boss,
+                recipient=Recipient(name="scout", incarnation=1),
+                sequence=1,
+                kind="shutdown_request",
+                body="{}",
+                created=office.clock.now(),
+            )
+            await office.files.send(old)
+            await tree.write("scout", "still there?")
+            while tree.states("scout").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
+                await trio.sleep(0.005)
+            assert [letter.reason for _, letter in office.dead.letters()] == ["stale_incarnation"]
+            nursery.cancel_scope.cancel()
+
+
 async def _with_shells(tree: Tree, name: str) -> None:
     """Wait until a shell of *name* runs."""
     await tree.reached(name, "running")
@@ -196,7 +278,7 @@ async def _with_shells(tree: Tree, name: str) -> None:
 
 async def test_a_budget_of_the_session_holds_in_every_process(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT, limits=Limits(dollars=Decimal("0.0001"))) as tree:
+        async with open_tree(project, SCRIPT, budget=Decimal("0.0001")) as tree:
             await tree.supervisor.run_agent(tree.order("scout"))
             report = (await tree.reports())["scout"]
             assert report.status == "blocked"

@@ -2,21 +2,23 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import attrs
 import trio
 
-from coterie.agents.events import AgentChanged, Event
+from coterie.agents.events import AgentChanged
 from coterie.agents.models import known_models
 from coterie.clock import Clock
-from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.envelope import Envelope, Sender
 from coterie.mailbox.lifecycle import TaskNotification
-from coterie.orchestrator.gate import Limits, SessionGate
-from coterie.orchestrator.post_office import PostOffice
+from coterie.mailbox.router import Draft
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.root import Root, open_root
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings import Settings
-from coterie.orchestrator.starting import WarmStarter, open_warm_starter, run_reaper
+from coterie.orchestrator.starting import WarmStarter
 from coterie.orchestrator.tree.ordering import Order
 from coterie.orchestrator.tree.supervisor import Supervisor
 from tests.servers import Served, open_served
@@ -28,11 +30,24 @@ MODEL = known_models().get("sonnet")
 class Tree:
     """The root of a session, with a lead on the roster whose mailbox the test reads."""
 
-    session: Session
     served: Served
-    starter: WarmStarter
-    supervisor: Supervisor
-    events: list[Event]
+    root: Root
+
+    @property
+    def session(self) -> Session:
+        """Whose root it is."""
+        return self.root.session
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The root's."""
+        return self.root.supervisor
+
+    @property
+    def events(self) -> list[AgentChanged]:
+        """What the root told of its agents, read from its log."""
+        told = (observed.event for observed in read_session(self.session.directory))
+        return [event for event in told if isinstance(event, AgentChanged)]
 
     def order(self, name: str, task: str = "go", *, mode: str = "bypassPermissions") -> Order:
         """An agent without instruction files, who may do anything."""
@@ -42,20 +57,28 @@ class Tree:
     @property
     def zygote(self) -> int | None:
         """The process that agents are forked from."""
-        return self.starter.zygote
+        starter = self.supervisor.starter
+        assert isinstance(starter, WarmStarter)
+        return starter.zygote
 
     def pid(self, name: str) -> int:
         """The process of *name*."""
-        return next(e.pid for e in reversed(self.events) if isinstance(e, AgentChanged) and e.name == name and e.pid)
+        return next(e.pid for e in reversed(self.events) if e.name == name and e.pid)
 
     async def reached(self, name: str, state: str) -> None:
         """Wait until *name* was in *state*."""
-        while state not in self.states(name):  # noqa: ASYNC110 - the events are a plain list
+        while state not in self.states(name):  # noqa: ASYNC110 - the simplest reader there is
             await trio.sleep(0.005)
 
     def states(self, name: str) -> list[str]:
         """What *name* went through."""
-        return [e.state for e in self.events if isinstance(e, AgentChanged) and e.name == name]
+        return [e.state for e in self.events if e.name == name]
+
+    async def write(self, name: str, text: str) -> None:
+        """Send *name* a message of the lead."""
+        office = self.supervisor.office
+        lead = Sender(name=MAIN, incarnation=1, session=self.session.id, kind="lead")
+        await office.router().send(lead, Draft(to=name, body=text))
 
     async def mail(self, name: str = MAIN) -> list[Envelope]:
         """What waits for *name*, taken and acknowledged."""
@@ -74,30 +97,14 @@ class Tree:
 
 @asynccontextmanager
 async def open_tree(
-    project: Path, script: str, *, grace: float = 2.0, limits: Limits | None = None
+    project: Path, script: str, *, grace: float = 2.0, budget: Decimal | None = None
 ) -> AsyncIterator[Tree]:
-    """A root of a new session of *project*, whose agents are played by *script*, until the block ends."""
-    clock = Clock.from_environment()
-    session = Session.create(project, clock, task="a test", model=MODEL.id)
-    events: list[Event] = []
-    with PostOffice.of(session, clock) as office:
-        async with (
-            open_served(script) as served,
-            open_warm_starter() as starter,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(run_reaper)
-            gate = SessionGate(clock, limits or Limits())
-            supervisor = Supervisor(
-                office=office,
-                starter=starter,
-                gate=gate,
-                tell=events.append,
-                clock=clock,
-                server=served.url,
-                grace=grace,
-            )
-            await office.roster.join(MAIN)
-            async with gate.open_asker(MAIN):
-                yield Tree(session, served, starter, supervisor, events)
-            nursery.cancel_scope.cancel()
+    """The root of a new session of *project*, whose agents are played by *script*, until the block ends."""
+    session = Session.create(project, Clock.from_environment(), task="a test", model=MODEL.id)
+    async with (
+        open_served(script) as served,
+        open_root(session, budget=budget, server=served.url, grace=grace) as root,
+    ):
+        await root.supervisor.office.roster.join(MAIN)
+        async with root.gate.open_asker(MAIN):
+            yield Tree(served, root)

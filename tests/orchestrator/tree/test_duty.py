@@ -34,6 +34,7 @@ def test_a_duty_is_read_as_it_was_written() -> None:
         model="m",
         settings=settings,
         server="http://127.0.0.1:1",
+        stays=True,
         above=(settings, Settings()),
     )
     read = Duty.from_bytes(duty.to_bytes())
