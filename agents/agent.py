@@ -109,13 +109,18 @@ class Agent:
     """When the last reply was recorded."""
     announced: list[str] = attrs.field(factory=list)
     """What is known to make the next reply read less from the cache."""
+    fork_of: str | None = None
+    """The agent whose conversation it began with; None for one that began with its own."""
+    inherited: int = 0
+    """How many segments that were."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Around the run of its loop."""
 
     def __attrs_post_init__(self) -> None:
         loaded = self.transcript.loaded
         if loaded.reply is None:
-            self.turn += sum(message.role == "assistant" for message in self.conversation.messages)
+            own = self.conversation.prefix.messages(self.inherited)
+            self.turn += sum(message.role == "assistant" for message in own)
             return
         self.turn = loaded.reply.turn + loaded.reply.is_taken
         self.replied_at = loaded.reply.at

@@ -20,7 +20,16 @@ from coterie.agents.usage import Usage
 CONCURRENT_CALLS = 20
 """Calls a lone process may have under way: what one key bears without being rate limited by itself."""
 
-PRIORITIES = {"turn": 0, "compaction": 1, "notes": 2, "extraction": 3, "dream": 3, "recall": 3, "summary": 4}
+PRIORITIES = {
+    "turn": 0,
+    "refresh": 0,
+    "compaction": 1,
+    "notes": 2,
+    "extraction": 3,
+    "dream": 3,
+    "recall": 3,
+    "summary": 4,
+}
 """Purpose -> rank, the lowest first: who waits for a turn is idle, and nothing waits for a summary."""
 UNRANKED = 3
 

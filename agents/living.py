@@ -35,7 +35,7 @@ async def live(
     """
     ended: Ended | None = None
     while True:
-        if _has_work(agent):
+        if has_work(agent):
             tell_state("running")
             ended = await _run(agent, mail, limits)
             if ended.reason != "completed" or mail.shutdown.is_known:
@@ -54,7 +54,8 @@ async def live(
     return ended
 
 
-def _has_work(agent: Agent) -> bool:
+def has_work(agent: Agent) -> bool:
+    """Whether the conversation ends with something that the model has not answered."""
     last = agent.conversation.prefix.last
     return last is not None and last.role == "user"
 

@@ -31,6 +31,8 @@ class SpawnRequest:
     """What others call it; None lets the session choose."""
     model: str | None = None
     """An id or alias; None is what its definition says, or else its parent's."""
+    fork: str | None = None
+    """The file of the fork point it begins with; None for a fresh one."""
     stays: bool = False
     """Whether it is there for further messages when the task is done: a teammate."""
 

@@ -19,6 +19,7 @@ NAMES = (
     "streams",
     "mail",
     "spawn",
+    "bill",
     "client_growth",
     "client_cpu",
     "loop_cpu",

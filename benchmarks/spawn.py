@@ -1,8 +1,8 @@
 """From the call that starts a process to its first request at the server: zygote, cold Python, multiprocessing.
 
 Every child makes the imports of an agent, or has them, opens a client and asks once. The three take turns, round by
-round. Private memory is what a child shares with nobody, at its entry and after its first turn. In the end many are
-started that hold a client and wait, and are ended together.
+round. Private memory is what a child shares with nobody, at its entry and after its first turn; to look takes
+milliseconds, and has rounds of its own. In the end many are started that hold a client and wait, and all are ended.
 """
 
 import multiprocessing
@@ -63,14 +63,22 @@ class _Measured:
     way: Way
     rounds: int
     seconds: list[float] = attrs.field(factory=list)
-    memory: list[Memory] = attrs.field(factory=list)
 
-    async def play(self, server: NotingReply, url: str, report: Path) -> None:
+    async def play(self, server: NotingReply, url: str) -> None:
         """Start one process."""
         began = time.perf_counter()
-        await self.way(Task(url=url, report=str(report)))
+        await self.way(Task(url=url))
         self.seconds.append(server.arrived - began)
-        self.memory.append(Memory.read(report))
+
+    async def weigh(self, url: str) -> list[Memory]:
+        """The memory of as many processes again."""
+        with tempfile.TemporaryDirectory() as directory:
+            report = Path(directory) / "report"
+            return [await self._weigh_one(Task(url=url, report=str(report))) for _ in range(self.rounds)]
+
+    async def _weigh_one(self, task: Task) -> Memory:
+        await self.way(task)
+        return Memory.read(Path(task.report))
 
     @property
     def milliseconds(self) -> float:
@@ -82,34 +90,39 @@ async def measure() -> list[Figure]:
     """Medians of each way, and the ratios to ours."""
     server = NotingReply()
     os.environ["PYTHONPATH"] = str(ROOT)  # for the entries, which lie beside this module
-    with tempfile.TemporaryDirectory() as directory:
-        async with _open_http(server) as url, open_warm_starter([*AGENT_WARMTH, spawn_child.__name__]) as warm:
-            zygote = _Measured(_started_by(warm), ROUNDS)
-            cold = _Measured(_started_by(PlainStarter()), COLD_ROUNDS)
-            forkserver = _Measured(_forked_by_server(), ROUNDS)
-            await _take_turns([zygote, cold, forkserver], server, url, Path(directory) / "report")
-            crowd = await _crowd(warm, url)
-    return [*_figures(zygote, cold, forkserver), *crowd]
+    async with _open_http(server) as url, open_warm_starter([*AGENT_WARMTH, spawn_child.__name__]) as warm:
+        zygote = _Measured(_started_by(warm), ROUNDS)
+        cold = _Measured(_started_by(PlainStarter()), COLD_ROUNDS)
+        forkserver = _Measured(_forked_by_server(), ROUNDS)
+        await _take_turns([zygote, cold, forkserver], server, url)
+        memory = await zygote.weigh(url)
+        crowd = await _crowd(warm, url)
+    return [*_figures(zygote, cold, forkserver), *_weights(memory), *crowd]
 
 
-async def _take_turns(ways: Sequence[_Measured], server: NotingReply, url: str, report: Path) -> None:
+async def _take_turns(ways: Sequence[_Measured], server: NotingReply, url: str) -> None:
     for number in range(-1, ROUNDS):
         for measured in ways:
             if number < measured.rounds:
-                await measured.play(server, url, report)
+                await measured.play(server, url)
     for measured in ways:  # the first round starts the fork server and fills the machine's caches
-        del measured.seconds[0], measured.memory[0]
+        del measured.seconds[0]
 
 
 def _figures(zygote: _Measured, cold: _Measured, forkserver: _Measured) -> list[Figure]:
-    before = median(memory.before for memory in zygote.memory) / MB
-    after = median(memory.after for memory in zygote.memory) / MB
     faster = cold.milliseconds / zygote.milliseconds
     return [
         Figure(name="zygote", value=zygote.milliseconds, unit="ms", digits=1, goal=at_most(30)),
         Figure(name="cold Python", value=cold.milliseconds, unit="ms", digits=0),
         Figure(name="multiprocessing forkserver", value=forkserver.milliseconds, unit="ms", digits=1),
         Figure(name="zygote is faster than cold by", value=faster, unit="x", digits=1, goal=at_least(20)),
+    ]
+
+
+def _weights(memory: Sequence[Memory]) -> list[Figure]:
+    before = median(one.before for one in memory) / MB
+    after = median(one.after for one in memory) / MB
+    return [
         Figure(name="private memory at the entry", value=before, unit="MB", goal=at_most(5)),
         Figure(name="private memory after a turn", value=after, unit="MB", goal=at_most(14)),
     ]
@@ -143,8 +156,7 @@ def _started_by(starter: Starter) -> Way:
 
 def _forked_by_server() -> Way:
     context: ForkServerContext = multiprocessing.get_context("forkserver")
-    modules = [name for name in AGENT_WARMTH if ":" not in name]  # it imports, and calls nothing
-    context.set_forkserver_preload([*modules, spawn_child.__name__])
+    context.set_forkserver_preload([*spawn_child.MODULES, spawn_child.__name__])
 
     async def start(task: Task) -> None:
         process = context.Process(target=spawn_child.take_a_turn, args=(msgspec.json.encode(task),))

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from coterie.agents.model.client import ModelClient
 
 MODEL = "claude-opus-5-5"
+PUT_OFF = ("httpcore2", "truststore", "encodings.idna")
+"""What the SDK imports when its first client is made and when its first request is sent."""
+MODULES = (*(name.partition(":")[0] for name in AGENT_WARMTH), *PUT_OFF)
+"""What a process imports that is not forked from a zygote, which has rehearsed instead."""
 ASKING = b'{"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"hello"}]}]}'
 
 
@@ -26,7 +30,7 @@ class Task:
 
     url: str
     report: str = ""
-    """The file in which it says what it has found out about itself."""
+    """The file in which it says what it has found out about its memory; without one it does not look, which is slow."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,9 +51,10 @@ class Memory:
 def take_a_turn(payload: bytes, _descriptors: Sequence[int] = ()) -> None:
     """Ask the model once."""
     task = msgspec.json.decode(payload, type=Task)
-    before = _private_bytes()
+    before = _private_bytes() if task.report else 0
     trio.run(_ask, task.url)
-    Path(task.report).write_bytes(msgspec.json.encode(Memory(before=before, after=_private_bytes())))
+    if task.report:
+        Path(task.report).write_bytes(msgspec.json.encode(Memory(before=before, after=_private_bytes())))
 
 
 def stay_idle(payload: bytes, descriptors: Sequence[int]) -> None:
@@ -74,8 +79,8 @@ async def _stay(url: str, descriptor: int) -> None:
 
 @asynccontextmanager
 async def _open_client(url: str) -> AsyncIterator["ModelClient"]:
-    """A client, after all that a zygote does once: a cold process does it within the time that is measured."""
-    prepare(AGENT_WARMTH)
+    """A client, after the imports of an agent: a cold process makes them within the time that is measured."""
+    prepare(MODULES)
     from coterie.agents.gate import LocalGate  # noqa: PLC0415
     from coterie.agents.model.client import open_model_client  # noqa: PLC0415
 

@@ -16,6 +16,7 @@ from coterie.orchestrator.events.sources import EVENT_LOG
 from coterie.orchestrator.gate import Limits, SessionGate, Settled
 from coterie.orchestrator.ledger import LEDGER, Ledger, LedgerLine
 from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.root_record import open_root_record
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.starting import open_warm_starter, run_reaper
 from coterie.orchestrator.tree.charge import Outcome
@@ -49,6 +50,7 @@ async def open_root(
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
+        stack.enter_context(open_root_record(session, clock))
         office = stack.enter_context(PostOffice.of(session, clock))
         log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT, clock))
         ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))

@@ -18,6 +18,7 @@ from coterie.clock import Clock
 from coterie.orchestrator.embedded import open_server
 from coterie.orchestrator.ledger import LEDGER, Ledger, LedgerGate
 from coterie.orchestrator.mailroom import open_mailroom
+from coterie.orchestrator.root_record import open_root_record
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.worker import Work, Worker, open_seat, open_worker
 
@@ -46,6 +47,7 @@ async def open_job(job: Job, asker: Asker | None = None) -> AsyncIterator[Worker
         # Before anything is written: without a model there is no session.
         client = await stack.enter_async_context(_open_client(job, gate))
         session = job.session or _begin_session(job, clock)
+        stack.enter_context(open_root_record(session, clock))
         seat = stack.enter_context(open_seat(session, clock, incarnation=session.starts))
         _check_open_end(job, seat.transcript)
         ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))

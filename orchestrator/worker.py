@@ -3,8 +3,9 @@
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -13,14 +14,15 @@ import trio
 
 from coterie.agents.agent import Agent
 from coterie.agents.control.station import Station
-from coterie.agents.conversation import TranscriptWriter, text_block
+from coterie.agents.conversation import Conversation, TranscriptWriter, text_block
 from coterie.agents.definitions import Definition, load_definitions
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed, TranscriptCorrupt
 from coterie.agents.events import Decided, EventLog, Finished, Noticed, Started
+from coterie.agents.forks import ForkPoint, begin_fork, fork_pipeline, fork_workspace
 from coterie.agents.layers.mail import with_mail
 from coterie.agents.lifecycle.membership import Membership
 from coterie.agents.lifecycle.releasing import tasks_released
-from coterie.agents.living import live
+from coterie.agents.living import has_work, live
 from coterie.agents.loop import close_open_calls, run_loop
 from coterie.agents.model.client import ModelClient
 from coterie.agents.model.request import Identity
@@ -30,7 +32,7 @@ from coterie.agents.permissions import Asker, Authority, Decision
 from coterie.agents.pipeline import layered_pipeline
 from coterie.agents.tools.agent import AgentTool
 from coterie.agents.tools.jobs import Jobs, open_jobs
-from coterie.agents.tools.tool import JOBS_DIRECTORY, Workspace, WorkspaceChange
+from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
 from coterie.agents.window import WindowMeter
 from coterie.clock import Clock
 from coterie.mailbox.contract import MemberState
@@ -46,6 +48,7 @@ from coterie.orchestrator.assembly import (
     tools_of,
 )
 from coterie.orchestrator.events.sources import EVENT_LOG, TRANSCRIPT
+from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.session import MAIN, TASKS, Session
 from coterie.orchestrator.settings import Settings
@@ -66,6 +69,8 @@ class Work:
     """Without instruction files."""
     is_embedded: bool = False
     """Whether the embedded server plays the model."""
+    fork: Path | None = None
+    """The file of the point that a fork begins at; its task is then its directive."""
     above: tuple[Settings, ...] = ()
     """Those of the agents that this one was started by, the nearest first: it may do no more than they."""
 
@@ -147,6 +152,8 @@ class Worker:
         return ended
 
     async def _run(self, limits: Limits) -> Ended:
+        if not has_work(self.agent):
+            return Ended(reason="completed")  # woken by what was no message for it
         ended = await run_loop(self.agent, limits)
         while ended.reason == "completed" and (unheard := self._unheard()):
             await self._wait_for_mail(unheard)
@@ -173,16 +180,19 @@ class Worker:
     def _take_up(self) -> None:
         """Make the conversation end with something for the model to answer."""
         agent, work, instructions = self.agent, self.work, self._instructions
+        if agent.fork_of is not None and has_work(agent) and not agent.conversation.open_tool_uses:
+            return  # its directive, or what it was told since, is there
         close_open_calls(agent)
         if len(agent.conversation.messages) == 0:
             for note in () if instructions is None else instructions.notes:
                 agent.tell(Noticed(source=note.source, reason=note.reason))
             context = context_text(work.project, agent.clock, instructions)
             agent.say("user", [text_block(context), text_block(work.task)])
-        elif work.task:
+        elif work.task or not has_work(agent):
             # What others wrote while nobody worked comes along.
             waiting = self.room.mail.add(agent, ())
-            agent.say("user", [*waiting.blocks, text_block(work.task)], *waiting.records)
+            if blocks := [*waiting.blocks, *map(text_block, filter(None, [work.task]))]:
+                agent.say("user", blocks, *waiting.records)
 
 
 @asynccontextmanager
@@ -203,37 +213,69 @@ async def open_worker(
     for settings in work.above:
         permissions = permissions.within(permissions_of(settings, None))
     instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
+    point = None if work.fork is None else await trio.to_thread.run_sync(read_fork_file, work.fork)
     tasks = TaskList(seat.session.directory / TASKS, seat.clock)
-    owner = Owner(name=room.sender.name, incarnation=room.sender.incarnation)
     tools = tools_of(room, tasks)
     if station is not None:
-        kinds = (await trio.to_thread.run_sync(load_definitions, work.project)).by_name
-        purposes = {name: kind.description for name, kind in kinds.items()}
+        kinds = await trio.to_thread.run_sync(load_definitions, work.project)
+        purposes = {name: kind.description for name, kind in kinds.by_name.items()}
         tools[AgentTool.name] = AgentTool(station.spawner, room.mail, purposes)
-    conversation = seat.transcript.loaded.conversation or begin_conversation(
-        work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded
-    )
-    layers = layers_of(work.settings, conversation.header, tools)
     async with (
-        tasks_released(tasks, owner, seat.log.tell),
+        tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
-        agent = Agent(
-            identity=Identity(agent=seat.name, incarnation=seat.incarnation),
-            model=work.model,
-            client=client,
-            conversation=conversation,
-            transcript=seat.transcript,
-            tools=tools,
-            workspace=_workspace(work.project, seat, jobs),
-            denial=Authority(permissions, asker, lambda decision: seat.log.tell(_decided(decision))).denial,
-            meter=WindowMeter(thresholds_of(work.settings, work.model)),
-            pipeline=with_mail(layered_pipeline(layers, tools, seat.directory), room.mail),
-            clock=seat.clock,
-            tell=seat.log.tell,
-            durability=work.settings.transcript.fsync,
-        )
+        authority = Authority(permissions, asker, lambda decision: seat.log.tell(_decided(decision)))
+        agent = _agent(work, seat, room, client, tools, authority, jobs, point)
+        if isinstance(tool := tools.get(AgentTool.name), AgentTool):
+            tool.fork_point = partial(write_fork_file, agent, seat.directory)
         yield Worker(work=work, seat=seat, agent=agent, room=room, station=station, instructions=instructions)
+
+
+def _agent(
+    work: Work,
+    seat: Seat,
+    room: Mailroom,
+    client: ModelClient,
+    tools: dict[str, Tool],
+    authority: Authority,
+    jobs: Jobs,
+    point: ForkPoint | None,
+) -> Agent:
+    """The agent as its transcript left it, or else as its fork point or its work says."""
+    workspace, meter = _workspace(work.project, seat, jobs), WindowMeter(thresholds_of(work.settings, work.model))
+    conversation = seat.transcript.loaded.conversation
+    is_fresh = conversation is None
+    if conversation is None:
+        conversation = _begin(work, tools, point)
+    layers = layered_pipeline(layers_of(work.settings, conversation.header, tools), tools, seat.directory)
+    pipeline = with_mail(layers, room.mail)
+    if point is not None and is_fresh:
+        point.fill(meter)
+        fork_workspace(point, workspace)
+        seat.transcript.record(conversation)
+    return Agent(
+        identity=Identity(agent=seat.name, incarnation=seat.incarnation),
+        model=work.model,
+        client=client,
+        conversation=conversation,
+        transcript=seat.transcript,
+        tools=tools,
+        workspace=workspace,
+        denial=authority.denial,
+        meter=meter,
+        pipeline=pipeline if point is None else fork_pipeline(point, pipeline),
+        clock=seat.clock,
+        tell=seat.log.tell,
+        durability=work.settings.transcript.fsync,
+        fork_of=None if point is None else point.parent,
+        inherited=0 if point is None else len(point.prefix),
+    )
+
+
+def _begin(work: Work, tools: Mapping[str, Tool], point: ForkPoint | None) -> Conversation:
+    if point is not None:
+        return begin_fork(point, work.task)
+    return begin_conversation(work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded)
 
 
 def _open_transcript(path: Path, clock: Clock) -> TranscriptWriter:

@@ -98,6 +98,7 @@ class Spawn(Word, tag="spawn", frozen=True):
     definition: str
     name: str | None
     model: str | None
+    fork: str | None
     stays: bool
 
     @classmethod
@@ -107,9 +108,8 @@ class Spawn(Word, tag="spawn", frozen=True):
 
     def request(self) -> SpawnRequest:
         """What is wanted."""
-        return SpawnRequest(
-            task=self.task, definition=self.definition, name=self.name, model=self.model, stays=self.stays
-        )
+        members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
+        return SpawnRequest(**members)
 
 
 class Begun(Word, tag="begun", frozen=True):

@@ -56,6 +56,18 @@ class Conversation:
         return self.prefix.hash_at(len(self))
 
     @property
+    def shared_hash(self) -> bytes | None:
+        """The hash at the end of what others may have too, while nothing of this epoch was answered; None later.
+
+        A fork has it in common with its siblings. Any other conversation has its tools and system in common with all
+        agents of its type.
+        """
+        if self.marks.shared is not None:
+            return self.prefix[self.marks.shared].hash
+        prompt = self.prefix.prompt_length
+        return self.prefix.hash_at(prompt) if prompt and self.marks.previous is None else None
+
+    @property
     def open_tool_uses(self) -> list[str]:
         """The ids of the tool calls in the last message, if it is the assistant's: they have no results yet."""
         return _open_tool_uses(self.segments)
@@ -100,6 +112,13 @@ class Conversation:
         fork.append("user", [*answers, text_block(directive)])
         fork.marks = attrs.evolve(fork.marks, shared=last_markable(fork.segments, 0, len(fork) - 1))
         return fork
+
+    def answered(self) -> "Conversation":
+        """The conversation as its last answered request had it, which can so be sent again; all of it before one."""
+        length = len(self) if self.marks.previous is None else self.marks.previous + 1
+        while length < len(self) and not self.prefix[length].opens_message:
+            length += 1
+        return Conversation(self.prefix.cut(length), self.epoch, self.marks)
 
     def rewrite(self, messages: Iterable[tuple[Role, Sequence[bytes]]], header: KeyHeader | None = None) -> None:
         """Begin a new epoch with *messages* behind the same tools and system. Raises as `append` does."""

@@ -8,6 +8,9 @@ from coterie.agents.conversation.prefix import Segments, prompt_length
 
 Ttl = Literal["5m", "1h"]
 
+REACH = 20
+"""Positions that the API looks back from a marker for an entry, the marker's own included."""
+
 
 @attrs.frozen(kw_only=True)
 class Lifetimes:
@@ -20,6 +23,11 @@ class Lifetimes:
     context: Ttl = "5m"
     previous: Ttl = "5m"
     last: Ttl = "5m"
+
+    @property
+    def longest(self) -> Ttl:
+        """The life of what lives longest."""
+        return self.system
 
     def __attrs_post_init__(self) -> None:
         hours = [ttl == "1h" for ttl in (self.system, self.context, self.previous, self.last)]
@@ -53,21 +61,29 @@ def choose_markers(
 ) -> tuple[Marker, ...]:
     """The markers of one request, in order: system, first user context, previous end, new end.
 
+    Where nothing was answered yet, the previous end is that of what others may begin with too: of a fork, all before
+    its directive, and of a fresh agent, all before its task.
+
     With *helper* the request marks its parent's end and not its own: no one will ask for the same bytes
     again, so a write there would be paid for nothing.
     """
     prompt = prompt_length(segments)
     shared = None if helper else marks.shared
+    is_out_of_reach = shared is not None and marks.previous is not None and shared - marks.previous >= REACH
+    end, life = (marks.previous if shared is None else shared), ttl.previous
+    if end is None and not helper:
+        end, life = _before_task(segments, prompt), ttl.context
     places: list[tuple[int | None, Ttl]] = [
         (last_markable(segments, 0, prompt), ttl.system),
-        (_first_context(segments, prompt), ttl.context),
-        (marks.previous if shared is None else shared, ttl.previous),
+        # From the end of what siblings share, the parent's own end may be too far to be found.
+        (marks.previous if is_out_of_reach else _first_context(segments, prompt), ttl.context),
+        (end, life),
         (None if helper else last_markable(segments, prompt, len(segments)), ttl.last),
     ]
     chosen: dict[int, Ttl] = {}
-    for index, life in places:
+    for index, lifetime in places:
         if index is not None:
-            chosen.setdefault(index, life)
+            chosen.setdefault(index, lifetime)
     return _in_order(chosen)
 
 
@@ -81,6 +97,12 @@ def _first_context(segments: Segments, prompt: int) -> int | None:
     start = next((i for i in indexes if segments[i].role == "user"), len(segments))
     stop = next((i for i in indexes[start - prompt + 1 :] if segments[i].opens_message), len(segments))
     return last_markable(segments, start, stop)
+
+
+def _before_task(segments: Segments, prompt: int) -> int | None:
+    """In a conversation of one message, the last markable block before the one that ends it."""
+    is_begun = all(not segments[index].opens_message for index in range(prompt + 1, len(segments)))
+    return last_markable(segments, prompt, len(segments) - 1) if is_begun else None
 
 
 def _in_order(chosen: dict[int, Ttl]) -> tuple[Marker, ...]:

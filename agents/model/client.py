@@ -22,6 +22,8 @@ from coterie.agents.model.reply import Reply, ReplyBuilder
 from coterie.agents.model.request import ModelRequest
 from coterie.agents.model.retry import RetryPolicy
 from coterie.agents.model.sse import EventCutter
+from coterie.agents.model.transport import platform_name, ssl_context
+from coterie.agents.model.whole import WholeCutter
 from coterie.agents.usage import Usage
 
 CLOSING = 2.0
@@ -59,52 +61,47 @@ class ModelClient:
         """
         attempt = 1
         while True:
-            try:
-                reply = await self._attempt(request, listener)
-            except ModelError as error:
-                wait = self._policy.wait(error, attempt)
-                if wait is None:
-                    raise
-                if retrying is not None:
-                    retrying(error, wait)
-                await self._back_off(error, wait)
-            else:
-                return attrs.evolve(reply, attempts=attempt)
+            async with self._gate.admit(_intent(request)) as permit:
+                try:
+                    reply = await self._attempt(request, permit, listener)
+                except ModelError as error:
+                    wait = self._policy.wait(error, attempt)
+                    if wait is None:
+                        raise
+                    if retrying is not None:
+                        retrying(error, wait)
+                    # While the place is still held: no waiting call slips in before the gate is closed.
+                    own_wait = self._cool_down(error, wait)
+                else:
+                    return attrs.evolve(reply, attempts=attempt)
+            await trio.sleep(own_wait)
             attempt += 1
 
-    async def _back_off(self, error: ModelError, wait: float) -> None:
+    def _cool_down(self, error: ModelError, wait: float) -> float:
+        """Close the gate if *error* means everyone; the seconds that this call must wait by itself."""
         if error.status in (429, 529) or error.kind in ("rate_limit_error", "overloaded_error"):
             self._gate.cool_down(wait)  # the next admission waits, ours and everyone's
-        else:
-            await trio.sleep(wait)
+            return 0.0
+        return wait
 
-    async def _attempt(self, request: ModelRequest, listener: Listener | None) -> Reply:
-        intent = Intent(
-            agent=request.identity.agent,
-            purpose=request.purpose,
-            model=request.model,
-            prompt_tokens=request.prompt_tokens,
-            max_tokens=request.max_tokens,
-            prefix=request.prefix,
-            expected_read=request.expected_read,
-        )
-        async with self._gate.admit(intent) as permit:
-            builder = ReplyBuilder()
-            try:
-                return await self._stream(request, builder, permit, listener)
-            except ModelError as error:
-                if not builder.has_begun and _is_free(error):
-                    permit.void()
-                raise
-            finally:
-                # A stream that broke off was billed too: its input, and what it had said.
-                if builder.has_begun:
-                    permit.settle(Usage.from_api(builder.usage), is_whole=builder.has_stopped)
+    async def _attempt(self, request: ModelRequest, permit: Permit, listener: Listener | None) -> Reply:
+        builder = ReplyBuilder()
+        try:
+            return await self._stream(request, builder, permit, listener)
+        except ModelError as error:
+            if not builder.has_begun and _is_free(error):
+                permit.void()
+            raise
+        finally:
+            # A stream that broke off was billed too: its input, and what it had said.
+            if builder.has_begun:
+                permit.settle(Usage.from_api(builder.usage), is_whole=builder.has_stopped)
 
     async def _stream(
         self, request: ModelRequest, builder: ReplyBuilder, permit: Permit, listener: Listener | None
     ) -> Reply:
-        intake = _Intake(builder, permit, listener)
+        cutter = EventCutter() if request.max_tokens else WholeCutter()
+        intake = _Intake(builder, permit, listener, cutter)
         started = trio.current_time()
         with trio.CancelScope(deadline=started + self._silence) as patience:
             async with self._open(request, builder) as response, aclosing(response.aiter_bytes()) as chunks:
@@ -163,7 +160,7 @@ class _Intake:
     builder: ReplyBuilder
     permit: Permit
     listener: Listener | None
-    cutter: EventCutter = attrs.field(factory=EventCutter)
+    cutter: EventCutter | WholeCutter
     begun: float | None = None
     failure: ModelError | ReplyMalformed | None = None
 
@@ -201,8 +198,9 @@ async def open_model_client(
     is_loopback = base_url is not None and _is_loopback(base_url)
     if api_key is None and not any(os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")):
         raise ConfigInvalid("ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`")
-    # Building an SSL context costs a quarter of a second, and plain HTTP on loopback needs none.
-    transport = anthropic.DefaultAsyncHttpxClient(verify=not is_loopback)
+    # A proxy that the environment names cannot reach what is on this machine.
+    mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback else {}
+    transport = anthropic.DefaultAsyncHttpxClient(verify=ssl_context(is_loopback=is_loopback), mounts=mounts)
     sdk = anthropic.AsyncAnthropic(
         api_key=api_key,
         base_url=base_url,
@@ -210,8 +208,23 @@ async def open_model_client(
         max_retries=0,  # the SDK's own retries would go round the gate
         timeout=httpx2.Timeout(None, connect=5.0),  # silence is watched here, over the whole call
     )
+    sdk._platform = platform_name()  # noqa: SLF001 - or the SDK starts a thread, to ask what never changes
     async with sdk:
         yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
+
+
+def _intent(request: ModelRequest) -> Intent:
+    return Intent(
+        agent=request.identity.agent,
+        purpose=request.purpose,
+        model=request.model,
+        prompt_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        prefix=request.prefix,
+        expected_read=request.expected_read,
+        shared=request.shared,
+        ttl=request.ttl,
+    )
 
 
 def _is_free(error: ModelError) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from coterie.agents.conversation.markers import Ttl
 from coterie.agents.models import Model
 
 
@@ -27,14 +28,19 @@ class ModelRequest:
     """In chunks, as it was rendered; given as plain bytes it is one chunk."""
     model: Model
     max_tokens: int
+    """0 only fills the cache; such a request must not ask for a stream."""
     prompt_tokens: int
     """An estimate of the input, for the gate's reservation."""
     prefix: bytes = b""
     """The running hash of the conversation's prefix."""
     expected_read: int | None = None
     """Tokens that the cache should already hold; None if nobody knows."""
+    shared: bytes | None = None
+    """The hash where the part ends that others have too; None if there is none, or it was sent before."""
+    ttl: Ttl = "5m"
+    """The longest life that one of its markers asks for."""
     purpose: str = "turn"
-    """turn, notes, compaction, extraction, dream, recall or summary."""
+    """turn, notes, compaction, extraction, dream, recall, summary or refresh."""
     turn: int = 1
     """Counts an agent's requests of one purpose; retries of a request share its number."""
     api_version: str | None = None

@@ -1,6 +1,6 @@
 """The Agent tool: a task for another agent, and its report."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
 GENERAL = "general-purpose"
+FORK = "fork"
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +43,8 @@ class AgentTool:
     """What each kind of agent is for, by name."""
     pending: set[str] = attrs.field(factory=set)
     """The ids of reports that have not been waited for: their agents run in the background, or have ended unheard."""
+    fork_point: Callable[[], Path] | None = None
+    """Writes down where forks of the agent begin now; None where there are no forks. Raises `ToolFailed`."""
     description: str = attrs.field(init=False)
 
     name: ClassVar = "Agent"
@@ -64,6 +67,7 @@ class AgentTool:
             task=arguments.prompt,
             definition=arguments.subagent_type,
             name=arguments.name,
+            fork=self._fork_point(arguments),
             stays=arguments.stays,
         )
         try:
@@ -73,9 +77,14 @@ class AgentTool:
         if arguments.stays:
             return ToolResult(text=f"{spawned.name} is at work, and stays. Write to it with SendMessage.")
         self.pending.add(spawned.report)
-        if arguments.run_in_background:
+        if arguments.run_in_background or request.fork is not None:
             return ToolResult(text=f"{spawned.name} works in the background. Its report will come as a message.")
         return await self._wait(spawned)
+
+    def _fork_point(self, arguments: AgentInput) -> str | None:
+        if arguments.subagent_type != FORK or self.fork_point is None:
+            return None
+        return str(self.fork_point())
 
     async def _wait(self, spawned: Spawned) -> ToolResult:
         try:

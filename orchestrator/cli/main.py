@@ -33,10 +33,13 @@ COMMANDS = {
     "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, two forks, and the bill."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
     "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
+    "list": Entry("coterie.orchestrator.cli.sessions:list_sessions", "List sessions, and how they stand."),
+    "stop": Entry("coterie.orchestrator.cli.sessions:stop", "Stop a running session."),
     "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
     "costs": Entry("coterie.orchestrator.cli.costs:costs", "Show what a session has cost, and why."),
     "mail": Entry("coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."),
     "tasks": Entry("coterie.orchestrator.cli.tasks:tasks", "Show and change the task list of a session."),
+    "doctor": Entry("coterie.orchestrator.cli.doctor:doctor", "Find what crashes have left behind, and mend it."),
 }
 
 

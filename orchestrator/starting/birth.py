@@ -1,12 +1,10 @@
 """A child between the request for it and its first instruction; whoever waits for it can give up at any moment."""
 
-import contextlib
 import signal
 
 import attrs
 import trio
 
-from coterie.agents.pidfd import wait_ended
 from coterie.orchestrator.starting.child import Child
 from coterie.orchestrator.starting.passage import REPORT_LIMIT, Report
 from coterie.orchestrator.starting.starter import StartFailed
@@ -29,8 +27,6 @@ class Birth:
     child: Child | None = None
     maker: Child | None = None
     """The zygote, if there is one."""
-    _parent: int | None = None
-    """Who made the child, and is its parent until it ends itself."""
 
     async def ready(self) -> Child:
         """The child, once it says that it is ready.
@@ -67,7 +63,7 @@ class Birth:
         if self.child is None:
             raise Unanswered
         self.child.send_signal(signal.SIGKILL)  # it may have closed what it was to report on, and live
-        status = await self._reap(self.child)
+        status = await self.child.wait()
         raise StartFailed(f"it ended before it was ready, with status {status}", status=status)
 
     async def _hear(self) -> Report | None:
@@ -76,7 +72,7 @@ class Birth:
             return None
         report = Report.from_bytes(packet)
         if self.child is None and report.pid is not None:
-            self.child, self._parent = Child.of(report.pid), report.parent
+            self.child = Child.of(report.pid)
         return report
 
     async def _undo(self) -> None:
@@ -84,11 +80,4 @@ class Birth:
             pass
         if self.child is not None:
             self.child.send_signal(signal.SIGKILL)
-            await self._reap(self.child)
-
-    async def _reap(self, child: Child) -> int:
-        """Wait until the child has ended and is ours: until its maker has ended, it is not ours to reap."""
-        if self._parent is not None:
-            with contextlib.suppress(ProcessLookupError):
-                await wait_ended(self._parent)
-        return await child.wait()
+            await self.child.wait()

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +27,8 @@ def live(root: int, passed: Passed) -> NoReturn:
     if not die_with_parent(root):
         os._exit(1)  # the root ended first, and nobody is left to tell
     with socket.socket(fileno=passed.answer) as answer:
+        if not Report(pid=os.getpid()).send(answer):
+            os._exit(1)
         try:
             start, entry = _become(passed)
         except Exception as exc:  # noqa: BLE001 - whatever an entry's module raises belongs to who named it
@@ -44,8 +46,7 @@ def _become(passed: Passed) -> tuple[Start, Entry]:
     _set_descriptors(passed)
     with open(passed.order, "rb") as order:  # noqa: PTH123 - it has no path
         start = Start.from_bytes(order.read())
-    os.environ.clear()
-    os.environ.update(start.environment)
+    _set_environment(start.environment)
     os.chdir(start.directory)
     set_title(start.title)
     return start, _find(start.entry)
@@ -73,6 +74,14 @@ def _set_descriptors(passed: Passed) -> None:
                 os.close(number)
     for number in passed.descriptors:
         os.set_inheritable(number, False)  # noqa: FBT003 - its parameter has no name
+
+
+def _set_environment(environment: Mapping[str, str]) -> None:
+    """Change only what differs: most of it is the same, and what is not written to stays shared."""
+    before = dict(os.environ)
+    for name in before.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment.items() - before.items())
 
 
 def _find(entry: str) -> Entry:

@@ -46,11 +46,9 @@ class Passed:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What is said about a child by itself, or by a process that was to make it."""
+    """What is said about a child by itself, or by the zygote; of its number they both tell, whoever comes first."""
 
     pid: int | None = None
-    parent: int | None = None
-    """Who made it and ends at once, so that it is adopted."""
     is_ready: bool = False
     failure: str | None = None
     """Why there will be no child."""

@@ -21,15 +21,11 @@ from coterie.orchestrator.starting.starter import Start, StartFailed, failing_as
 PROGRAM = "coterie.orchestrator.starting.zygote"
 
 AGENT_WARMTH = (
-    "coterie.agents.model.client",
+    "coterie.orchestrator.tree.agent_process",
     "coterie.agents.pipeline",
     "coterie.agents.tools",
-    # What the SDK imports when its first client is made and when its first request is sent.
-    "httpcore2",
-    "truststore",
-    "anyio._backends._trio",
-    "encodings.idna",
-    "coterie.agents.models:known_models",
+    "coterie.agents.model.transport:ready_ssl_context",
+    "coterie.agents.model.rehearsal:rehearse",
 )
 """What an agent needs before its first request has left: modules, and functions that keep what they have made."""
 

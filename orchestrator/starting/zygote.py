@@ -1,7 +1,7 @@
 """The zygote: a process that has imported everything once, and forks a child for each request.
 
 `python -P -m coterie.orchestrator.starting.zygote SOCKET ROOT [NAME ...]`. It has one thread and never runs an event
-loop, so a fork of it is whole. A child is forked twice, so that it is adopted by the root and outlives the zygote.
+loop while it serves, so a fork of it is whole. What it forks is the root's child, not its own, and outlives it.
 """
 
 import array
@@ -9,24 +9,20 @@ import gc
 import importlib
 import os
 import select
-import signal
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from coterie.orchestrator.starting.kernel import die_with_parent, set_title
+from coterie.orchestrator.starting.kernel import die_with_parent, fork_sibling, set_title
 from coterie.orchestrator.starting.life import live
 from coterie.orchestrator.starting.passage import COUNT_SIZE, Passed, Report
 
 TITLE = "coterie zygote"
 DESCRIPTORS = 253
 """That one packet can carry, a limit of the kernel."""
-ADOPTED_WITHIN = 10.0
-"""Seconds in which a process that is about to exit has done so, on the busiest machine."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,8 +38,6 @@ def main(arguments: Sequence[str]) -> int:
         except Exception as exc:  # noqa: BLE001 - whatever a module raises belongs to who named it
             Report.of_failure(exc).send(requests)
             return 1
-        # The kernel reaps those in the middle; nobody has to wait for one, which might be stopped.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _keep_shared()
         Report(pid=os.getpid(), is_ready=True).send(requests)
         _serve(requests, int(root))
@@ -89,10 +83,12 @@ def _receive(requests: socket.socket) -> tuple[int, list[int]] | None:
 
 
 def _make(requests: socket.socket, root: int, count: int, numbers: Sequence[int]) -> None:
-    """Fork the process in the middle; what prevents it is reported."""
+    """Fork the child; what prevents it is reported."""
     if not numbers:
         return  # not even a way to report came through: the root hears that nobody has it
     with socket.socket(fileno=os.dup(numbers[0])) as answer:
+        if _is_given_up(answer):
+            return
         if len(numbers) < count:
             Report(failure="the zygote has too many descriptors open").send(answer)
         else:
@@ -100,53 +96,31 @@ def _make(requests: socket.socket, root: int, count: int, numbers: Sequence[int]
             _fork(requests, root, Passed.of(numbers), answer)
 
 
+def _is_given_up(answer: socket.socket) -> bool:
+    """Whether the root, which may have waited long while this process was stopped, does not want the child any more."""
+    poll = select.poll()
+    poll.register(answer, 0)
+    return bool(poll.poll(0))
+
+
 def _fork(requests: socket.socket, root: int, passed: Passed, answer: socket.socket) -> None:
     try:
-        is_zygote = os.fork()
+        pid = fork_sibling()
     except OSError as exc:
         Report.of_failure(exc).send(answer)
         return
-    if not is_zygote:
-        try:
-            requests.close()
-            _fork_again(root, passed, answer)
-        except BaseException:  # noqa: BLE001 - nothing may go on as the zygote that it is not
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-
-
-def _fork_again(root: int, passed: Passed, answer: socket.socket) -> NoReturn:
-    """In the middle: make the child, tell its number, and be gone, so that it becomes the root's."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a child that is killed at once is left for the root to reap
-    middle = os.getpid()
-    own = os.pidfd_open(middle)
-    try:
-        pid = os.fork()
-    except OSError as exc:
-        Report.of_failure(exc).send(answer)
-        os._exit(1)
     if pid:
-        if not Report(pid=pid, parent=middle).send(answer):
-            _end(pid)
-        os._exit(0)
-    answer.close()
-    _wait_for_adoption(own)
-    live(root, passed)
-
-
-def _end(pid: int) -> None:
-    """End a child that nobody wants while it is still ours: the root would not know whom it had adopted."""
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-
-
-def _wait_for_adoption(middle: int) -> None:
-    """Return when the process in the middle has ended: its descriptor tells, after its children were given away."""
-    poll = select.poll()
-    poll.register(middle, select.POLLIN)
-    poll.poll(ADOPTED_WITHIN * 1000)
-    os.close(middle)
+        # The child says so too, for the zygote may be killed here. It has an end by itself if nobody listens.
+        Report(pid=pid).send(answer)
+        return
+    try:
+        requests.close()
+        answer.close()
+        live(root, passed)
+    except BaseException:  # noqa: BLE001 - nothing may go on as the zygote that it is not
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def _count_threads() -> int:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -81,6 +82,7 @@ def _work_of(duty: Duty, session: Session) -> Work:
         is_bare=duty.is_bare,
         is_embedded=duty.server is not None,
         above=duty.above,
+        fork=None if duty.fork is None else Path(duty.fork),
     )
 
 

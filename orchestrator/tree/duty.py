@@ -32,6 +32,8 @@ class Duty:
     server: str | None = None
     """The URL of the embedded server, where that plays the model."""
     is_bare: bool = False
+    fork: str | None = None
+    """The file of the fork point it begins with."""
     stays: bool = False
     """Whether it waits for messages when the task is done."""
     above: tuple[Settings, ...] = ()

@@ -37,8 +37,12 @@ class Order:
     subtree: Limits | None = None
     """What it and all it starts may spend."""
     is_bare: bool = False
+    fork: str | None = None
+    """The file of the fork point it begins with."""
     stays: bool = False
     """Whether it waits for messages when the task is done."""
+    is_kept: bool = False
+    """Whether it is run again when a message comes for it later."""
     above: tuple[Settings, ...] = ()
     """Those of the agents above it, the nearest first."""
 
@@ -52,6 +56,8 @@ def order_for(request: SpawnRequest, parent: Order, members: Mapping[str, Member
     """What *parent* wants, made ready to be started. Blocks on the disk. Raises `SpawnRefused`."""
     if parent.depth >= DEEPEST:
         raise SpawnRefused(f"An agent {DEEPEST} levels below the lead cannot start another; do it yourself.")
+    if request.fork is not None:
+        return _fork_of(parent, request, members)
     try:
         settings, kind = of_a_kind(attrs.evolve(parent.settings, agent=request.definition), project)
         model = known_models().get(request.model or (kind.model if kind else None) or parent.model)
@@ -66,6 +72,22 @@ def order_for(request: SpawnRequest, parent: Order, members: Mapping[str, Member
         definition=request.definition,
         is_bare=parent.is_bare,
         stays=request.stays,
+        above=(parent.settings, *parent.above),
+    )
+
+
+def _fork_of(parent: Order, request: SpawnRequest, members: Mapping[str, Member]) -> Order:
+    """As its parent, whose kind limits the parent alone: a fork of a coordinator works."""
+    return attrs.evolve(
+        parent,
+        name=_name(request, members),
+        task=request.task,
+        parent=parent.name,
+        definition=None,
+        own=None,
+        subtree=None,
+        fork=request.fork,
+        stays=False,
         above=(parent.settings, *parent.above),
     )
 

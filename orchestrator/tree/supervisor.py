@@ -53,7 +53,7 @@ class _Nest:
         members, project = supervisor.office.roster.members(), supervisor.office.session.project
         order = await trio.to_thread.run_sync(order_for, request, self.order, members, project)
         try:
-            spawned: Spawned = await self.nursery.start(supervisor.run_agent, order)
+            spawned: Spawned = await self.nursery.start(supervisor.keep_agent, order)
         except (StartFailed, MailboxError) as exc:
             raise SpawnRefused(f"No agent was started: {exc}.") from exc
         return spawned
@@ -75,6 +75,26 @@ class Supervisor:
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
     running: int = attrs.field(default=0, init=False)
     """How many agents have a process, or are getting one."""
+
+    async def keep_agent(
+        self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
+    ) -> Outcome:
+        """Run an agent, and run it again, from its transcript, whenever a message comes for it after it was done.
+
+        Returns when it has ended otherwise. Cancelled, and raises, as `run_agent`.
+        """
+        order = attrs.evolve(order, is_kept=True)
+        outcome = await self.run_agent(order, task_status=task_status)
+        while outcome.end == "done":
+            await self._wait_for_mail(outcome)
+            outcome = await self.run_agent(attrs.evolve(order, task=""))
+        return outcome
+
+    async def _wait_for_mail(self, outcome: Outcome) -> None:
+        """Return when something waits for an agent that has no process; it is left where it is."""
+        async with self.office.files.open_inbox(outcome.name, outcome.incarnation) as inbox:
+            while not inbox.take_nowait(1):  # not acknowledged, it comes again to the agent
+                await inbox.wait()
 
     async def run_agent(
         self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
@@ -111,9 +131,19 @@ class Supervisor:
 
     async def _own(self, charge: Charge, asker: Asker, task_status: trio.TaskStatus[Spawned]) -> None:
         near, far = socket.socketpair()
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
-        with far:
-            charge.child = child = await self._start(charge.duty, far)
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(near)) as stream:
+            with far:
+                charge.child = await self._start(charge.duty, far)
+            await self._attend(charge, charge.child, asker, stream, task_status)
+
+    async def _attend(
+        self,
+        charge: Charge,
+        child: Child,
+        asker: Asker,
+        stream: trio.SocketStream,
+        task_status: trio.TaskStatus[Spawned],
+    ) -> None:
         async with trio.open_nursery() as nursery:
             desk = Desk(asker, charge.hear, _Nest(self, charge.order, nursery))
             # Served to its end, also when this is cancelled: it is asked to end over the same socket.
@@ -179,14 +209,17 @@ class Supervisor:
 
     async def _conclude(self, charge: Charge) -> None:
         """Say what became of the process, to the parent too, if the agent could not."""
+        name = charge.duty.name
         if charge.child is None:
+            await self._set_state(name, "ended")
             charge.change("failed", "It could not be started.")
-        else:
-            outcome = charge.outcome()
-            if outcome.end != "done":
-                await self._report(charge.duty, outcome)
-            charge.change(outcome.end, outcome.words)
-        await self._set_state(charge.duty.name, "ended")
+            return
+        outcome = charge.outcome()
+        if outcome.end != "done":
+            await self._report(charge.duty, outcome)
+        # Before it is told, so that whoever hears of it can write to one that is kept.
+        await self._set_state(name, "idle" if charge.order.is_kept and outcome.end == "done" else "ended")
+        charge.change(outcome.end, outcome.words)
 
     async def _report(self, duty: Duty, outcome: Outcome) -> None:
         if duty.parent is None:
@@ -219,6 +252,7 @@ class Supervisor:
             definition=order.definition,
             server=self.server,
             is_bare=order.is_bare,
+            fork=order.fork,
             stays=order.stays,
             above=order.above,
         )

@@ -24,8 +24,9 @@ def answer(conversation: Conversation) -> None:
     conversation.sent(conversation.render(max_tokens=1))
 
 
-def test_the_first_request_marks_system_and_context() -> None:
-    assert marks(begun()) == (2, 4)
+def test_the_first_request_marks_system_and_context_and_what_stands_before_the_task() -> None:
+    """Others of its type may begin with all but the task."""
+    assert marks(begun()) == (2, 3, 4)
 
 
 def test_the_next_request_marks_the_previous_end_and_its_own() -> None:

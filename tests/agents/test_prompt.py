@@ -7,6 +7,7 @@ from coterie.agents.prompt import PROMPTS, render
 FACTS = {
     "context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"},
     "instructions": {"files": "Be kind."},
+    "tools/agent": {"kinds": "- explore: looks around"},
 }
 NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPTS.rglob("*.md"))
 

@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,6 +83,23 @@ def shelter(_payload: bytes, descriptors: Sequence[int]) -> None:
         process.wait()
 
 
+def call_first(_payload: bytes, descriptors: Sequence[int]) -> None:
+    """Make the first call to a model of this process, and tell what was there for it and what had to be made."""
+    had = set(sys.modules)
+    from coterie.agents.model import rehearsal, transport  # noqa: PLC0415 - they import the SDK
+
+    contexts = transport._checking.cache_info().currsize  # noqa: SLF001 - how long it takes tells nothing for sure
+    rehearsal.rehearse()
+    facts = {
+        "is_agent": "coterie.orchestrator.tree.agent_process" in had,
+        "imported": sorted(set(sys.modules) - had),
+        "threads": threading.active_count(),
+        "contexts": contexts,
+    }
+    with open(descriptors[0], "wb") as answer:  # noqa: PTH123 - it has no path
+        answer.write(msgspec.json.encode(facts))
+
+
 def __getattr__(name: str) -> Any:
     if name == "killed_on_the_way":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -94,11 +112,6 @@ def __getattr__(name: str) -> Any:
 def allow_one_process() -> None:
     """Leave no room for a single fork."""
     _become_poor(1)
-
-
-def allow_two_processes() -> None:
-    """Leave room for one fork, of two."""
-    _become_poor(2)
 
 
 def _become_poor(processes: int) -> None:

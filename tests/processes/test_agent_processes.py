@@ -7,13 +7,18 @@ import sys
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import psutil
 import pytest
 import trio
 
+from coterie.agents.conversation import load_transcript
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.lifecycle import TaskNotification
+from coterie.orchestrator.events.sources import TRANSCRIPT
+from coterie.orchestrator.ledger import LEDGER, read_ledger
 from coterie.orchestrator.tree.charge import Outcome
 from tests.processes.trees import Tree, open_tree
 
@@ -242,6 +247,61 @@ async def test_a_teammate_is_woken_by_a_message_and_ends_when_it_is_asked_to(pro
             mail = await tree.mail()
             assert [envelope.kind for envelope in mail] == ["idle", "idle", "task_notification"]
             assert "are you there?" in mail[-1].body
+
+
+FORKING = """
+boss:
+  - tools:
+      - Agent: {description: "part", prompt: "part one", subagent_type: fork, name: one}
+      - Agent: {description: "part", prompt: "part two", subagent_type: fork, name: two}
+      - Agent: {description: "part", prompt: "part three", subagent_type: fork, name: three}
+  - {text: "I was told: {{last_user_text}}", times: always}
+one: [{tools: [{Agent: {description: "d", prompt: "p", subagent_type: fork}}]}, {text: "{{last_tool_result}}"}]
+default: [{text: "done: {{agent}}", times: always}]
+"""
+
+
+async def test_forks_are_processes_that_read_their_parents_prefix_from_the_cache(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, FORKING) as tree:
+            await tree.supervisor.run_agent(tree.order("boss", "x" * 20_000))
+            by_agent: dict[str, list[dict[str, Any]]] = {}
+            for request in tree.served.requests:
+                by_agent.setdefault(request["agent"], []).append(request["usage"])
+            asked = by_agent["boss"][0]
+            cached = asked["cache_creation_input_tokens"] + asked["cache_read_input_tokens"]
+            reads = sorted(by_agent[name][0]["cache_read_input_tokens"] for name in ("one", "two", "three"))
+            assert reads[0] == cached, "the first fork reads all that its parent had cached"
+            assert reads[1] == reads[2] > cached, "the others what they share with the first"
+            assert by_agent["one"][1]["cache_read_input_tokens"] > reads[0]
+            lines = read_ledger(tree.session.directory / LEDGER).lines
+            assert {(line.agent, line.parent) for line in lines} >= {("one", "boss"), ("two", "boss")}
+            billed = sum(Decimal(request["cost_usd"]) for request in tree.served.requests)
+            assert sum(line.cost_usd for line in lines) == billed
+            assert [line.missed for line in lines] == [0] * len(lines)
+            heard = (await tree.reports())["boss"]
+            assert heard.status == "completed"
+            one = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
+            assert one is not None
+            assert any(b"A fork cannot be forked" in segment.data for segment in one.prefix.segments)
+
+
+async def test_a_finished_agent_is_taken_up_again_by_a_message(project: Path) -> None:
+    script = 'scout: [{text: "a door"}, {text: "You said: {{last_user_text}}"}]'
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.keep_agent, tree.order("scout"))
+            await tree.reached("scout", "done")
+            await tree.write("scout", "which colour?")
+            while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
+                await trio.sleep(0.005)
+            bodies = [TaskNotification.from_body(envelope.body).result for envelope in await tree.mail()]
+            assert bodies[0] == "a door"
+            assert "which colour?" in bodies[1]
+            assert {e.incarnation for e in tree.events if e.state == "done"} == {1, 2}
+            first, second = tree.served.requests
+            assert second["usage"]["cache_read_input_tokens"] == first["usage"]["cache_creation_input_tokens"] > 0
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -> None:

@@ -338,11 +338,9 @@ async def test_a_zygote_that_does_not_get_warm_is_a_failed_start(name: str, reas
             pass
 
 
-@pytest.mark.parametrize("limit", ["allow_one_process", "allow_two_processes"])
-async def test_a_full_process_table_is_a_failed_start_of_the_warm_one(limit: str) -> None:
-    """At the first fork or at the second."""
+async def test_a_full_process_table_is_a_failed_start_of_the_warm_one() -> None:
     with trio.fail_after(PATIENCE):
-        async with open_warm_starter([f"{started.__name__}:{limit}"]) as warm:
+        async with open_warm_starter([f"{started.__name__}:allow_one_process"]) as warm:
             with pytest.raises(StartFailed) as failed:
                 await warm.start(make_start("echo"))
     assert failed.value.errno == errno.EAGAIN

@@ -54,7 +54,7 @@ class Chaos:
         self.outcomes[outcome] += 1
 
     async def kill(self) -> None:
-        """Kill somebody now and then: a child, one in the middle, seldom the zygote."""
+        """Kill somebody now and then: a child, seldom the zygote."""
         while True:
             await trio.sleep(self.random.random() * 0.03)
             processes = psutil.Process().children(recursive=True)
@@ -76,7 +76,7 @@ async def test_nothing_is_left_of_starts_that_failed(seed: int, rounds: int, mon
         async with open_warm_starter([started.__name__]) as warm:
             chaos = Chaos(warm, random.Random(seed))
             await chaos.run(rounds, 20)
-        while OURS.adopted():  # one in the middle may be about to end
+        while OURS.adopted():  # one that nobody has heard of may be about to end
             OURS.reap_adopted()
             await trio.lowlevel.checkpoint()
     assert not psutil.Process().children(recursive=True)

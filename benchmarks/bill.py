@@ -1,0 +1,197 @@
+"""What the input of a team costs, over the least that it could: forks, fresh workers, and a parent that waits.
+
+Each case is played three times: as it is meant, with agents that pass no common gate, and with agents that do not begin
+with the same bytes. All are held against the optimum of the first.
+"""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__" and not __package__:
+    # Run as a file it is the module of this name, which finds the others from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.bill", *sys.argv[1:]])  # noqa: S606 - our own program
+
+import attrs
+import click
+import msgspec
+import trio
+
+from benchmarks.bill_optimum import optimum
+from benchmarks.bill_play import MODEL, TURNS, Bench, Told, Way, open_bench
+from benchmarks.figures import Figure, Goal, at_most, rows
+from coterie.agents.agent import Agent
+from coterie.agents.forks import ForkPoint, has_thinking, refresh_prefix, take_point
+from coterie.agents.forks.refresh import PURPOSE
+from coterie.agents.loop import run_loop
+from coterie.agents.outcome import Limits
+from coterie.orchestrator.gate import choose_ttl
+
+WAYS = {"over_optimum": Way(), "without_gate": Way(has_gate=False), "without_sharing": Way(shares=False)}
+SYSTEM = "You work on one code base, together with others. " * 1_000
+CONTEXT = "The project has a rule for everything. " * 400
+CODE = "a line of code of about forty characters\n" * 5_000
+FORKS = 10
+WORKERS = 20
+CHILDREN = 3
+WAIT = 1_200.0
+"""Seconds that a parent waits for its children."""
+DELAY = 0.05
+"""Seconds before a reply begins: while it has not, nobody can read what it writes."""
+
+LOOK: dict[str, Any] = {"tools": [{"Look": {}}]}
+PARENT = [LOOK, LOOK, {"text": "I have read it and share out the work."}, {"text": "Done."}]
+CHILD = [{"tools": [{"List": {}}], "delay": DELAY}, {"text": "Looked.", "delay": DELAY}]
+SCRIPT = {"main": [*PARENT, {"text": "x", "when": {"purpose": PURPOSE}, "times": "always"}], "default": CHILD}
+LOOKING, LISTING = Told(name="Look", result=CODE), Told(name="List", result="one\ntwo\n")
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A team, and the goal for what it costs over the optimum."""
+
+    name: str
+    goal: Goal
+    play: Callable[[Bench], Awaitable[None]]
+
+
+@attrs.frozen(kw_only=True)
+class Billed:
+    """What a case cost in each way, in dollars of input."""
+
+    case: Case
+    optimum: Decimal
+    dollars: dict[str, Decimal]
+
+    def over_optimum(self, way: str) -> float:
+        """How many times the optimum."""
+        return float(self.dollars[way] / self.optimum)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The case as JSON shows it."""
+        ratios = {way: self.over_optimum(way) for way in self.dollars}
+        goal = self.case.goal
+        return {
+            "name": self.case.name,
+            **ratios,
+            "goal": goal.limit,
+            "met": goal.is_met_by(ratios["over_optimum"]),
+            "optimum_usd": format(self.optimum, "f"),
+            "input_usd": {way: format(dollars, "f") for way, dollars in self.dollars.items()},
+        }
+
+
+async def play_forks(bench: Bench) -> None:
+    """Forks of a parent with a long conversation, all started at once."""
+    async with _open_parent(bench) as (parent, point):
+        await _run_forks(bench, parent, point, FORKS)
+
+
+async def play_workers(bench: Bench) -> None:
+    """Fresh workers of one type, all started at once."""
+    async with trio.open_nursery() as nursery:
+        for number in range(WORKERS):
+            nursery.start_soon(_run_worker, bench, f"worker-{number}")
+
+
+async def play_waiting(bench: Bench) -> None:
+    """A parent that goes on when its children, who began with its conversation, have reported."""
+    async with _open_parent(bench) as (parent, point):
+        await _run_forks(bench, parent, point, CHILDREN)
+        await _wait(bench, parent, point)
+        parent.say("user", [msgspec.json.encode({"type": "text", "text": "All children have reported."})])
+        await run_loop(parent, TURNS)
+
+
+CASES = (
+    Case(name=f"{FORKS} forks of a parent of 100K tokens", goal=at_most(1.05), play=play_forks),
+    Case(name=f"{WORKERS} fresh workers of one type", goal=at_most(1.05), play=play_workers),
+    Case(name=f"a parent that waits {WAIT / 60:.0f} minutes", goal=at_most(1.15), play=play_waiting),
+)
+
+
+async def bill() -> list[Billed]:
+    """Every case in every way."""
+    return [await _bill(case) for case in CASES]
+
+
+async def measure() -> list[Figure]:
+    """The ratios as figures."""
+    return [
+        Figure(
+            name=f"{billed.case.name}, {way.replace('_', ' ')}",
+            value=billed.over_optimum(way),
+            unit="x",
+            digits=3,
+            goal=billed.case.goal if way == "over_optimum" else None,
+        )
+        for billed in await bill()
+        for way in WAYS
+    ]
+
+
+async def _bill(case: Case) -> Billed:
+    dollars: dict[str, Decimal] = {}
+    best: Decimal | None = None
+    for name, way in WAYS.items():
+        async with open_bench(way, SCRIPT, LOOKING, LISTING) as bench:
+            await case.play(bench)
+            dollars[name] = bench.input_dollars()
+            if best is None:
+                needed = [sent for sent in bench.sent if sent.purpose != PURPOSE]
+                best = optimum(needed, MODEL.price(0))
+    assert best is not None
+    assert dollars["over_optimum"] >= best, "the optimum is none"
+    return Billed(case=case, optimum=best, dollars=dollars)
+
+
+@asynccontextmanager
+async def _open_parent(bench: Bench) -> AsyncIterator[tuple[Agent, ForkPoint]]:
+    """A parent that has read 100,000 tokens, and where it can be forked."""
+    async with bench.open_client("main") as client:
+        parent = bench.fresh("main", SYSTEM, CONTEXT, "Read it, and share out the work.", client=client)
+        await run_loop(parent, Limits(turns=3))
+        yield parent, take_point(parent)
+
+
+async def _run_forks(bench: Bench, parent: Agent, point: ForkPoint, count: int) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(bench.run_fork, parent, point, number, SYSTEM)
+
+
+async def _run_worker(bench: Bench, name: str) -> None:
+    async with bench.open_client(name) as client:
+        await run_loop(bench.fresh(name, SYSTEM, CONTEXT, f"You are {name}: do your part.", client=client), TURNS)
+
+
+async def _wait(bench: Bench, parent: Agent, point: ForkPoint) -> None:
+    """Let the time pass, with the refresh calls that pay off."""
+    plan = choose_ttl(
+        MODEL, prefix_tokens=point.expected_read or 0, wait=WAIT, written="5m", has_thinking=has_thinking(parent)
+    ).best
+    refreshes = plan.refreshes if bench.way.has_gate else 0
+    for _ in range(refreshes):
+        bench.server.clock.advance(plan.interval)
+        await refresh_prefix(parent)
+    bench.server.clock.advance(WAIT - refreshes * plan.interval)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the cases as JSON.")
+def main(*, as_json: bool) -> None:
+    """Print what each case cost over its optimum. A missed goal is shown, and is no failure."""
+    if as_json:
+        click.echo(msgspec.json.encode({"cases": [billed.to_mapping() for billed in trio.run(bill)]}).decode())
+        return
+    for row in rows(trio.run(measure)):
+        click.echo(row)
+
+
+if __name__ == "__main__":
+    main()

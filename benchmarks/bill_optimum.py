@@ -1,0 +1,88 @@
+"""The least that requests could have cost: every prefix written at most once, and read whenever it comes again.
+
+Worked out afterwards, from the requests that were made. Each block is judged by itself, by the times at which a request
+began with all up to it: it is paid plainly, or written for minutes or an hour and then read, with refresh calls in
+between where they cost less than another write. Markers are free and may stand anywhere, so no client can do better.
+"""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.agents.conversation.markers import Ttl
+from coterie.agents.models import MILLION, Price
+from coterie.scenarios.server.caching.tokens import count_block
+
+LIVES: dict[Ttl, float] = {"5m": 300.0, "1h": 3_600.0}
+"""Seconds."""
+
+
+@attrs.frozen(kw_only=True)
+class Sent:
+    """One request as it reached the server."""
+
+    agent: str
+    purpose: str
+    at: float
+    """On the server's clock."""
+    body: bytes
+
+
+@attrs.define(eq=False)
+class _Node:
+    """A block behind all that stands before it."""
+
+    tokens: int
+    uses: list[float] = attrs.field(factory=list)
+
+
+def optimum(requests: Iterable[Sent], price: Price) -> Decimal:
+    """The least dollars for the input of *requests*, which stand in the order they came in."""
+    nodes: dict[bytes, _Node] = {}
+    for request in requests:
+        for key, tokens in _prefixes(request.body):
+            nodes.setdefault(key, _Node(tokens)).uses.append(request.at)
+    return sum((node.tokens * _least(node.uses, price) for node in nodes.values()), Decimal(0)) / MILLION
+
+
+def input_tokens(body: bytes) -> int:
+    """Tokens of a request's whole input, as the server counts."""
+    return sum(tokens for _, tokens in _prefixes(body))
+
+
+def _least(uses: Sequence[float], price: Price) -> Decimal:
+    """The least price of a token that is sent at each of *uses*."""
+    written: dict[Ttl, Decimal] = {"5m": price.write_5m, "1h": price.write_1h}
+    best, kept = price.input, dict(written)
+    for before, now in itertools.pairwise(uses):
+        paid = min(best, *kept.values())
+        best = paid + price.input
+        for ttl, life in LIVES.items():
+            reads = max(1, math.ceil((now - before) / life))
+            kept[ttl] = min(kept[ttl] + reads * price.read, paid + written[ttl])
+    return min(best, *kept.values())
+
+
+def _prefixes(body: bytes) -> Iterator[tuple[bytes, int]]:
+    """A key for each prefix of a request that ends with a block, and the tokens of that block."""
+    request = msgspec.json.decode(body)
+    digest = hashlib.blake2b(request["model"].encode(), digest_size=16)
+    for place, block in _blocks(request):
+        bare = {name: value for name, value in block.items() if name != "cache_control"}
+        digest.update(place + msgspec.json.encode(bare))
+        yield digest.digest(), count_block(bare)
+
+
+def _blocks(request: dict[str, Any]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    for section in ("tools", "system"):
+        for block in request.get(section, ()):
+            yield section.encode(), block
+    for number, message in enumerate(request["messages"]):
+        for block in message["content"]:
+            yield b"%d %s" % (number, message["role"].encode()), block

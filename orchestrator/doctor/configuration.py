@@ -1,0 +1,34 @@
+"""What the user wrote, and what was written for the user, that cannot be used: definitions, settings, approvals."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from coterie.agents.definitions import load_definitions
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.project import project_root
+from coterie.orchestrator.approved_files import ApprovedFiles
+from coterie.orchestrator.doctor.finding import Finding
+from coterie.orchestrator.settings import load_settings
+
+
+def configuration_findings(project: Path) -> Iterator[Finding]:
+    """What is wrong for a run in *project*. Blocks on the disk; raises `OSError`."""
+    for problem in load_definitions(project).problems:
+        if problem.severity == "error":
+            where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie agents check` tells more"
+            yield Finding(kind="bad_definition", where=where, what=problem.reason, advice=advice)
+    for read in (_read_settings, _read_approvals):
+        try:
+            read(project)
+        except ConfigInvalid as exc:
+            yield Finding(kind="bad_settings", where=exc.source, what=exc.reason, advice="mend it")
+
+
+def _read_settings(project: Path) -> None:
+    load_settings(project, {}, os.environ)
+
+
+def _read_approvals(project: Path) -> None:
+    """Any question reads the record."""
+    _ = project in ApprovedFiles.of(project_root(project))

@@ -1,0 +1,59 @@
+"""What the doctor finds: what it is, where it is, and what can be done about it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import attrs
+
+Kind = Literal[
+    "stray_process",
+    "dead_socket",
+    "interrupted_session",
+    "left_mail",
+    "damaged_record",
+    "torn_record",
+    "draft",
+    "bad_definition",
+    "bad_settings",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Remedy:
+    """What `--fix` does about a finding: nothing that was kept is lost by it."""
+
+    words: str
+    """What it does, as an order: `remove it`."""
+    apply: Callable[[], Awaitable[None]] = attrs.field(eq=False, repr=False)
+    """Do it; done twice it does no harm. Raises `NotMended`, `OSError` and `MailboxError`."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    kind: Kind
+    where: str
+    """A path, or `process 123`."""
+    what: str
+    session: str | None = None
+    remedy: Remedy | None = None
+    advice: str | None = None
+    """Where there is no remedy: what the user can do."""
+    is_harmless: bool = False
+    """Whoever reads it passes over it: worth knowing, and no reason to act."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The finding as JSON has it."""
+        facts = attrs.asdict(self, recurse=False)
+        return {**facts, "remedy": None if self.remedy is None else self.remedy.words}
+
+
+@attrs.define(eq=False)
+class NotMended(Exception):
+    """Things are not any more as they were found."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason

@@ -1,0 +1,131 @@
+"""Who the root of a session is, in a file that outlives it: so that anybody can tell whether the session runs."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+from filelock import FileLock, Timeout
+
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.home import home
+from coterie.clock import Clock
+from coterie.files import replace_file
+from coterie.orchestrator.session import Session
+
+VERSION = 1
+ROOT_RECORD = "root.json"
+"""In the directory of a session, from before its first process is started until the last one is reaped."""
+LOCK_TIMEOUT = 10.0
+
+_STATE, _BEGAN = 0, 19
+"""In /proc/PID/stat, counted from the state, which stands behind the name."""
+_ENDED = b"ZX"
+"""The states of a process that has ended and was not reaped."""
+
+
+@attrs.frozen(kw_only=True)
+class RootProcess:
+    """One process, told from every other that had or will have its number."""
+
+    pid: int
+    began: int
+    """Clock ticks from the start of the machine to that of the process."""
+    boot: str
+    """Which start of the machine that was."""
+    started: float
+    """The same in seconds since 1970, by the session's clock."""
+
+    def is_alive(self) -> bool:
+        """Whether this very process has not ended."""
+        return self.boot == _boot() and process_began(self.pid) == self.began
+
+
+def find_root(session: Session) -> RootProcess | None:
+    """The root of *session*, if it is alive now."""
+    return _living(session.directory / ROOT_RECORD)
+
+
+def living_roots() -> dict[str, RootProcess]:
+    """The roots of all sessions that run now, by the session's id."""
+    records = home().glob(f"projects/*/sessions/*/{ROOT_RECORD}")
+    return {path.parent.name: root for path in records if (root := _living(path)) is not None}
+
+
+def has_dead_root(session: Session) -> bool:
+    """Whether the last root of *session* ended without a word: it was killed, or the machine was."""
+    path = session.directory / ROOT_RECORD
+    return path.exists() and _living(path) is None
+
+
+def forget_dead_root(session: Session) -> None:
+    """Remove the record of a root that is no more. Blocks; raises `ConfigInvalid` and `OSError`."""
+    with _changing(session):
+        if has_dead_root(session):
+            (session.directory / ROOT_RECORD).unlink()
+
+
+@contextmanager
+def open_root_record(session: Session, clock: Clock) -> Iterator[RootProcess]:
+    """Be the root of *session* until the block ends. Enter it before any process of the session is started.
+
+    The record of a root that was killed is replaced. Blocks for one small write. Raises `ConfigInvalid` while another
+    process is the root, and `OSError`.
+    """
+    pid = os.getpid()
+    began = process_began(pid)
+    assert began is not None, "a process that asks is alive"
+    ours = RootProcess(pid=pid, began=began, boot=_boot(), started=clock.now())
+    path = session.directory / ROOT_RECORD
+    with _changing(session):
+        if (other := find_root(session)) is not None:
+            raise ConfigInvalid("session", f"{session.id} is at work in another process, {other.pid}")
+        replace_file(path, msgspec.json.encode({"v": VERSION, **attrs.asdict(ours)}) + b"\n", mode=0o600)
+    try:
+        yield ours
+    finally:
+        if _read(path) == ours:  # the directory may be gone, or another's by now
+            path.unlink(missing_ok=True)
+
+
+def process_began(pid: int) -> int | None:
+    """When the process *pid* began, in clock ticks since the machine was started; None if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[_STATE] in _ENDED else int(fields[_BEGAN])
+
+
+@contextmanager
+def _changing(session: Session) -> Iterator[None]:
+    """Nobody else writes or removes the record meanwhile."""
+    lock = FileLock(session.directory / f"{ROOT_RECORD}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
+    try:
+        lock.acquire()
+    except Timeout as exc:
+        raise ConfigInvalid("session", f"{session.id} is being taken up by another process") from exc
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _living(path: Path) -> RootProcess | None:
+    root = _read(path)
+    return root if root is not None and root.is_alive() else None
+
+
+def _read(path: Path) -> RootProcess | None:
+    """What the record says; None where there is none that can be read, by which nobody can be known again."""
+    try:
+        facts = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        return msgspec.convert(facts, RootProcess) if facts.get("v") == VERSION else None
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

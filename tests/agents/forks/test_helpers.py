@@ -1,0 +1,95 @@
+"""Helpers and refresh calls read what their agent had cached, and leave no trace in it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.agents.forks import ask_helper, refresh_prefix
+from coterie.agents.loop import run_loop
+from coterie.agents.outcome import Limits
+from coterie.agents.tools.tool import permit
+from tests.agents.forks.families import Family, open_family
+
+READ: dict[str, Any] = {"thinking": "Look.", "tools": [{"Read": {"text": "a"}}]}
+DONE: dict[str, Any] = {"text": "All done."}
+NOTES: dict[str, Any] = {"text": "Noted.", "when": {"purpose": "notes"}, "times": "always"}
+
+
+def code(_text: str) -> str:
+    return "code\n" * 2_000
+
+
+def cached(family: Family) -> int:
+    usage = family.log("main")[-1]["usage"]
+    return int(usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
+
+
+async def test_a_helper_reads_what_its_agent_had_cached_and_writes_nothing(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [READ, DONE, NOTES], read=code) as family:
+        await run_loop(family.parent, Limits())
+        before = family.parent.conversation.prefix_hash, family.parent.conversation.marks, family.parent.turn
+        reply = await ask_helper(family.parent, "Write the notes.", "notes")
+        (entry,) = family.log("main", "notes")
+        assert reply.text == "Noted."
+        assert entry["usage"]["cache_read_input_tokens"] == cached(family)
+        assert entry["usage"]["cache_creation_input_tokens"] == 0
+        conversation = family.parent.conversation
+        assert before == (conversation.prefix_hash, conversation.marks, family.parent.turn)
+
+
+async def test_a_helper_starts_also_from_open_calls_and_from_what_the_user_said_last(tmp_path: Path) -> None:
+    async def spawn(family: Family) -> None:
+        await ask_helper(family.parent, "Write the notes.", "notes")
+
+    script = [READ, {"thinking": "Go.", "tools": [{"Agent": {}}]}, DONE, NOTES]
+    async with open_family(tmp_path, script, read=code, spawn=spawn) as family:
+        await run_loop(family.parent, Limits(turns=1))
+        assert (await ask_helper(family.parent, "Write the notes.", "notes")).text == "Noted."
+        assert (await run_loop(family.parent, Limits())).reason == "completed"
+        assert [entry["status"] for entry in family.log("main", "notes")] == [200, 200]
+
+
+async def test_a_helpers_calls_are_denied_by_rule_and_its_turns_are_counted(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def read(text: str) -> str:
+        asked.append(text)
+        return code(text)
+
+    script = [READ, DONE, {"tools": [{"Read": {"text": "b"}}], "when": {"purpose": "notes"}, "times": "always"}]
+    async with open_family(tmp_path, script, read=read) as family:
+        await run_loop(family.parent, Limits())
+        reply = await ask_helper(family.parent, "Write the notes.", "notes", max_turns=2)
+        assert [call["name"] for call in reply.tool_calls] == ["Read"]
+        assert asked == ["a"]
+        assert b"cannot be used here" in family.bodies["main"][-1]
+        await ask_helper(family.parent, "Write the notes.", "notes", max_turns=3, denial=permit)
+        assert asked == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize(("model", "output"), [("claude-opus-5-5", 1), ("claude-sonnet-4-5", 0)])
+async def test_a_refresh_keeps_a_waiting_agents_prefix_alive(tmp_path: Path, model: str, output: int) -> None:
+    script = [
+        {"tools": [{"Read": {"text": "a"}}]},
+        DONE,
+        {"text": "x", "when": {"purpose": "refresh"}, "times": "always"},
+    ]
+    async with open_family(tmp_path, script, read=code, model=model) as family:
+        parent = family.parent
+        await run_loop(parent, Limits(turns=1))
+        for _ in range(3):
+            expected = cached(family)
+            family.served.clock.advance(290)
+            usage = await refresh_prefix(parent)
+            assert usage is not None
+            assert (usage.read, usage.output, usage.write_5m) == (expected, output, 0)
+        family.served.clock.advance(290)
+        await run_loop(parent, Limits())
+        assert family.log("main")[-1]["usage"]["cache_read_input_tokens"] == expected
+
+
+async def test_there_is_nothing_to_refresh_before_the_first_reply(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [DONE]) as family:
+        assert await refresh_prefix(family.parent) is None
+        assert not family.served.requests

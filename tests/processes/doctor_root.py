@@ -1,0 +1,35 @@
+"""A root in the tests of the doctor, as a process of its own, with one process that does not die with it: `SESSION`."""
+
+import os
+import signal
+import subprocess
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from coterie.clock import Clock
+from coterie.orchestrator.root_record import open_root_record
+from coterie.orchestrator.session import Session
+from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE
+
+
+def run(name: str) -> None:
+    """Start the process, tell its number, and stay until SIGTERM."""
+    signal.signal(signal.SIGTERM, _leave)
+    environment = {**os.environ, SESSION_VARIABLE: name, AGENT_VARIABLE: "scout#1"}
+    with open_root_record(Session.find(name), Clock()):
+        process = subprocess.Popen(["/bin/sleep", "1000"], env=environment, start_new_session=True)
+        try:
+            print(process.pid, flush=True)  # noqa: T201 - the test waits for it
+            signal.pause()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1])

@@ -1,0 +1,240 @@
+"""Strays of roots that were killed, found and ended; and sessions that are stopped from outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from coterie.clock import Clock
+from coterie.mailbox.bridge.place import socket_path
+from coterie.orchestrator.cli import sessions
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.doctor import Stray, end_stray, end_strays, find_strays
+from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.root_record import find_root, process_began
+from coterie.orchestrator.session import Session
+from coterie.orchestrator.tree.remains import SESSION_VARIABLE
+from tests.processes import doctor_root, doctor_tree
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(doctor_root.__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
+    """The working directory, with a home of its own; a test that fails leaves no strays either."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    directory = tmp_path / "project"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    yield directory
+    trio.run(end_strays)
+
+
+@pytest.fixture
+def session(project: Path) -> Session:
+    """A session with one agent on its roster."""
+    made = Session.create(project, Clock(), task="t", model="m")
+    with PostOffice.of(made, Clock()) as office:
+        trio.run(office.roster.join, "scout")
+    return made
+
+
+def coterie(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def findings(*arguments: str) -> list[dict[str, Any]]:
+    done = coterie("doctor", "--json", *arguments)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    assert done.exit_code == (1 if found else 0)
+    return found
+
+
+@contextmanager
+def open_bare_root(session: Session) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A root as a process of its own, and the number of what it has started."""
+    with open_root(doctor_root, session.id) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+
+
+@contextmanager
+def open_root(module: ModuleType, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """One of the two programs; it is killed in the end."""
+    command = [sys.executable, "-P", "-m", module.__name__, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def open_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing; it is killed in the end."""
+    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def is_alive(pid: int) -> bool:
+    return process_began(pid) is not None
+
+
+def test_what_a_killed_root_leaves_is_found_and_ended(session: Session) -> None:
+    with open_bare_root(session) as (root, stray):
+        assert findings() == [], "its root lives"
+        root.kill()
+        root.wait()
+        found = findings()
+        assert [(one["kind"], one["session"]) for one in found] == [
+            ("stray_process", session.id),
+            ("interrupted_session", session.id),
+        ]
+        assert found[0]["where"] == f"process {stray}"
+        assert "'/bin/sleep 1000' is left of scout#1" in found[0]["what"]
+        assert is_alive(stray), "to look changes nothing"
+        assert [one["fixed"] for one in findings("--fix")] == [True, True]
+        assert not is_alive(stray)
+        assert findings() == []
+        with PostOffice.of(session, Clock()) as office:
+            assert office.roster.members()["scout"].state == "ended"
+
+
+def test_a_process_that_left_the_group_of_its_agent_is_found_when_the_root_was_killed(
+    project: Path, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with open_root(doctor_tree, str(project), str(fifo)) as root:
+        with fifo.open() as told:
+            stray = int(told.readline())
+        processes = psutil.Process(root.pid).children(recursive=True)
+        ours = [process.pid for process in processes if " ".join(process.cmdline()).startswith("coterie")]
+        assert findings() == []
+        root.kill()
+        root.wait()
+        trio.run(all_ended, ours)
+        strays = {one["where"]: one["what"] for one in findings() if one["kind"] == "stray_process"}
+        assert f"process {stray}" in strays
+        assert all("left of scout#1 in session" in what for what in strays.values())
+        assert all(one["fixed"] for one in findings("--fix"))
+        assert not is_alive(stray)
+        assert findings() == []
+
+
+async def all_ended(pids: list[int]) -> None:
+    with trio.fail_after(10):
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            await trio.lowlevel.wait_readable(descriptor)
+            os.close(descriptor)
+
+
+def test_processes_of_another_home_are_left_alone(session: Session, tmp_path: Path) -> None:
+    environment = {SESSION_VARIABLE: session.id, "COTERIE_HOME": str(tmp_path / "other")}
+    with open_process(environment) as process:
+        assert find_strays() == []
+        assert process.poll() is None
+
+
+def test_a_stray_that_ignores_requests_is_killed(session: Session) -> None:
+    code = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    environment = {**os.environ, SESSION_VARIABLE: session.id}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        [stray] = find_strays(session.id)
+        trio.run(end_stray, stray, 0.1)
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_a_later_process_with_the_number_of_a_stray_is_not_touched(session: Session) -> None:
+    with open_process({}) as process:
+        began = process_began(process.pid)
+        assert began is not None
+        trio.run(end_stray, Stray(pid=process.pid, began=began - 1, session=session.id, agent="", title=""), 0.1)
+        assert process.poll() is None
+
+
+def test_a_doctor_within_a_session_spares_itself_and_its_parents(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two shells that say they are of a session which does not run, and the doctor in the inner one."""
+    monkeypatch.setenv(SESSION_VARIABLE, session.id)
+    command = f"{sys.executable} -P -m coterie doctor --json; exit $?"
+    done = subprocess.run(["/bin/sh", "-c", f"sh -c '{command}'; exit $?"], capture_output=True, check=False)
+    assert [one["kind"] for one in json.loads(done.stdout)["findings"]] == ["interrupted_session"]
+
+
+def test_a_running_session_is_stopped_and_says_who_was_at_work(session: Session) -> None:
+    with open_bare_root(session) as (root, stray):
+        done = coterie("stop", session.id[:-2])
+        assert (done.exit_code, done.stdout) == (0, f"stopped session {session.id}: scout\n")
+        assert root.wait() == 0
+        assert not is_alive(stray)
+    assert find_root(session) is None
+
+
+def test_stopped_now_nothing_is_left_for_the_doctor(session: Session) -> None:
+    path = socket_path(session.id)
+    with open_bare_root(session) as (root, stray):
+        path.parent.mkdir(mode=0o700)
+        os.mknod(path)  # no socket, and none of ours
+        done = coterie("stop", session.id, "--now", "--json")
+        assert json.loads(done.stdout) == {"session": session.id, "killed": True, "agents": ["scout"]}
+        assert root.wait() == -signal.SIGKILL
+        assert not is_alive(stray)
+    assert findings() == []
+    assert path.exists()
+
+
+def test_a_root_that_does_not_answer_is_not_waited_for_without_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_bare_root(session) as (root, stray):
+        root.send_signal(signal.SIGSTOP)
+        with monkeypatch.context() as patch:
+            patch.setattr(sessions, "PATIENCE", 0.2)
+            patch.setattr(sessions, "TICK", 0.05)
+            done = coterie("stop", session.id)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert f"session {session.id} is ending" in done.stderr
+        assert done.stderr.splitlines()[-1].endswith("it may still do so, and --now kills it")
+        assert is_alive(stray)
+        assert coterie("stop", session.id, "--now").exit_code == 0
+        assert root.wait() == -signal.SIGKILL
+        assert not is_alive(stray)
+
+
+def test_a_running_session_is_listed_as_running(session: Session) -> None:
+    with open_bare_root(session) as (root, _):
+        [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
+        assert (listed["state"], listed["agents"]) == (
+            "running",
+            [{"name": "scout", "incarnation": 1, "state": "running"}],
+        )
+        root.terminate()
+        root.wait()
+    [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
+    assert (listed["state"], listed["agents"][0]["state"]) == ("interrupted", "interrupted")

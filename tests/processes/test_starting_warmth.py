@@ -1,0 +1,67 @@
+"""What a zygote makes before it forks agents: it is there, it is shared, and nothing of its making is left."""
+
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from coterie.agents.model.rehearsal import rehearse
+from coterie.agents.model.transport import ssl_context
+from coterie.orchestrator.starting import AGENT_WARMTH, open_warm_starter
+from tests.processes import started
+from tests.processes.starting_root import make_start
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def proxy_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that sends all HTTP to where nobody listens."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+
+@pytest.mark.usefixtures("proxy_nowhere")
+def test_a_rehearsal_is_heard_by_its_own_listener_alone_and_leaves_nothing_open() -> None:
+    before = count_descriptors(), threading.active_count()
+    rehearse()
+    assert (count_descriptors(), threading.active_count()) == before
+
+
+def test_an_ssl_context_is_made_once_for_the_certificates_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    context = ssl_context(is_loopback=False)
+    assert ssl_context(is_loopback=False) is context
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path.parent))
+    assert ssl_context(is_loopback=False) is not context
+    assert ssl_context(is_loopback=True) is ssl_context(is_loopback=True)
+
+
+@pytest.mark.slow
+async def test_an_agent_imports_nothing_and_starts_no_thread_until_its_first_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    reader, writer = os.pipe()
+    with trio.fail_after(30):
+        async with (
+            trio.lowlevel.FdStream(reader) as answer,
+            open_warm_starter([*AGENT_WARMTH, started.__name__]) as warm,
+        ):
+            child = await warm.start(make_start("call_first"), [writer])
+            os.close(writer)
+            told = msgspec.json.decode(b"".join([chunk async for chunk in answer]))
+            assert await child.wait() == 0
+    assert told == {"is_agent": True, "imported": [], "threads": 1, "contexts": 1}
+
+
+def count_descriptors() -> int:
+    """Those that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
