@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from coterie.agents.model.client import ModelClient
 
 MODEL = "claude-opus-5-5"
-PUT_OFF = ("httpcore2", "truststore", "encodings.idna")
-"""What the SDK imports when its first client is made and when its first request is sent."""
-MODULES = (*(name.partition(":")[0] for name in AGENT_WARMTH), *PUT_OFF)
-"""What a process imports that is not forked from a zygote, which has rehearsed instead."""
+MODULES = tuple(name.partition(":")[0] for name in AGENT_WARMTH)
+"""What a process imports that is not forked from a zygote."""
 ASKING = b'{"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"hello"}]}]}'
 
 

@@ -24,7 +24,11 @@ AGENT_WARMTH = (
     "coterie.orchestrator.tree.agent_process",
     "coterie.agents.pipeline",
     "coterie.agents.tools",
-    "coterie.agents.model.transport:ready_ssl_context",
+    # What the SDK imports when its first request is sent.
+    "httpcore2",
+    "truststore",
+    "anyio._backends._trio",
+    "encodings.idna",
     "coterie.agents.model.rehearsal:rehearse",
 )
 """What an agent needs before its first request has left: modules, and functions that keep what they have made."""

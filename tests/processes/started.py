@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+import trio
 
 FIFO = "COTERIE_TEST_FIFO"
 """In the environment: where a child that never gets ready tells that it is there."""
@@ -85,11 +86,12 @@ def shelter(_payload: bytes, descriptors: Sequence[int]) -> None:
 
 def call_first(_payload: bytes, descriptors: Sequence[int]) -> None:
     """Make the first call to a model of this process, and tell what was there for it and what had to be made."""
-    had = set(sys.modules)
-    from coterie.agents.model import rehearsal, transport  # noqa: PLC0415 - they import the SDK
+    from coterie.agents.model import transport  # noqa: PLC0415 - it imports the SDK
+    from tests.processes.first_call import call_nobody  # noqa: PLC0415 - so does it
 
+    had = set(sys.modules)
     contexts = transport._checking.cache_info().currsize  # noqa: SLF001 - how long it takes tells nothing for sure
-    rehearsal.rehearse()
+    trio.run(call_nobody)
     facts = {
         "is_agent": "coterie.orchestrator.tree.agent_process" in had,
         "imported": sorted(set(sys.modules) - had),

@@ -12,6 +12,7 @@ from coterie.agents.model.rehearsal import rehearse
 from coterie.agents.model.transport import ssl_context
 from coterie.orchestrator.starting import AGENT_WARMTH, open_warm_starter
 from tests.processes import started
+from tests.processes.first_call import call_nobody
 from tests.processes.starting_root import make_start
 
 ROOT = Path(__file__).parents[2]
@@ -25,11 +26,16 @@ def proxy_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("no_proxy", raising=False)
 
 
-@pytest.mark.usefixtures("proxy_nowhere")
-def test_a_rehearsal_is_heard_by_its_own_listener_alone_and_leaves_nothing_open() -> None:
+def test_a_rehearsal_leaves_nothing_open() -> None:
     before = count_descriptors(), threading.active_count()
     rehearse()
     assert (count_descriptors(), threading.active_count()) == before
+
+
+@pytest.mark.usefixtures("proxy_nowhere")
+async def test_a_server_on_this_machine_is_never_asked_through_a_proxy() -> None:
+    with trio.fail_after(10):
+        await call_nobody()
 
 
 def test_an_ssl_context_is_made_once_for_the_certificates_that_the_environment_names(
