@@ -5,10 +5,14 @@ from pathlib import Path
 import attrs
 import msgspec
 
+from coterie.files import check_record, frame_record
+
 Position = tuple[int, int]
 """The number of a segment, and an offset in it."""
 
 CURSOR_FILE = "cursor.json"
+_LOOKS = 5
+"""How often a cursor is read that cannot be understood."""
 VERSION = 1
 
 
@@ -44,13 +48,15 @@ class Cursor:
         return max(begun, *(span.segment for span in self.done), 0)
 
     def to_bytes(self) -> bytes:
-        """One JSON object on a line."""
-        return msgspec.json.encode(self) + b"\n"
+        """One JSON object on a line, with a checksum."""
+        return frame_record(msgspec.json.encode(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Cursor":
         """What `to_bytes` wrote. Raises `ValueError`, whatever *data* is."""
-        cursor = _decoder.decode(data)
+        line = data.strip(b"\n")
+        check_record(line)
+        cursor = _decoder.decode(line)
         if cursor.segment < 1 or cursor.offset < 0:
             raise ValueError("it stands nowhere")
         if cursor.v != VERSION:
@@ -67,10 +73,14 @@ def load_cursor(directory: Path) -> Cursor | None:
     Then reading begins at the oldest segment: mail comes again, which the transcript notices. None is lost.
     Raises `OSError`.
     """
-    try:
-        return Cursor.from_bytes((directory / CURSOR_FILE).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
+    for _ in range(_LOOKS):
+        try:
+            return Cursor.from_bytes((directory / CURSOR_FILE).read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            continue  # damaged for good, or written over while it was read
+    return None
 
 
 @attrs.define(eq=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.files import replace_file
+from coterie.files import exchange_file
 from coterie.mailbox.contract import Bury, Delivery
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError, MailboxFailed
@@ -198,7 +198,7 @@ class FileInbox:
 
     def _write(self, cursor: Cursor) -> None:
         # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.
-        replace_file(self.directory / CURSOR_FILE, cursor.to_bytes(), durable=False, mode=0o600)
+        exchange_file(self.directory / CURSOR_FILE, cursor.to_bytes(), mode=0o600)
         # One more is kept: it has the ids by which the next reader knows what came twice.
         for number in segment_numbers(self.directory):
             if number < cursor.segment - 1:

@@ -47,7 +47,7 @@ def costs(*, session: str | None, by: Grouping, as_json: bool) -> None:
         if as_json:
             click.echo(msgspec.json.encode({"session": found.id, **report.to_mapping()}))
         else:
-            _print(report)
+            print_costs(report)
         for damage in report.damaged:
             click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the line is left out", err=True)
     sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
@@ -62,7 +62,8 @@ def _report(session: Session, by: Grouping) -> Report:
         raise click.ClickException(str(exc)) from exc
 
 
-def _print(report: Report) -> None:
+def print_costs(report: Report) -> None:
+    """Print the table and its notes, for people."""
     is_seen = sys.stdout.isatty()
     console = Console(width=None if is_seen else PIPED, highlight=False, markup=False, emoji=False)
     console.print(_table(report, is_seen=is_seen))

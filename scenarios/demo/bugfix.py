@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +50,13 @@ allow = ["Bash(python3 -m unittest:*)"]
 }
 
 
-def play_bugfix(*, as_json: bool) -> dict[str, Any]:
-    """Run the agent as a user would, in a directory of its own; its output is ours, or comes back *as_json*.
+def play_bugfix(place: Path, *, as_json: bool) -> dict[str, Any]:
+    """Run the agent as a user would, below *place*, an empty directory; its output is ours, or comes back *as_json*.
 
     Raises `RuntimeError` unless the bug is really fixed.
     """
-    with tempfile.TemporaryDirectory(prefix="coterie-demo-") as place:
-        done = run_bugfix(Path(place), "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
-        fixed = (Path(place) / "project/shop/invoice.py").read_text()
+    done = run_bugfix(place, "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
+    fixed = (place / "project/shop/invoice.py").read_text()
     if done.returncode or "/ 100" not in fixed:
         raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode})")
     summary: dict[str, Any] = json.loads(done.stdout) if as_json else {}

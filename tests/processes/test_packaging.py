@@ -71,7 +71,7 @@ def test_an_installed_coterie_works_from_another_directory(installed: Callable[.
     place = installed("python", "-c", "import coterie.scenarios.server.app as app; print(app.__file__)")
     assert place.startswith(str(tmp_path))
     demo = json.loads(installed("coterie", "demo", "--json"))
-    assert (demo["fix"]["reason"], len(demo["bill"])) == ("completed", 5)
+    assert (demo["fix"]["reason"], len(demo["team"]["reports"])) == ("completed", 5)
     script = tmp_path / "script.yaml"
     script.write_text("default: [hello]")
     announced = installed("coterie", "serve", "--port", "0", "--json", "--while-stdin-open", "--script", str(script))
