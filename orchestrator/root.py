@@ -92,18 +92,14 @@ class _Books:
         """Append a line, unless the call was free. A line that cannot be written is an event: the work goes on."""
         if settled.end == "free":
             return
-        intent, asking = settled.intent, settled.asking
-        line = LedgerLine(
+        asking = settled.asking
+        line = LedgerLine.of(
+            settled.intent,
+            settled.usage,
             at=self._clock.now(),
             agent=asking.agent,
             incarnation=asking.incarnation,
             parent=asking.parent,
-            purpose=intent.purpose,
-            model=intent.model.id,
-            usage=settled.usage,
-            cost_usd=settled.cost.dollars,
-            prefix=intent.prefix.hex(),
-            expected_read=intent.expected_read,
             is_estimated=settled.is_estimated,
         )
         try:

@@ -19,8 +19,9 @@ from coterie.orchestrator.embedded import open_server
 from coterie.orchestrator.ledger import LEDGER, Ledger, LedgerGate
 from coterie.orchestrator.mailroom import open_mailroom
 from coterie.orchestrator.root_record import open_root_record
+from coterie.orchestrator.seat import Work, open_seat
 from coterie.orchestrator.session import Session
-from coterie.orchestrator.worker import Work, Worker, open_seat, open_worker
+from coterie.orchestrator.worker import Worker, open_worker
 
 
 @attrs.frozen(kw_only=True)

@@ -3,8 +3,8 @@
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,10 @@ import trio
 
 from coterie.agents.agent import Agent
 from coterie.agents.control.station import Station
-from coterie.agents.conversation import Conversation, TranscriptWriter, text_block
-from coterie.agents.definitions import Definition, load_definitions
-from coterie.agents.errors import ConfigInvalid, ReplyMalformed, TranscriptCorrupt
-from coterie.agents.events import Decided, EventLog, Finished, Noticed, Started
+from coterie.agents.conversation import Conversation, text_block
+from coterie.agents.definitions import load_definitions
+from coterie.agents.errors import ReplyMalformed
+from coterie.agents.events import Noticed
 from coterie.agents.forks import ForkPoint, begin_fork, fork_pipeline, fork_workspace
 from coterie.agents.layers.mail import with_mail
 from coterie.agents.lifecycle.membership import Membership
@@ -26,15 +26,13 @@ from coterie.agents.living import has_work, live
 from coterie.agents.loop import close_open_calls, run_loop
 from coterie.agents.model.client import ModelClient
 from coterie.agents.model.request import Identity
-from coterie.agents.models import Model
 from coterie.agents.outcome import Ended, Limits
-from coterie.agents.permissions import Asker, Authority, Decision
+from coterie.agents.permissions import Asker, Authority
 from coterie.agents.pipeline import layered_pipeline
 from coterie.agents.tools.agent import AgentTool
 from coterie.agents.tools.jobs import Jobs, open_jobs
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
 from coterie.agents.window import WindowMeter
-from coterie.clock import Clock
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.instructions import Instructions
@@ -47,65 +45,11 @@ from coterie.orchestrator.assembly import (
     thresholds_of,
     tools_of,
 )
-from coterie.orchestrator.events.sources import EVENT_LOG, TRANSCRIPT
 from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
 from coterie.orchestrator.mailroom import Mailroom
-from coterie.orchestrator.session import MAIN, TASKS, Session
-from coterie.orchestrator.settings import Settings
-
-
-@attrs.frozen(kw_only=True)
-class Work:
-    """A task and how it is to be done."""
-
-    task: str
-    """Where a conversation has begun, what to say next; empty to go on where it stopped."""
-    project: Path
-    model: Model
-    settings: Settings
-    kind: Definition | None = None
-    """What kind of agent does it."""
-    is_bare: bool = False
-    """Without instruction files."""
-    is_embedded: bool = False
-    """Whether the embedded server plays the model."""
-    fork: Path | None = None
-    """The file of the point that a fork begins at; its task is then its directive."""
-    above: tuple[Settings, ...] = ()
-    """Those of the agents that this one was started by, the nearest first: it may do no more than they."""
-
-    @property
-    def has_instructions(self) -> bool:
-        """Whether instruction files are read."""
-        return self.settings.instructions.enabled and not self.is_bare
-
-
-@attrs.frozen(kw_only=True)
-class Seat:
-    """One start of one agent, with the files that it alone writes."""
-
-    session: Session
-    incarnation: int
-    transcript: TranscriptWriter
-    log: EventLog
-    clock: Clock
-    name: str = MAIN
-
-    @property
-    def directory(self) -> Path:
-        """The agent's own."""
-        return self.session.agent_directory(self.name)
-
-
-@contextmanager
-def open_seat(session: Session, clock: Clock, *, name: str = MAIN, incarnation: int) -> Iterator[Seat]:
-    """Open the files of the agent *name*. Raises `ConfigInvalid` for a damaged transcript, and `OSError`."""
-    directory = session.agent_directory(name)
-    with (
-        _open_transcript(directory / TRANSCRIPT, clock) as transcript,
-        EventLog.open(directory / EVENT_LOG, name, clock) as log,
-    ):
-        yield Seat(session=session, name=name, incarnation=incarnation, transcript=transcript, log=log, clock=clock)
+from coterie.orchestrator.run_events import decided, finished, started
+from coterie.orchestrator.seat import Seat, Work
+from coterie.orchestrator.session import TASKS
 
 
 @attrs.frozen(kw_only=True)
@@ -137,18 +81,18 @@ class Worker:
 
     async def _report_on(self, run: Callable[[Limits], Awaitable[Ended]]) -> Ended:
         """Do *run* between the events of its beginning and its end."""
-        finished, given = _finished(Ended(reason="cancelled")), self.work.settings
+        end, given = finished(Ended(reason="cancelled")), self.work.settings
         limits = Limits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
-        self.agent.tell(_started(self))
+        self.agent.tell(started(self.work, self.seat, self.agent))
         try:
             self._take_up()
             ended = await run(limits)
-            finished = _finished(ended)
+            end = finished(ended)
         except (ReplyMalformed, OSError) as exc:
-            finished = msgspec.structs.replace(finished, reason="failed", error=str(exc))
+            end = msgspec.structs.replace(end, reason="failed", error=str(exc))
             raise
         finally:
-            self.agent.tell(finished)
+            self.agent.tell(end)
         return ended
 
     async def _run(self, limits: Limits) -> Ended:
@@ -224,7 +168,7 @@ async def open_worker(
         tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
-        authority = Authority(permissions, asker, lambda decision: seat.log.tell(_decided(decision)))
+        authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
         agent = _agent(work, seat, room, client, tools, authority, jobs, point)
         if isinstance(tool := tools.get(AgentTool.name), AgentTool):
             tool.fork_point = partial(write_fork_file, agent, seat.directory)
@@ -278,43 +222,8 @@ def _begin(work: Work, tools: Mapping[str, Tool], point: ForkPoint | None) -> Co
     return begin_conversation(work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded)
 
 
-def _open_transcript(path: Path, clock: Clock) -> TranscriptWriter:
-    try:
-        return TranscriptWriter.open(path, clock)
-    except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(path), f"is damaged, {exc}; nothing was changed") from exc
-
-
 def _workspace(root: Path, seat: Seat, jobs: Jobs) -> Workspace:
     workspace = Workspace(root=root, scratch=seat.directory, jobs=jobs)
     for state in seat.transcript.loaded.states:
         workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory))
     return workspace
-
-
-def _started(worker: Worker) -> Started:
-    work, seat = worker.work, worker.seat
-    return Started(
-        session=seat.session.id,
-        incarnation=seat.incarnation,
-        model=work.model.id,
-        permission_mode=work.settings.permissions.mode,
-        project=str(work.project),
-        tools=list(worker.agent.tools),
-        definition=None if work.kind is None else work.kind.name,
-    )
-
-
-def _decided(decision: Decision) -> Decided:
-    return Decided(tool=decision.tool, verdict=decision.verdict, by=decision.by, reason=decision.reason)
-
-
-def _finished(ended: Ended) -> Finished:
-    return Finished(
-        reason=ended.reason,
-        result=ended.text,
-        turns=ended.turns,
-        usage=attrs.asdict(ended.usage),
-        cost_usd=format(ended.cost, "f"),
-        error=None if ended.error is None else str(ended.error),
-    )

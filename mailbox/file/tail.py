@@ -108,7 +108,9 @@ class Tail:
         return True
 
     def _fill(self) -> bool:
-        read = os.pread(self._descriptor, READ_BYTES, self._end)
+        # Asked for as much as there is: room for more would be made, and given back, for nothing.
+        unread = os.fstat(self._descriptor).st_size - self._end
+        read = os.pread(self._descriptor, min(READ_BYTES, unread), self._end) if unread > 0 else b""
         if read:
             self._buffer = self._buffer[self.offset - self._base :] + read
             self._base = self.offset

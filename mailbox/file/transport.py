@@ -29,7 +29,7 @@ from coterie.mailbox.screen import Screen
 Durability = Literal["process", "power"]
 """What a receipt survives: the death of every process, or a power cut too."""
 
-PAUSE_EVERY = 0.001
+PAUSE_EVERY = 0.005
 """Seconds of sending after which other tasks have their turn."""
 CLOSE_GRACE = 5.0
 """Seconds that closing an inbox may take before it is given up."""

@@ -75,16 +75,12 @@ class LedgerGate:
         self.gate.cool_down(seconds)
 
     def _line(self, intent: Intent, permit: LedgerPermit) -> LedgerLine:
-        return LedgerLine(
+        return LedgerLine.of(
+            intent,
+            permit.used,
             at=self.clock.now(),
             agent=intent.agent,
             incarnation=self.incarnation,
             parent=self.parent,
-            purpose=intent.purpose,
-            model=intent.model.id,
-            usage=permit.used,
-            cost_usd=intent.model.cost(permit.used),
-            prefix=intent.prefix.hex(),
-            expected_read=intent.expected_read,
             is_estimated=permit.is_estimated,
         )

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from coterie.agents.gate import Intent
 from coterie.agents.usage import Usage
 from coterie.files import check_record, frame_record
 
@@ -33,6 +34,20 @@ class LedgerLine:
     """Tokens that should have been in the cache; None if nobody knew. `usage.read` is what was."""
     is_estimated: bool = False
     """The reply broke off: tokens and dollars are an upper bound."""
+
+    @classmethod
+    def of(cls, intent: Intent, usage: Usage, *, at: float, **facts: Any) -> "LedgerLine":
+        """The line of a call that was to be as *intent* says, and came to *usage*; *facts* say whose it was."""
+        return cls(
+            at=at,
+            purpose=intent.purpose,
+            model=intent.model.id,
+            usage=usage,
+            cost_usd=intent.model.cost(usage),
+            prefix=intent.prefix.hex(),
+            expected_read=intent.expected_read,
+            **facts,
+        )
 
     @property
     def cached(self) -> int:

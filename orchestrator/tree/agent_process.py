@@ -24,10 +24,11 @@ from coterie.clock import Clock
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.lifecycle import TaskNotification
 from coterie.orchestrator.mailroom import open_mailroom
+from coterie.orchestrator.seat import Work, open_seat
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.tree.duty import Duty
 from coterie.orchestrator.tree.reporting import notification, report_to
-from coterie.orchestrator.worker import Work, Worker, open_seat, open_worker
+from coterie.orchestrator.worker import Worker, open_worker
 
 ENTRY = f"{__name__}:main"
 
