@@ -1,7 +1,8 @@
 """An agent that is wanted, and how a wish becomes one: its kind, its model, and what it may do at most."""
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import attrs
@@ -52,19 +53,35 @@ class Order:
         return len(self.above)
 
 
-def order_for(request: SpawnRequest, parent: Order, members: Mapping[str, Member], project: Path) -> Order:
-    """What *parent* wants, made ready to be started. Blocks on the disk. Raises `SpawnRefused`."""
+def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: Collection[str]) -> str:
+    """A name for what is wanted that nobody at work has, nor anybody who is about to start. Raises `SpawnRefused`."""
+    if request.name is None:
+        stem = re.sub(r"[^a-z0-9]+", "-", request.definition.casefold()).strip("-")[:40] or "agent"
+        names = (f"{stem}-{number}" for number in itertools.count(1))
+        return next(name for name in names if name not in members and name not in claimed)
+    try:
+        name = check_name(request.name)
+    except NameInvalid as exc:
+        raise SpawnRefused(f"No agent was started: {exc}.") from exc
+    is_at_work = name in members and members[name].state != "ended"
+    if name == MAIN or name in claimed or is_at_work:
+        raise SpawnRefused(f"There is a {name} at work already; choose another name, or write to it.")
+    return name
+
+
+def order_for(request: SpawnRequest, name: str, parent: Order, project: Path) -> Order:
+    """What *parent* wants, made ready to be started as *name*. Blocks on the disk. Raises `SpawnRefused`."""
     if parent.depth >= DEEPEST:
         raise SpawnRefused(f"An agent {DEEPEST} levels below the lead cannot start another; do it yourself.")
     if request.fork is not None:
-        return _fork_of(parent, request, members)
+        return _fork_of(parent, request, name)
     try:
         settings, kind = of_a_kind(attrs.evolve(parent.settings, agent=request.definition), project)
         model = known_models().get(request.model or (kind.model if kind else None) or parent.model)
     except ConfigInvalid as exc:
         raise SpawnRefused(f"No agent was started: {exc}.") from exc
     return Order(
-        name=_name(request, members),
+        name=name,
         task=request.task,
         model=model.id,
         settings=settings,
@@ -76,11 +93,11 @@ def order_for(request: SpawnRequest, parent: Order, members: Mapping[str, Member
     )
 
 
-def _fork_of(parent: Order, request: SpawnRequest, members: Mapping[str, Member]) -> Order:
+def _fork_of(parent: Order, request: SpawnRequest, name: str) -> Order:
     """As its parent, whose kind limits the parent alone: a fork of a coordinator works."""
     return attrs.evolve(
         parent,
-        name=_name(request, members),
+        name=name,
         task=request.task,
         parent=parent.name,
         definition=None,
@@ -90,16 +107,3 @@ def _fork_of(parent: Order, request: SpawnRequest, members: Mapping[str, Member]
         stays=False,
         above=(parent.settings, *parent.above),
     )
-
-
-def _name(request: SpawnRequest, members: Mapping[str, Member]) -> str:
-    if request.name is None:
-        stem = re.sub(r"[^a-z0-9]+", "-", request.definition.casefold()).strip("-")[:40] or "agent"
-        return next(name for number in range(1, 10**6) if (name := f"{stem}-{number}") not in members)
-    try:
-        name = check_name(request.name)
-    except NameInvalid as exc:
-        raise SpawnRefused(f"No agent was started: {exc}.") from exc
-    if name == MAIN or (name in members and members[name].state != "ended"):
-        raise SpawnRefused(f"There is a {name} at work already; choose another name, or write to it.")
-    return name

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 import trio
@@ -25,7 +25,7 @@ from coterie.orchestrator.tree.agent_process import ENTRY
 from coterie.orchestrator.tree.charge import ERRORS, Charge, Outcome
 from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import Duty
-from coterie.orchestrator.tree.ordering import Order, order_for
+from coterie.orchestrator.tree.ordering import Order, choose_name, order_for
 from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag, end_remains
 from coterie.orchestrator.tree.reporting import report_to
 from coterie.orchestrator.tree.stopping import stop
@@ -47,13 +47,11 @@ class _Nest:
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
         """As `Spawner.spawn`."""
-        supervisor = self.supervisor
-        if supervisor.running >= CONCURRENT:
-            raise SpawnRefused(f"{CONCURRENT} agents are at work, and there may be no more; wait for one to end.")
-        members, project = supervisor.office.roster.members(), supervisor.office.session.project
-        order = await trio.to_thread.run_sync(order_for, request, self.order, members, project)
+        office = self.supervisor.office
         try:
-            spawned: Spawned = await self.nursery.start(supervisor.keep_agent, order)
+            with self.supervisor.claim(request) as name:
+                order = await trio.to_thread.run_sync(order_for, request, name, self.order, office.session.project)
+                spawned: Spawned = await self.nursery.start(self.supervisor.keep_agent, order)
         except (StartFailed, MailboxError) as exc:
             raise SpawnRefused(f"No agent was started: {exc}.") from exc
         return spawned
@@ -73,21 +71,39 @@ class Supervisor:
     grace: float = 5.0
     """Seconds for each step of stopping: asked, told by SIGTERM, killed."""
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
-    running: int = attrs.field(default=0, init=False)
-    """How many agents have a process, or are getting one."""
+    running: set[str] = attrs.field(factory=set, init=False)
+    """Who has a process, or is getting one."""
+    _claimed: set[str] = attrs.field(factory=set, init=False)
+    """Names of those who are about to be put on the roster."""
+
+    @contextlib.contextmanager
+    def claim(self, request: SpawnRequest) -> Iterator[str]:
+        """A name that is nobody else's until the block ends, and by then on the roster. Raises `SpawnRefused`."""
+        if len(self.running | self._claimed) >= CONCURRENT:
+            raise SpawnRefused(f"{CONCURRENT} agents are at work, and there may be no more; wait for one to end.")
+        name = choose_name(request, self.office.roster.members(), self._claimed)
+        self._claimed.add(name)
+        try:
+            yield name
+        finally:
+            self._claimed.remove(name)
 
     async def keep_agent(
         self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
     ) -> Outcome:
         """Run an agent, and run it again, from its transcript, whenever a message comes for it after it was done.
 
-        Returns when it has ended otherwise. Cancelled, and raises, as `run_agent`.
+        Returns when it has ended otherwise, or cannot be run again. The first time as `run_agent`.
         """
         order = attrs.evolve(order, is_kept=True)
         outcome = await self.run_agent(order, task_status=task_status)
-        while outcome.end == "done":
-            await self._wait_for_mail(outcome)
-            outcome = await self.run_agent(attrs.evolve(order, task=""))
+        try:
+            while outcome.end == "done":
+                await self._wait_for_mail(outcome)
+                outcome = await self.run_agent(attrs.evolve(order, task=""))
+        except (StartFailed, MailboxError) as exc:
+            # Nobody waits for it any more; what was written to it is where it was.
+            self.tell(LayerFailed(layer="supervisor", reason=f"{order.name} could not be taken up again: {exc}"))
         return outcome
 
     async def _wait_for_mail(self, outcome: Outcome) -> None:
@@ -105,12 +121,12 @@ class Supervisor:
         by the root for one that could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills
         what is left. Raises `StartFailed`, and `MailboxError` for a name that cannot be had.
         """
-        self.running += 1
+        self.running.add(order.name)
         try:
             member = await self.office.roster.join(order.name)
             return await self._run(Charge(order, self._duty(order, member), self.tell), task_status)
         finally:
-            self.running -= 1
+            self.running.remove(order.name)
 
     async def _run(self, charge: Charge, task_status: trio.TaskStatus[Spawned]) -> Outcome:
         order = charge.order

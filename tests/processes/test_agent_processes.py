@@ -95,6 +95,23 @@ async def test_an_agent_starts_others_at_once_and_gets_their_reports_as_results(
             assert started.index(("right", "starting")) < started.index(("left", "done"))
 
 
+async def test_agents_without_a_name_that_start_at_once_each_get_their_own(project: Path) -> None:
+    script = """
+boss:
+  - tools:
+      - Agent: {description: "d", prompt: "p", subagent_type: explore}
+      - Agent: {description: "d", prompt: "p", subagent_type: explore}
+      - Agent: {description: "d", prompt: "p", subagent_type: explore}
+  - {text: "done"}
+default: [{text: "nothing", times: always}]
+"""
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree:
+            await tree.supervisor.run_agent(tree.order("boss"))
+            assert {event.name for event in tree.events} == {"boss", "explore-1", "explore-2", "explore-3"}
+            assert {event.incarnation for event in tree.events} == {1}
+
+
 BACKGROUND = """
 boss:
   - tools: [{Agent: {description: "look", prompt: "look", name: scout, run_in_background: true}}]
@@ -172,7 +189,7 @@ async def test_children_end_with_their_parent_and_all_within_the_grace(project: 
                 nursery.cancel_scope.cancel()
             left = [p for p in below if p.is_running() and p.pid != tree.zygote]
             assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
-            assert tree.supervisor.running == 0
+            assert tree.supervisor.running == set()
 
 
 async def test_a_child_of_a_parent_that_may_only_plan_cannot_write(project: Path) -> None:

@@ -81,7 +81,7 @@ async def _do_harm(tree: Tree, names: list[str], chance: random.Random) -> None:
 
 async def _check(tree: Tree, names: list[str], budget: Decimal) -> None:
     standing = tree.root.gate.standing()
-    assert (standing.under_way, standing.waiting, tree.supervisor.running) == (0, 0, 0)
+    assert (standing.under_way, standing.waiting, tree.supervisor.running) == (0, 0, set())
     assert standing.session.reserved.dollars == 0
     assert standing.session.spent.dollars <= budget
     assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
