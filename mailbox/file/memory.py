@@ -13,8 +13,9 @@ from coterie.mailbox.file.tail import read_record
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.screen import Screen
 
-REMEMBERED = 10_000
-"""Acknowledged ids that a reader knows; a copy stored later than that is delivered again."""
+REMEMBERED = 100_000
+"""Acknowledged ids that a reader knows; a copy stored later than that is delivered again. At full speed it is more than
+comes in while a sender that was killed before its receipt is started again."""
 RECALLED_BYTES = 1024 * 1024
 """How much of the acknowledged log a new reader looks through for ids."""
 
