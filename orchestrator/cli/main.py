@@ -30,7 +30,7 @@ class Entry:
 COMMANDS = {
     "run": Entry("coterie.orchestrator.cli.run:run", "Run a task with one agent."),
     "resume": Entry("coterie.orchestrator.cli.run:resume", "Take a session up where it stopped."),
-    "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, two forks, and the bill."),
+    "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, five forks, and the bill."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
     "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
     "list": Entry("coterie.orchestrator.cli.sessions:list_sessions", "List sessions, and how they stand."),
