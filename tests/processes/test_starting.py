@@ -31,6 +31,7 @@ from coterie.orchestrator.starting import (
     open_warm_starter,
     run_reaper,
 )
+from tests.descriptors import count_descriptors
 from tests.processes import started, starting_root
 from tests.processes.starting_root import make_start, open_starter
 
@@ -50,9 +51,9 @@ def tests_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left_open() -> Iterator[None]:
     """In the process that starts."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = count_descriptors()
     yield
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert count_descriptors() == before
 
 
 @pytest.fixture(params=["plain", "warm"])

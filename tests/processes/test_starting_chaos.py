@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from coterie.orchestrator.starting import OURS, StartFailed, WarmStarter, open_warm_starter, run_reaper
+from tests.descriptors import count_descriptors
 from tests.processes import started
 from tests.processes.starting_root import make_start
 
@@ -84,8 +85,3 @@ async def test_nothing_is_left_of_starts_that_failed(seed: int, rounds: int, mon
     assert chaos.outcomes.total() == 20 * rounds
     assert chaos.outcomes["done"]
     assert chaos.outcomes["given up"]
-
-
-def count_descriptors() -> int:
-    """Those that this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))

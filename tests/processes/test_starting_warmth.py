@@ -11,6 +11,7 @@ import trio
 from coterie.agents.model.rehearsal import rehearse
 from coterie.agents.model.transport import ssl_context
 from coterie.orchestrator.starting import AGENT_WARMTH, open_warm_starter
+from tests.descriptors import count_descriptors
 from tests.processes import started
 from tests.processes.first_call import call_nobody
 from tests.processes.starting_root import make_start
@@ -66,8 +67,3 @@ async def test_an_agent_imports_nothing_and_starts_no_thread_until_its_first_rep
             told = msgspec.json.decode(b"".join([chunk async for chunk in answer]))
             assert await child.wait() == 0
     assert told == {"is_agent": True, "imported": [], "threads": 1, "contexts": 1}
-
-
-def count_descriptors() -> int:
-    """Those that this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))

@@ -3,13 +3,13 @@ import functools
 import resource
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.scenarios.server.edge.http import serve_http
+from tests.descriptors import count_descriptors
 from tests.server.http_peer import (
     LAST_GET,
     ROOT_GET,
@@ -71,14 +71,10 @@ async def test_running_out_of_descriptors_delays_a_connection(descriptor_limit: 
             assert early.recv(4096).startswith(b"HTTP/1.1 200")
 
 
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 async def test_two_hundred_bad_connections_leave_nothing_behind() -> None:
     async with serving() as port:
         await assert_serves(port)
-        descriptors, tasks = open_descriptors(), trio.lowlevel.current_statistics().tasks_living
+        descriptors, tasks = count_descriptors(), trio.lowlevel.current_statistics().tasks_living
 
         async def spoil(number: int) -> None:
             stream = await connect(port)
@@ -93,6 +89,6 @@ async def test_two_hundred_bad_connections_leave_nothing_behind() -> None:
             for number in range(200):
                 nursery.start_soon(spoil, number)
         with trio.fail_after(2):
-            while open_descriptors() > descriptors or trio.lowlevel.current_statistics().tasks_living > tasks:
+            while count_descriptors() > descriptors or trio.lowlevel.current_statistics().tasks_living > tasks:
                 await wait_all_tasks_blocked()
         await assert_serves(port)

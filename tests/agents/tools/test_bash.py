@@ -22,6 +22,7 @@ from coterie.agents.tools.bash import KEPT, Bash
 from coterie.agents.tools.capped import CappedText
 from coterie.agents.tools.shell import PIPE_SIZE, run_shell
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from tests.descriptors import count_descriptors
 
 pytestmark = pytest.mark.slow
 
@@ -111,11 +112,11 @@ async def test_an_impossible_timeout_is_refused(seconds: float, workspace: Works
 
 @pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * 200_000])
 async def test_a_command_that_cannot_be_started_is_refused(command: str, workspace: Workspace) -> None:
-    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count, no paths
+    descriptors = count_descriptors()
     result = await _bash(workspace, command)
     assert result.is_error
     assert result.text.startswith("The command could not be started")
-    assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208 - the same
+    assert count_descriptors() == descriptors
 
 
 async def test_a_command_out_of_time_is_ended_and_its_output_kept(workspace: Workspace) -> None:
