@@ -15,7 +15,7 @@ from coterie.mailbox.ids import MessageId, new_message_id
 
 VERSION = 1
 MAC_SIZE = 16
-_MAC_MEMBER = b'"mac":'
+_NO_MAC = b'"mac":null'
 
 SenderKind = Literal["human", "lead", "peer", "system"]
 Kind = Literal[
@@ -115,32 +115,35 @@ class Envelope(_Encoded):
     def sign(self, key: bytes) -> "Envelope":
         """The same message with a MAC that only a holder of *key*, which is not empty, can make."""
         assert key, "without a key a MAC is a plain hash, which everybody can make"
-        signed = _copy(self)
-        object.__setattr__(signed, "mac", mac := _mac(self._bytes_with(None), key))
-        object.__setattr__(signed, "_bytes", self._bytes_with(mac))
+        unsigned, signed = self._unsigned_bytes(), _copy(self)
+        object.__setattr__(signed, "mac", mac := _mac(unsigned, key))
+        object.__setattr__(signed, "_bytes", _exchange(unsigned, _NO_MAC, _member(mac)))
         return signed
 
     def is_signed_with(self, key: bytes) -> bool:
         """Whether its MAC was made with *key* over all that it says."""
         if self.mac is None:
             return False
-        return hmac.compare_digest(self.mac.encode(), _mac(self._bytes_with(None), key).encode())
+        return hmac.compare_digest(self.mac.encode(), _mac(self._unsigned_bytes(), key).encode())
 
     def is_expired(self, now: float) -> bool:
         """Whether nobody should get it any more."""
         return self.expires is not None and now >= self.expires
 
-    def _bytes_with(self, mac: str | None) -> bytes:
+    def _unsigned_bytes(self) -> bytes:
         content = self.to_bytes()
-        if mac == self.mac:
-            return content
-        # A quote inside a string is escaped, so the member stands in one place only. Encoding again costs more.
-        before, name, rest = content.rpartition(_MAC_MEMBER)
-        return b"%b%b%b%b" % (before, name, _value(mac), rest[len(_value(self.mac)) :])
+        return content if self.mac is None else _exchange(content, _member(self.mac), _NO_MAC)
 
 
-def _value(mac: str | None) -> bytes:
-    return b"null" if mac is None else msgspec.json.encode(mac)
+def _member(mac: str) -> bytes:
+    return b'"mac":' + msgspec.json.encode(mac)
+
+
+def _exchange(content: bytes, old: bytes, new: bytes) -> bytes:
+    # A quote inside a string is escaped, so a member stands in one place only. Encoding again costs more, and so does
+    # `replace`, which goes through the body.
+    before, _, rest = content.rpartition(old)
+    return before + new + rest
 
 
 def _mac(unsigned: bytes, key: bytes) -> str:

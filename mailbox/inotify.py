@@ -1,6 +1,5 @@
 """The kernel's notices of what happens in directories, as far as they are used here."""
 
-import contextlib
 import ctypes
 import os
 from pathlib import Path
@@ -33,8 +32,10 @@ def drain(descriptor: int) -> None:
 
     If there is more than one read gives, the next wait ends at once, which does no harm.
     """
-    with contextlib.suppress(BlockingIOError):
+    try:
         os.read(descriptor, _QUEUE_BYTES)
+    except BlockingIOError:
+        return
 
 
 def _libc() -> ctypes.CDLL:

@@ -4,7 +4,6 @@ The reader says in its lock file whether it sleeps, and is rung for only then. I
 has said so, and a writer looks at what it says after the append, so one of the two sees the other.
 """
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -41,7 +40,10 @@ class Bell:
         """Return whether it has rung, or *has_news*, which may raise; at the latest after `LOOK_EVERY` seconds."""
         try:
             self._say(_ASLEEP)
-            return has_news() or await self._listen()
+            if not has_news():
+                return await self._listen()
+            await trio.lowlevel.checkpoint()
+            return True
         finally:
             self._say(_AWAKE)
 
@@ -57,9 +59,11 @@ class Bell:
 
     def _say(self, state: bytes) -> None:
         if self._lock is not None:
-            # A disk that is full, and copies what is written over: nobody rings then, and the slow look remains.
-            with contextlib.suppress(OSError):
+            try:
                 os.pwrite(self._lock, state, 0)
+            except OSError:
+                # A disk that is full, and copies what is written over: nobody rings then, and the slow look remains.
+                return
 
 
 @contextmanager
@@ -96,10 +100,12 @@ class Ringer:
 
     def ring(self) -> None:
         """Wake the reader, if it sleeps."""
-        # No reader, no bell, or one that has rung so often that it is full: nothing to do about any of them.
-        with contextlib.suppress(OSError):
+        try:
             if os.pread(self._lock, 1, 0) == _ASLEEP:
                 self._send()
+        except OSError:
+            # No reader, no bell, or one that has rung so often that it is full: nothing to do about any of them.
+            return
 
     def close(self) -> None:
         """Give its descriptors back."""

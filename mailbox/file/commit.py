@@ -1,7 +1,7 @@
 """Many wait for one write: whoever comes while it runs shares the next one.
 
 A hop to a thread and back costs as much as the sync of a good disk. So the write is made in place while it is known to
-be quick and no other task is ready to run; one that was slow sends those after it to a thread, until they are quick.
+be quick; one that was slow sends those after it to a thread, until they are quick.
 """
 
 import time
@@ -43,10 +43,8 @@ class GroupCommit:
 
         All who share it fail with it: after a failed sync another one may succeed although the bytes are gone.
         """
-        if self._trials == 0 and not self._lock.locked() and _is_nobody_ready():
-            self._run(self._begin())
-            return
         shared = self._next
+        # All tasks that are ready have their turn before the lock is ours, so whoever of them asks, too, shares it.
         async with self._lock:
             if not shared.is_over:
                 await self._lead(shared)
@@ -55,8 +53,12 @@ class GroupCommit:
 
     async def _lead(self, shared: _Round) -> None:
         self._next = _Round()
+        write = self._begin()
         try:
-            await trio.to_thread.run_sync(self._run, self._begin())
+            if self._trials == 0:
+                self._run(write)
+            else:
+                await trio.to_thread.run_sync(self._run, write)
         except OSError as exc:
             shared.failure = exc
         shared.is_over = True
@@ -65,7 +67,3 @@ class GroupCommit:
         began = time.perf_counter()
         write()
         self._trials = max(0, self._trials - 1) if time.perf_counter() - began < QUICK else _TRIALS
-
-
-def _is_nobody_ready() -> bool:
-    return trio.lowlevel.current_statistics().tasks_runnable == 0

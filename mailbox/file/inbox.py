@@ -44,19 +44,25 @@ class FileInbox:
     _again_before: Position = attrs.field(default=(0, 0), init=False)
     """What stands before it may have been taken by an earlier reader."""
     _commit: GroupCommit = attrs.field(init=False)
+    _cursor_file: Path = attrs.field(init=False)
     _has_news: bool = attrs.field(default=False, init=False)
     """Whether something was buried or dropped since the cursor was written."""
+    _tidied: int | None = attrs.field(default=None, init=False)
+    """The segment of the cursor when what lies before it was last deleted."""
     _is_closed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._commit = GroupCommit(self._begin_save)
+        self._cursor_file = self.directory / CURSOR_FILE
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
         """As `Inbox.take_nowait`. A mailbox that was deleted is made again."""
         self._check_open()
         deliveries: list[Delivery] = []
         try:
-            while (limit is None or len(deliveries) < limit) and (line := self._next_line()) is not None:
+            while limit is None or len(deliveries) < limit:
+                if (line := self._next_line(is_first=not deliveries)) is None:
+                    break
                 if (delivery := self._sort(line)) is not None:
                     deliveries.append(delivery)
         except (OSError, MailboxError) as exc:
@@ -68,21 +74,18 @@ class FileInbox:
     async def wait(self) -> None:
         """As `Inbox.wait`."""
         self._check_open()
-        await trio.lowlevel.checkpoint()
-        try:
+        # An error meets whoever looks next, too, who can be told.
+        with contextlib.suppress(OSError):
             if self._has_news:
                 await self._commit.run()
-            has_line = self._reading.may_have_line
-            while self._hold is not None and not has_line():
-                if not await self._hold.bell.wait(has_line) and (self._reading.is_unfinished() or self._is_lost()):
+            while self._hold is not None:
+                has_rung = await self._hold.bell.wait(self._reading.may_have_line)
+                if has_rung or self._reading.is_unfinished() or self._is_lost():
                     return
-        except OSError:
-            # The same error meets whoever looks next, who can be told.
-            return
+        await trio.lowlevel.checkpoint()
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
         """As `Inbox.acknowledge`: the cursor is written when it returns, once for all who ask at the same time."""
-        await trio.lowlevel.checkpoint()
         self._check_open()
         for id_ in ids:
             if id_ not in self._taken and not self._memory.has_taken(id_):
@@ -120,7 +123,7 @@ class FileInbox:
     def _restore(self, cursor: Cursor) -> None:
         if cursor.taken is not None:
             self._again_before = cursor.taken
-        elif (self.directory / CURSOR_FILE).exists():
+        elif self._cursor_file.exists():
             # The last reader was killed, and may have taken all that there is.
             self._again_before = _end_of_log(self.directory)
         self._reading = Reading.from_cursor(self.directory, cursor)
@@ -129,14 +132,16 @@ class FileInbox:
             self._memory.learn(self.directory, (span.segment, span.start), span.end, self.screen)
         self._write(self._reading.progress.cursor())
 
-    def _next_line(self) -> Line | None:
+    def _next_line(self, *, is_first: bool) -> Line | None:
         # Nothing may be read that another reader may have by now. A segment that is open already is ours.
-        line = self._reading.next_line() if self._reading.has_begun else None
-        if line is None:
-            if self._is_lost():
-                self._recover()
+        if self._reading.has_begun:
             line = self._reading.next_line()
-        return line
+            # Whoever has got something comes again: only who would get nothing must know whether it is still there.
+            if line is not None or not is_first or not self._is_lost():
+                return line
+        if self._is_lost():
+            self._recover()
+        return self._reading.next_line()
 
     def _is_lost(self) -> bool:
         return self._hold is None or self._hold.is_lost() or self._reading.is_lost()
@@ -198,11 +203,13 @@ class FileInbox:
 
     def _write(self, cursor: Cursor) -> None:
         # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.
-        exchange_file(self.directory / CURSOR_FILE, cursor.to_bytes(), mode=0o600)
-        # One more is kept: it has the ids by which the next reader knows what came twice.
-        for number in segment_numbers(self.directory):
-            if number < cursor.segment - 1:
-                segment_path(self.directory, number).unlink(missing_ok=True)
+        exchange_file(self._cursor_file, cursor.to_bytes(), mode=0o600)
+        if cursor.segment != self._tidied:
+            # One more is kept: it has the ids by which the next reader knows what came twice.
+            for number in segment_numbers(self.directory):
+                if number < cursor.segment - 1:
+                    segment_path(self.directory, number).unlink(missing_ok=True)
+            self._tidied = cursor.segment
 
     def _failed(self, exc: Exception) -> MailboxFailed:
         reason = (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)

@@ -54,7 +54,7 @@ class Reading:
         """Whether `next_line` could give something that it did not give before. Raises `OSError`."""
         if self._tail is None:
             return bool(segment_numbers(self._directory))
-        return self._tail.may_have_line() or (self._tail.is_sealed() and self._following(self._tail) is not None)
+        return self._tail.may_have_line() or (self._tail.is_sealed and self._following(self._tail) is not None)
 
     def is_unfinished(self) -> bool:
         """Whether a line has no end, which nobody may be left to write."""
@@ -81,7 +81,7 @@ class Reading:
         if tail is None:
             return self._begin()
         # Whatever is there once it is sealed is all, so it is looked at again after the seal was seen.
-        if not tail.is_sealed() or (following := self._following(tail)) is None:
+        if not tail.is_sealed or (following := self._following(tail)) is None:
             return False
         if tail.may_have_line() or tail.is_unfinished():
             return True

@@ -37,6 +37,8 @@ class Tail:
     """Offset of the first byte of the buffer."""
     _stuck_at: int = -1
     """The end of what was read when it held no line."""
+    is_sealed: bool = attrs.field(default=False, init=False)
+    """Whether nothing was appended any more when the size was last looked at, by `next_line` or `may_have_line`."""
 
     @classmethod
     def open(cls, directory: Path, number: int, offset: int = 0) -> "Tail":
@@ -76,15 +78,11 @@ class Tail:
     def may_have_line(self) -> bool:
         """Whether `next_line` could give something that it did not give before."""
         is_unread = self.offset < self._end and self._stuck_at != self._end
-        return is_unread or os.fstat(self._descriptor).st_size > self._end
+        return is_unread or self._look() > 0
 
     def is_unfinished(self) -> bool:
         """Whether there is a line without an end, which nobody may be left to finish."""
         return bool(self._buffer[self.offset - self._base :].strip(b"\n"))
-
-    def is_sealed(self) -> bool:
-        """Whether nothing is appended any more: what is there from now on is all."""
-        return is_sealed(os.fstat(self._descriptor))
 
     def is_deleted(self) -> bool:
         """Whether the file has no name any more."""
@@ -100,16 +98,22 @@ class Tail:
 
     def _is_abandoned(self) -> bool:
         """Whether nobody is appending who began to before this call."""
-        if self.is_sealed():
+        if self.is_sealed:
             return True
         if not try_lock(self._descriptor, fcntl.LOCK_EX):
             return False
         unlock(self._descriptor)
         return True
 
+    def _look(self) -> int:
+        """How many bytes there are behind what was read."""
+        status = os.fstat(self._descriptor)
+        self.is_sealed = is_sealed(status)
+        return status.st_size - self._end
+
     def _fill(self) -> bool:
         # Asked for as much as there is: room for more would be made, and given back, for nothing.
-        unread = os.fstat(self._descriptor).st_size - self._end
+        unread = self._look()
         read = os.pread(self._descriptor, min(READ_BYTES, unread), self._end) if unread > 0 else b""
         if read:
             self._buffer = self._buffer[self.offset - self._base :] + read

@@ -11,6 +11,7 @@ thread, except a bounded append to an open log, which is one inline write.
 import contextlib
 import ctypes
 import errno
+import functools
 import itertools
 import os
 import random
@@ -21,7 +22,7 @@ from typing import Literal, Protocol, Self
 
 import attrs
 
-_libc = ctypes.CDLL(None)
+_renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
 _HERE = -100
 """AT_FDCWD: a name is relative to the working directory."""
 _RENAME_EXCHANGE = 2
@@ -126,11 +127,12 @@ def exchange_file(path: Path, content: bytes, *, mode: int) -> None:
     finds a whole file; but one that is slow may see the next but one write into what it has open, so *content* must
     carry a checksum, and who finds it wrong reads again. Raises `OSError`; the old file is then in place.
     """
-    spare = path.with_name(f".{path.name}.spare")
+    spare = _spare_of(path)
     descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
         _write(descriptor, content, spare)
-        os.ftruncate(descriptor, len(content))
+        if os.fstat(descriptor).st_size > len(content):
+            os.ftruncate(descriptor, len(content))
     finally:
         os.close(descriptor)
     _ask("rename", path, 0)
@@ -207,10 +209,16 @@ def check_record(line: bytes) -> None:
         raise ValueError("the checksum is wrong")
 
 
+@functools.lru_cache(maxsize=64)  # of a few that are written again and again
+def _spare_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.spare")
+
+
 def _exchange(one: Path, other: Path) -> bool:
-    renameat2 = getattr(_libc, "renameat2", None)
-    names = os.fsencode(one), os.fsencode(other)
-    return renameat2 is not None and renameat2(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE) == 0
+    if _renameat2 is None:
+        return False
+    done: int = _renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
+    return done == 0
 
 
 def _create(draft: Path, mode: int | None) -> int:

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -504,6 +505,17 @@ async def test_a_deleted_mailbox_is_made_again_by_reader_and_writer(
         assert take(inbox) == [13]
 
 
+async def test_what_was_stored_before_a_mailbox_was_deleted_comes_before_what_came_after(tmp_path: Path) -> None:
+    post = transport(tmp_path)
+    await post.send(envelope(1))
+    async with post.open_inbox("ada", 1) as inbox:
+        assert take(inbox) == [1]
+        await post.send(envelope(2))
+        shutil.rmtree(tmp_path / "ada")
+        await post.send(envelope(3))
+        assert take(inbox) + take(inbox) == [2, 3]
+
+
 async def test_deleted_logs_do_not_hide_later_mail(tmp_path: Path) -> None:
     post = transport(tmp_path)
     await post.send(envelope(1))
@@ -528,6 +540,24 @@ async def test_a_mailbox_that_somebody_else_has_made_again_is_theirs(tmp_path: P
                     inbox.take_nowait()
             await post.send(envelope(1))
         assert take(inbox) == [1]
+
+
+async def test_waiting_and_acknowledging_let_others_run_whether_there_is_anything_or_not(tmp_path: Path) -> None:
+    post = transport(tmp_path)
+    await post.send(envelope(1))
+    async with post.open_inbox("ada", 1) as inbox:
+        with trio.testing.assert_checkpoints():
+            await inbox.wait()
+        ids = [delivery.envelope.id for delivery in inbox.take_nowait()]
+        for _ in range(10):
+            with trio.testing.assert_checkpoints():
+                await inbox.acknowledge(ids)
+        shutil.rmtree(tmp_path / "ada")
+        async with transport(tmp_path).open_inbox("ada", 1):
+            with pytest.raises(MailboxFailed):
+                inbox.take_nowait()
+            with trio.testing.assert_checkpoints():
+                await inbox.wait()
 
 
 async def test_a_full_disk_is_told_and_nothing_is_stored(tmp_path: Path) -> None:
@@ -628,6 +658,18 @@ async def test_a_run_that_began_before_does_not_count() -> None:
             await trio.lowlevel.checkpoint()
     assert runs[-1] == 5
     assert len(runs) <= 3
+
+
+async def test_those_who_ask_in_one_moment_share_a_run_that_is_made_in_place() -> None:
+    threads: list[int] = []
+    commit = GroupCommit(lambda: lambda: threads.append(threading.get_ident()))
+    while threads[-1:] != [threading.get_ident()]:
+        await commit.run()
+    threads.clear()
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(commit.run)
+    assert threads == [threading.get_ident()]
 
 
 @pytest.mark.parametrize("number", range(1, 12))
