@@ -5,6 +5,8 @@ from pathlib import Path
 
 PROJECT_DIRECTORY_VARIABLE = "COTERIE_PROJECT_DIR"
 PROJECT_DIRECTORY = ".coterie"
+WORKTREES = "worktrees"
+"""In a project's directory: the worktrees that agents work in."""
 POINTER_LIMIT = 8_192
 """More bytes than a path can have: what is longer is not one of git's pointers."""
 

@@ -6,6 +6,7 @@ from typing import Literal
 import attrs
 
 from coterie.agents.permissions import Mode
+from coterie.agents.spawning import Isolation
 
 Scope = Literal["built-in", "user", "claude", "project"]
 """Whose definition it is, from the weakest to the strongest."""
@@ -37,5 +38,7 @@ class Definition:
     """Whether it is started without waiting for its report."""
     process: Process = "own"
     """A process of its own, or a task in that of whoever starts it."""
+    isolation: Isolation | None = None
+    """A worktree of its own to work in; None is the directory of whoever starts it."""
     scope: Scope
     source: Path | None = None

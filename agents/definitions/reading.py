@@ -13,13 +13,14 @@ from coterie.agents.definitions.tool_list import bare_name, tool_names
 from coterie.agents.models import known_models
 from coterie.agents.nearest import nearest
 from coterie.agents.permissions import MODES
+from coterie.agents.spawning import Isolation
 from coterie.agents.tools import NAMES
 from coterie.memory.fields import shown
 from coterie.memory.front_matter import FrontMatter, Value, read_front_matter
 
 KEYS = (
     *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
-    *("maxTurns", "memory", "background", "process"),
+    *("maxTurns", "memory", "background", "process", "isolation"),
 )
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
 """The keys a definition cannot do without."""
@@ -81,6 +82,7 @@ class _Reader:
             memory=self._choice("memory", get_args(MemoryScope)),
             background=self._flag("background"),
             process=self._choice("process", get_args(Process)) or "own",
+            isolation=self._choice("isolation", get_args(Isolation)),
             scope=scope,
             source=self.path,
         )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from coterie.agents.home import home
-from coterie.agents.project import project_directory
+from coterie.agents.project import WORKTREES, project_directory
 
 PROTECTED_DIRECTORIES = frozenset(
     {
@@ -40,7 +40,14 @@ def is_protected(path: Path, root: Path) -> bool:
     parts = [part.casefold() for part in below.parts]
     if not PROTECTED_DIRECTORIES.isdisjoint(parts) or path.name.casefold() in PROTECTED_FILES:
         return True
+    if _is_in_worktree(path, root):
+        return False
     return any(_is_inside_folded(path, place) for place in (home(), project_directory(root)))
+
+
+def _is_in_worktree(path: Path, root: Path) -> bool:
+    """Whether *path* is below a *root* that was made for an agent to work in."""
+    return path.is_relative_to(root) and is_inside(root, project_directory(root) / WORKTREES)
 
 
 def _is_inside_folded(path: Path, directory: Path) -> bool:

@@ -22,6 +22,7 @@ from coterie.orchestrator.doctor.mail import mail_findings
 from coterie.orchestrator.doctor.processes import end_strays, stray_findings
 from coterie.orchestrator.doctor.sockets import socket_findings
 from coterie.orchestrator.doctor.standing import standing_findings
+from coterie.orchestrator.doctor.worktrees import worktree_findings
 from coterie.orchestrator.overview import is_running
 from coterie.orchestrator.session import FILE, TASKS, Session
 
@@ -86,6 +87,7 @@ def _in_session(session: Session, clock: Clock) -> Iterator[Finding]:
     is_alive = is_running(session)
     if not is_alive:
         yield from standing_findings(session)
+        yield from worktree_findings(session)
     yield from log_findings(session, is_alive=is_alive)
     yield from mail_findings(session, clock, is_alive=is_alive)
     yield from _in_tasks(session)

@@ -13,6 +13,8 @@ Kind = Literal[
     "damaged_record",
     "torn_record",
     "draft",
+    "left_worktree",
+    "kept_worktree",
     "bad_definition",
     "bad_settings",
 ]

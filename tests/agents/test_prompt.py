@@ -6,6 +6,7 @@ from coterie.agents.prompt import PROMPTS, render
 
 FACTS = {
     "context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"},
+    "fork_worktree": {"directory": "/tree", "origin": "/project"},
     "instructions": {"files": "Be kind."},
     "tools/agent": {"kinds": "- explore: looks around"},
 }

@@ -61,6 +61,7 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
         "memory": None,
         "background": False,
         "process": "own",
+        "isolation": None,
         "scope": "project",
         "source": str(project / ".coterie/agents/reviewer.md"),
     }

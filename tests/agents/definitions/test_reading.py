@@ -31,6 +31,7 @@ def test_all_keys_are_read() -> None:
         "memory: project",
         "background: true",
         "process: shared",
+        "isolation: worktree",
     )
     assert problems == []
     assert definition == Definition(
@@ -45,6 +46,7 @@ def test_all_keys_are_read() -> None:
         memory="project",
         background=True,
         process="shared",
+        isolation="worktree",
         scope="project",
         source=PATH,
     )
@@ -114,6 +116,7 @@ def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
         ("maxTurns: [3]", "warning", "maxTurns must be text, not a list, and is ignored"),
         ("memory: all", "warning", "memory is 'all' and is ignored; it can be user, project, local"),
         ("background: maybe", "warning", "background is 'maybe' and is ignored; it can be true or false"),
+        ("isolation: vm", "warning", "isolation is 'vm' and is ignored; it can be worktree"),
         ("process: many", "warning", "process is 'many' and is ignored; it can be own, shared"),
         (
             "model: claude-sonet",

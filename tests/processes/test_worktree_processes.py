@@ -1,0 +1,267 @@
+"""Agents that work in git worktrees of their own, as real processes in real repositories."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from click.testing import CliRunner
+
+from coterie.agents.conversation import load_transcript
+from coterie.clock import Clock
+from coterie.mailbox.lifecycle import TaskNotification
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.events.sources import TRANSCRIPT
+from coterie.orchestrator.session import Session
+from coterie.orchestrator.tree.restarting import NO_RESTARTS, Restarts
+from coterie.orchestrator.worktrees import open_worktree
+from tests.orchestrator.worktrees.repositories import branches, commit, git, make_repository, worktrees
+from tests.processes.trees import Tree, open_tree
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
+    """A repository to work in, and a home of its own."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    directory = make_repository(tmp_path / "project")
+    monkeypatch.chdir(directory)
+    return directory
+
+
+def place_of(tree: Tree, project: Path, name: str) -> Path:
+    return project / ".coterie" / "worktrees" / f"{tree.session.id}-{name}"
+
+
+TWO_AT_ONCE = """
+boss:
+  - tools:
+      - Agent: {description: "d", prompt: "p", name: writer, isolation: worktree}
+      - Agent: {description: "d", prompt: "p", name: reader, isolation: worktree}
+  - {text: "One: {{tool_result.0}} Two: {{tool_result.1}}"}
+writer:
+  - tools: [{Bash: {command: "pwd; echo better > readme.txt; echo new > new.txt"}}]
+  - {text: "I was in {{last_tool_result}}"}
+reader:
+  - tools: [{Bash: {command: "cat readme.txt; ls"}}]
+  - {text: "There was {{last_tool_result}}"}
+"""
+
+
+async def test_work_in_a_worktree_is_reported_and_kept_and_a_worktree_without_work_removed(project: Path) -> None:
+    (project / "readme.txt").write_text("not committed\n")
+    with trio.fail_after(60):
+        async with open_tree(project, TWO_AT_ONCE) as tree:
+            await tree.supervisor.run_agent(tree.order("boss"))
+            report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
+            branch = f"coterie/{tree.session.id}/writer"
+            assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
+            assert f"I was in {place}" in report
+            assert "Nothing was changed in its worktree." in report
+            assert "There was hello" in report
+            assert (place / "readme.txt").read_text() == "better\n"
+            assert (project / "readme.txt").read_text() == "not committed\n"
+            assert not (project / "new.txt").exists()
+            assert worktrees(project) == [place.name]
+            assert branches(project) == [branch, "trunk"]
+
+
+async def test_an_agent_of_a_kind_with_isolation_works_below_the_top_of_the_repository(project: Path) -> None:
+    below, kinds = project / "services", project / ".coterie" / "agents"
+    below.mkdir()
+    kinds.mkdir(parents=True)
+    (kinds / "careful.md").write_text(
+        "---\nname: careful\ndescription: Works apart.\nisolation: worktree\n---\nBe careful.\n"
+    )
+    commit(below, inner="x")
+    script = """
+boss:
+  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: careful, name: scout}}]
+  - {text: "{{last_tool_result}}"}
+scout:
+  - tools: [{Bash: {command: "cat inner.txt && touch made && pwd"}}]
+  - {text: "{{last_tool_result}}"}
+"""
+    with trio.fail_after(60):
+        async with open_tree(below, script) as tree:
+            await tree.supervisor.run_agent(tree.order("boss"))
+            place = place_of(tree, project, "scout") / "services"
+            assert str(place) in (await tree.reports())["boss"].result
+            assert (place / "made").exists()
+
+
+async def test_an_agent_may_write_in_its_worktree_as_in_a_project_and_not_in_the_project(project: Path) -> None:
+    script = f"""
+boss:
+  - tools: [{{Agent: {{description: "d", prompt: "p", name: scout, isolation: worktree}}}}]
+  - {{text: "{{{{last_tool_result}}}}"}}
+scout:
+  - tools:
+      - Write: {{file_path: "inside.txt", content: "x"}}
+      - Write: {{file_path: "{project}/outside.txt", content: "x"}}
+      - Write: {{file_path: ".coterie/settings.toml", content: "x"}}
+  - {{text: "{{{{tool_result.0}}}} {{{{tool_result.1}}}} {{{{tool_result.2}}}}"}}
+"""
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree:
+            await tree.supervisor.run_agent(tree.order("boss", mode="acceptEdits"))
+            report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
+            assert (place / "inside.txt").exists()
+            assert not (project / "outside.txt").exists()
+            assert "is outside" in report
+            assert "is protected" in report
+
+
+async def test_where_there_is_no_repository_the_model_is_told_why_no_agent_was_started(
+    project: Path, tmp_path: Path
+) -> None:
+    del project
+    (tmp_path / "plain").mkdir()
+    script = """
+boss:
+  - tools: [{Agent: {description: "d", prompt: "p", name: scout, isolation: worktree}}]
+  - {text: "{{last_tool_result}}"}
+"""
+    with trio.fail_after(60):
+        async with open_tree(tmp_path / "plain", script) as tree:
+            await tree.supervisor.run_agent(tree.order("boss"))
+            report = (await tree.reports())["boss"].result
+            assert "No agent was started: there can be no worktree of" in report
+            assert "not a git repository" in report
+            assert "scout" not in tree.supervisor.office.roster.members()
+
+
+FORKING = """
+boss:
+  - tools: [{Agent: {description: "d", prompt: "part one", subagent_type: fork, name: one, isolation: worktree}}]
+  - {text: "I wait."}
+  - {text: "I was told: {{last_user_text}}", times: always}
+one:
+  - tools: [{Bash: {command: "pwd > where.txt"}}]
+  - {text: "done"}
+"""
+
+
+async def test_a_fork_in_a_worktree_is_told_that_its_files_are_elsewhere(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, FORKING) as tree:
+            await tree.supervisor.run_agent(tree.order("boss"))
+            place = place_of(tree, project, "one")
+            assert (place / "where.txt").read_text() == f"{place}\n"
+            assert f"Its work is in {place}" in (await tree.reports())["boss"].result
+            fork = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
+            assert fork is not None
+            words = f"{place} stands for {project}".encode()
+            assert sum(words in segment.data for segment in fork.prefix.segments) == 1
+
+
+async def test_an_agent_started_in_a_worktree_without_one_of_its_own_works_there_too(project: Path) -> None:
+    script = """
+boss:
+  - tools: [{Agent: {description: "d", prompt: "p", name: scout, isolation: worktree}}]
+  - {text: "{{last_tool_result}}"}
+scout:
+  - tools: [{Agent: {description: "d", prompt: "p", name: helper}}]
+  - {text: "{{last_tool_result}}"}
+helper:
+  - tools: [{Bash: {command: "touch helped"}}]
+  - {text: "done"}
+"""
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree:
+            await tree.supervisor.run_agent(tree.order("boss"))
+            assert (place_of(tree, project, "scout") / "helped").exists()
+            assert worktrees(project) == [place_of(tree, project, "scout").name]
+
+
+async def test_an_agent_that_is_taken_up_again_works_where_it_left_its_work(project: Path) -> None:
+    script = """
+scout:
+  - tools: [{Bash: {command: "echo $1 >> log.txt; cat log.txt"}}]
+  - {text: "{{last_tool_result}}"}
+  - tools: [{Bash: {command: "echo more >> log.txt; pwd"}}]
+  - {text: "{{last_tool_result}}"}
+"""
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree, trio.open_nursery() as nursery:
+            order = attrs.evolve(tree.order("scout"), isolation="worktree")
+            nursery.start_soon(tree.supervisor.keep_agent, order)
+            await tree.reached("scout", "done")
+            await tree.write("scout", "go on")
+            while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
+                await trio.sleep(0.005)
+            place = place_of(tree, project, "scout")
+            assert (place / "log.txt").read_text() == "\nmore\n"
+            reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
+            assert [f"Its work is in {place}" in report.summary for report in reports] == [True, True]
+            assert str(place) in reports[1].result
+            nursery.cancel_scope.cancel()
+
+
+HALF = """
+scout:
+  - tools: [{Bash: {command: "echo half > half.txt; touch begun; sleep 1000"}}]
+  - tools: [{Bash: {command: "cat half.txt; pwd"}}]
+  - {text: "{{last_tool_result}}"}
+"""
+
+
+async def kill_at_work(tree: Tree, place: Path) -> None:
+    """Kill scout once it has written something."""
+    while not (place / "begun").exists():  # noqa: ASYNC110 - the simplest reader there is
+        await trio.sleep(0.005)
+    os.kill(tree.pid("scout"), signal.SIGKILL)
+
+
+async def test_the_work_of_a_killed_agent_is_kept_and_its_parent_told_where(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, HALF) as tree:
+            tree.supervisor.restarts = NO_RESTARTS
+            place = place_of(tree, project, "scout")
+            async with trio.open_nursery() as nursery:
+                order = attrs.evolve(tree.order("scout"), isolation="worktree")
+                nursery.start_soon(tree.supervisor.run_agent, order)
+                await kill_at_work(tree, place)
+            summary = (await tree.reports())["root"].summary
+            assert summary.startswith("Its process was ended by SIGKILL. Its work is in ")
+            assert f"{place}, on the branch coterie/{tree.session.id}/scout: 2 changed files." in summary
+            assert (place / "half.txt").read_text() == "half\n"
+
+
+async def test_an_agent_that_is_started_again_after_a_crash_finds_its_work(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, HALF) as tree:
+            tree.supervisor.restarts = Restarts(first_wait=0)
+            place = place_of(tree, project, "scout")
+            async with trio.open_nursery() as nursery:
+                order = attrs.evolve(tree.order("scout"), isolation="worktree")
+                nursery.start_soon(tree.supervisor.run_agent, order)
+                await kill_at_work(tree, place)
+            report = (await tree.reports())["scout"]
+            assert f"half\n{place}" in report.result
+            assert f"Its work is in {place}" in report.summary
+
+
+def doctor(*arguments: str) -> tuple[int, dict[str, str | None]]:
+    """How it ends, and the kinds of what it finds with what it does."""
+    done = CliRunner().invoke(main, ["doctor", "--json", *arguments])
+    return done.exit_code, {one["where"]: one["remedy"] for one in json.loads(done.stdout)["findings"]}
+
+
+def test_the_doctor_removes_what_is_left_without_work_and_only_mentions_the_rest(project: Path) -> None:
+    session = Session.create(project, Clock(), task="t", model="m")
+    idle = trio.run(open_worktree, session, "idle", project)
+    busy = trio.run(open_worktree, session, "busy", project)
+    git(project, "worktree", "lock", str(busy.path))
+    remedy = "remove it, and its branch"
+    assert doctor() == (1, {str(idle.path): remedy, str(busy.path): None})
+    assert worktrees(project) == [busy.path.name, idle.path.name], "to look changes nothing"
+    assert doctor("--fix") == (1, {str(idle.path): remedy, str(busy.path): None})
+    assert worktrees(project) == [busy.path.name]
+    assert branches(project) == [busy.branch, "trunk"]
+    assert doctor() == (0, {str(busy.path): None})
