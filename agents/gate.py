@@ -22,15 +22,15 @@ CONCURRENT_CALLS = 20
 
 PRIORITIES = {
     "turn": 0,
-    "refresh": 0,
     "compaction": 1,
     "notes": 2,
     "extraction": 3,
     "dream": 3,
     "recall": 3,
     "summary": 4,
+    "refresh": 4,
 }
-"""Purpose -> rank, the lowest first: who waits for a turn is idle, and nothing waits for a summary."""
+"""Purpose -> rank, the lowest first: who waits for a turn is idle, and nothing waits for a summary or a refresh."""
 UNRANKED = 3
 
 

@@ -1,6 +1,7 @@
 """A long-lived agent: it works, waits for mail, and works again, until it is asked to end."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import attrs
 import trio
@@ -23,15 +24,16 @@ async def live(
     limits: Limits,
     membership: Membership,
     tell_state: Callable[[MemberState], None] = lambda _: None,
+    waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Ended:
     """Let *agent* work on what it has, and on whatever comes by *mail*, until a run ends otherwise than completed.
 
     *limits* are those of one run. Every change between running and idle is told, and the lead hears of each time it is
-    idle. Asked to end, the agent finishes its tool round and has one more turn to wrap up, or none if it has nothing
-    to do; at the deadline it is interrupted, with its open calls answered. Either way the end is `shutdown`, and the
-    response is stored before this returns. Cancellation stops it at once and answers nobody; mail that is not in the
-    transcript by then is delivered to its next start. Raises as `run_loop` does, and `MailboxFailed` when the mailbox
-    of an idle agent cannot be read.
+    idle; each wait for mail is in a block of *waiting*. Asked to end, the agent finishes its tool round and has one
+    more turn to wrap up, or none if it has nothing to do; at the deadline it is interrupted, with its open calls
+    answered. Either way the end is `shutdown`, and the response is stored before this returns. Cancellation stops it at
+    once and answers nobody; mail that is not in the transcript by then is delivered to its next start. Raises as
+    `run_loop` does, and `MailboxFailed` when the mailbox of an idle agent cannot be read.
     """
     ended: Ended | None = None
     while True:
@@ -43,7 +45,8 @@ async def live(
         if not mail.shutdown.requests:
             tell_state("idle")
             await membership.tell_idle(agent, None if ended is None else ended.reason)
-        await mail.wait_for_work()
+        async with waiting():
+            await mail.wait_for_work()
         if not mail.has_work:
             break
         added = mail.add(agent, ())

@@ -26,11 +26,13 @@ from benchmarks.bill_optimum import optimum
 from benchmarks.bill_play import MODEL, TURNS, Bench, Told, Way, open_bench
 from benchmarks.figures import Figure, Goal, at_most, rows
 from coterie.agents.agent import Agent
-from coterie.agents.forks import ForkPoint, has_thinking, refresh_prefix, take_point
+from coterie.agents.conversation import text_block
+from coterie.agents.forks import ForkPoint, take_point
 from coterie.agents.forks.refresh import PURPOSE
 from coterie.agents.loop import run_loop
 from coterie.agents.outcome import Limits
-from coterie.orchestrator.gate import choose_ttl
+from coterie.clock import Clock
+from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
 
 WAYS = {"over_optimum": Way(), "without_gate": Way(has_gate=False), "without_sharing": Way(shares=False)}
 SYSTEM = "You work on one code base, together with others. " * 1_000
@@ -88,8 +90,8 @@ class Billed:
 
 async def play_forks(bench: Bench) -> None:
     """Forks of a parent with a long conversation, all started at once."""
-    async with _open_parent(bench) as (parent, point):
-        await _run_forks(bench, parent, point, FORKS)
+    async with _open_parent(bench) as parent:
+        await _run_forks(bench, parent, FORKS)
 
 
 async def play_workers(bench: Bench) -> None:
@@ -101,11 +103,11 @@ async def play_workers(bench: Bench) -> None:
 
 async def play_waiting(bench: Bench) -> None:
     """A parent that goes on when its children, who began with its conversation, have reported."""
-    async with _open_parent(bench) as (parent, point):
-        await _run_forks(bench, parent, point, CHILDREN)
-        await _wait(bench, parent, point)
-        parent.say("user", [msgspec.json.encode({"type": "text", "text": "All children have reported."})])
-        await run_loop(parent, TURNS)
+    async with _open_parent(bench) as parent:
+        await _run_forks(bench, parent, CHILDREN)
+        await _wait(bench, parent)
+        parent.agent.say("user", [text_block("All children have reported.")])
+        await run_loop(parent.agent, TURNS)
 
 
 CASES = (
@@ -150,19 +152,47 @@ async def _bill(case: Case) -> Billed:
     return Billed(case=case, optimum=best, dollars=dollars)
 
 
+@attrs.define(eq=False)
+class _Passing:
+    """Time that passes as fast as somebody sleeps through it, for so many seconds."""
+
+    left: float = WAIT
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+
+    async def sleep_until(self, clock: Clock, at: float) -> None:
+        """Move *clock* to *at*; what would come after the end never comes."""
+        seconds = min(self.left, at - clock.now())
+        clock.advance(seconds)
+        self.left -= seconds
+        if self.left <= 0:
+            self.is_over.set()
+            await trio.sleep_forever()
+
+
+@attrs.frozen(kw_only=True)
+class _Parent:
+    """A parent that has read 100,000 tokens, where it can be forked, and what it does while it waits."""
+
+    agent: Agent
+    point: ForkPoint
+    keeper: PrefixKeeper
+    passing: _Passing
+
+
 @asynccontextmanager
-async def _open_parent(bench: Bench) -> AsyncIterator[tuple[Agent, ForkPoint]]:
-    """A parent that has read 100,000 tokens, and where it can be forked."""
+async def _open_parent(bench: Bench) -> AsyncIterator[_Parent]:
+    passing = _Passing()
     async with bench.open_client("main") as client:
-        parent = bench.fresh("main", SYSTEM, CONTEXT, "Read it, and share out the work.", client=client)
-        await run_loop(parent, Limits(turns=3))
-        yield parent, take_point(parent)
+        agent = bench.fresh("main", SYSTEM, CONTEXT, "Read it, and share out the work.", client=client)
+        async with open_keeper(agent, passing.sleep_until) as keeper:
+            await run_loop(agent, Limits(turns=3))
+            yield _Parent(agent=agent, point=take_point(agent), keeper=keeper, passing=passing)
 
 
-async def _run_forks(bench: Bench, parent: Agent, point: ForkPoint, count: int) -> None:
+async def _run_forks(bench: Bench, parent: _Parent, count: int) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(count):
-            nursery.start_soon(bench.run_fork, parent, point, number, SYSTEM)
+            nursery.start_soon(bench.run_fork, parent.agent, parent.point, number, SYSTEM)
 
 
 async def _run_worker(bench: Bench, name: str) -> None:
@@ -170,16 +200,14 @@ async def _run_worker(bench: Bench, name: str) -> None:
         await run_loop(bench.fresh(name, SYSTEM, CONTEXT, f"You are {name}: do your part.", client=client), TURNS)
 
 
-async def _wait(bench: Bench, parent: Agent, point: ForkPoint) -> None:
-    """Let the time pass, with the refresh calls that pay off."""
-    plan = choose_ttl(
-        MODEL, prefix_tokens=point.expected_read or 0, wait=WAIT, written="5m", has_thinking=has_thinking(parent)
-    ).best
-    refreshes = plan.refreshes if bench.way.has_gate else 0
-    for _ in range(refreshes):
-        bench.server.clock.advance(plan.interval)
-        await refresh_prefix(parent)
-    bench.server.clock.advance(WAIT - refreshes * plan.interval)
+async def _wait(bench: Bench, parent: _Parent) -> None:
+    """Let the time pass, with the refresh calls that a waiting agent makes."""
+    if not bench.way.has_gate:
+        bench.server.clock.advance(WAIT)
+        return
+    with trio.fail_after(60):
+        async with parent.keeper.waiting():
+            await parent.passing.is_over.wait()
 
 
 @click.command()

@@ -1,14 +1,15 @@
 """The session's gate: budgets, one cool-down, places by priority, and prompt caches that are written once.
 
 The root makes one `SessionGate`; each agent's calls pass it through an asker of their own (`open_asker`), which is a
-`Gate` like the local one. `choose_ttl` says how long a prefix that will be read again should live.
+`Gate` like the local one. `choose_ttl` says how long a prefix that will be read again should live, and
+`upkeep_of` for how long it is worth refresh calls when nobody knows when that will be.
 """
 
 from coterie.orchestrator.gate.budgets import Amount, Limits
 from coterie.orchestrator.gate.permit import Settled
 from coterie.orchestrator.gate.session_gate import Asker, SessionGate
 from coterie.orchestrator.gate.standing import AccountStanding, AgentStanding, Standing
-from coterie.orchestrator.gate.ttl import TtlChoice, TtlPlan, choose_ttl
+from coterie.orchestrator.gate.ttl import TtlChoice, TtlPlan, Upkeep, choose_next_ttl, choose_ttl, upkeep_of
 
 __all__ = [
     "AccountStanding",
@@ -21,5 +22,8 @@ __all__ = [
     "Standing",
     "TtlChoice",
     "TtlPlan",
+    "Upkeep",
+    "choose_next_ttl",
     "choose_ttl",
+    "upkeep_of",
 ]

@@ -12,6 +12,8 @@ from coterie.orchestrator.gate.warmth import LIVES
 
 MARGIN = 20.0
 """Seconds before the end of its life from which an entry is no longer counted on: a call may wait at the gate."""
+LEAST_LOSS = Decimal("0.01")
+"""Dollars: a prefix whose loss costs less is not worth a call."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,6 +40,26 @@ class TtlChoice:
     """From cheap to dear."""
 
 
+@attrs.frozen(kw_only=True)
+class Upkeep:
+    """A prefix in the cache that will be read again nobody knows when: what it costs to keep it, and to lose it."""
+
+    refresh: Decimal
+    """Dollars of one call that keeps it."""
+    loss: Decimal
+    """Dollars that the next use costs more if it is gone."""
+    interval: float
+    """Seconds from the last use of it to a refresh."""
+
+    def is_worth_another(self, spent: Decimal) -> bool:
+        """Whether to refresh it once more, when *spent* dollars went into that since its last use.
+
+        It is, until the calls have cost what they were to save. So whenever the wait ends, what was paid is less than
+        twice the least that it could have cost.
+        """
+        return self.loss >= LEAST_LOSS and spent + self.refresh <= self.loss
+
+
 def choose_ttl(
     model: Model,
     *,
@@ -59,6 +81,32 @@ def choose_ttl(
     plans = [prefix.plan(ttl, count, wait=wait, reads=reads) for ttl, count in counts]
     best, *others = sorted(plans, key=lambda plan: (plan.dollars, plan.refreshes, LIVES[plan.ttl]))
     return TtlChoice(best=best, others=tuple(others))
+
+
+def upkeep_of(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: bool = True) -> Upkeep:
+    """What it takes to keep a prefix that was written to live for *ttl*; one too short to be cached is no loss."""
+    prefix = _Prefix(model=model, tokens=prefix_tokens, is_written=True, has_thinking=has_thinking)
+    loss = prefix.write(ttl) - prefix.read()
+    return Upkeep(refresh=prefix.refresh(), loss=loss, interval=counted_on(ttl))
+
+
+def choose_next_ttl(
+    model: Model, *, prefix_tokens: int, new_tokens: int, wait: float, has_thinking: bool = True
+) -> Ttl:
+    """The cheaper life for *new_tokens* that are written behind a prefix, if a wait of *wait* seconds comes then.
+
+    Only they are paid for: an entry at their end holds all before them too, for its own life, whatever lives those
+    entries were given. Of lives that cost the same the shorter is chosen.
+    """
+    lives: tuple[Ttl, ...] = ("5m", "1h")
+    price = model.price(prefix_tokens)
+    written = {"5m": price.of(Usage(write_5m=new_tokens)), "1h": price.of(Usage(write_1h=new_tokens))}
+
+    def dollars(ttl: Ttl) -> Decimal:
+        upkeep = upkeep_of(model, prefix_tokens=prefix_tokens, ttl=ttl, has_thinking=has_thinking)
+        return written[ttl] + min(refreshes_needed(ttl, wait) * upkeep.refresh, upkeep.loss)
+
+    return min(lives, key=dollars)
 
 
 def counted_on(ttl: Ttl) -> float:

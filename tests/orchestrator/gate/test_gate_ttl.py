@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from coterie.agents.conversation.markers import Ttl
 from coterie.agents.models import Model, load_models
 from coterie.agents.usage import Usage
-from coterie.orchestrator.gate.ttl import MARGIN, choose_ttl, refresh_max_tokens
+from coterie.orchestrator.gate.ttl import (
+    LEAST_LOSS,
+    MARGIN,
+    choose_next_ttl,
+    choose_ttl,
+    refresh_max_tokens,
+    upkeep_of,
+)
 from coterie.orchestrator.gate.warmth import LIVES
 
 MODELS = load_models()
@@ -110,3 +117,42 @@ def test_no_life_and_no_interval_of_refreshes_is_cheaper(
     lives: tuple[Ttl, ...] = ("5m", "1h")
     prices = [simulate(chosen, ttl, tokens, uses(wait, reads, each, output)) for ttl in lives for each in INTERVALS]
     assert choice.best.dollars == min(prices)
+
+
+@settings(max_examples=20)
+@given(
+    model=st.sampled_from(sorted(MODELS.models)),
+    tokens=st.integers(0, 200_000),
+    wait=st.integers(1, 48 * 3600),
+    ttl=st.sampled_from(["5m", "1h"]),
+)
+def test_whenever_a_wait_ends_its_refreshes_have_at_most_doubled_what_it_had_to_cost(
+    model: str, tokens: int, wait: int, ttl: Ttl
+) -> None:
+    """It is refreshed as long as it is worth another, and then read or written; one that is cheap is left alone."""
+    chosen = MODELS.get(model)
+    upkeep = upkeep_of(chosen, prefix_tokens=tokens, ttl=ttl)
+    spent, used = Decimal(0), 0.0
+    while used + upkeep.interval < wait and upkeep.is_worth_another(spent):
+        spent, used = spent + upkeep.refresh, used + upkeep.interval
+    read = chosen.cost(Usage(read=tokens) if tokens >= chosen.cache_minimum else Usage(input=tokens))
+    least = choose_ttl(chosen, prefix_tokens=tokens, wait=wait, written=ttl).best.dollars
+    paid = spent + (read if wait - used <= upkeep.interval else read + upkeep.loss)
+    assert least <= paid <= (2 * least if upkeep.loss >= LEAST_LOSS else least + LEAST_LOSS)
+
+
+@pytest.mark.parametrize(
+    ("new", "minutes", "ttl"),
+    [(100_000, 20, "5m"), (5_000, 20, "1h"), (5_000, 4, "5m"), (30_000, 20, "5m"), (0, 4, "5m"), (5_000, 600, "1h")],
+)
+def test_what_is_written_behind_100k_tokens_lives_as_long_as_is_cheapest_for_the_next_wait(
+    new: int, minutes: float, ttl: str
+) -> None:
+    opus = MODELS.get("opus")
+    assert choose_next_ttl(opus, prefix_tokens=100_000, new_tokens=new, wait=minutes * MINUTE) == ttl
+
+
+@pytest.mark.parametrize(("tokens", "is_worth_it"), [(500, False), (2_000, False), (2_100, True)])
+def test_a_prefix_that_is_cheap_to_lose_is_not_kept(tokens: int, *, is_worth_it: bool) -> None:
+    upkeep = upkeep_of(MODELS.get("opus"), prefix_tokens=tokens, ttl="5m")
+    assert upkeep.is_worth_another(Decimal(0)) == is_worth_it
