@@ -29,6 +29,10 @@ class Offspring:
         """*pid* is reaped, and free for others."""
         self._owned.discard(pid)
 
+    def is_unknown(self, pid: int) -> bool:
+        """Whether nobody waits for *pid*: an orphan, or a child of which one has not heard yet."""
+        return pid not in self._owned
+
     @contextmanager
     def expecting(self) -> Iterator[None]:
         """While the block runs a child may come whose number is not known yet: no orphan can be told from it."""

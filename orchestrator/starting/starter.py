@@ -37,7 +37,8 @@ class Start:
     entry: str
     """`package.module:function`. Called with the payload and the numbers of the passed descriptors; what it returns,
     None being 0, is the exit status, and an exception is status 1 with its traceback on standard error."""
-    payload: bytes
+    payload: bytes = attrs.field(repr=False)
+    """May hold secrets."""
     directory: Path
     environment: Mapping[str, str]
     """The whole of it, for `os.environ` and for programs that the child starts."""

@@ -18,12 +18,13 @@ from click.testing import CliRunner, Result
 
 from coterie.clock import Clock
 from coterie.mailbox.bridge.place import socket_path
-from coterie.orchestrator.cli import sessions
+from coterie.orchestrator.cli import stop
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor import Stray, end_stray, end_strays, find_strays
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.root_record import find_root, process_began
 from coterie.orchestrator.session import Session
+from coterie.orchestrator.starting.janitor import TITLE as JANITOR
 from coterie.orchestrator.tree.remains import SESSION_VARIABLE
 from tests.processes import doctor_root, doctor_tree
 
@@ -118,7 +119,7 @@ def test_what_a_killed_root_leaves_is_found_and_ended(session: Session) -> None:
             assert office.roster.members()["scout"].state == "ended"
 
 
-def test_a_process_that_left_the_group_of_its_agent_is_found_when_the_root_was_killed(
+def test_a_process_that_left_the_group_of_its_agent_is_found_when_root_and_janitor_were_killed(
     project: Path, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
@@ -129,6 +130,8 @@ def test_a_process_that_left_the_group_of_its_agent_is_found_when_the_root_was_k
         processes = psutil.Process(root.pid).children(recursive=True)
         ours = [process.pid for process in processes if " ".join(process.cmdline()).startswith("coterie")]
         assert findings() == []
+        root.send_signal(signal.SIGSTOP)  # so that it does not notice
+        next(process for process in processes if process.name() == JANITOR).kill()
         root.kill()
         root.wait()
         trio.run(all_ended, ours)
@@ -215,8 +218,8 @@ def test_a_root_that_does_not_answer_is_not_waited_for_without_end(
     with open_bare_root(session) as (root, stray):
         root.send_signal(signal.SIGSTOP)
         with monkeypatch.context() as patch:
-            patch.setattr(sessions, "PATIENCE", 0.2)
-            patch.setattr(sessions, "TICK", 0.05)
+            patch.setattr(stop, "PATIENCE", 0.2)
+            patch.setattr(stop, "TICK", 0.05)
             done = coterie("stop", session.id)
         assert (done.exit_code, done.stdout) == (1, "")
         assert f"session {session.id} is ending" in done.stderr

@@ -1,17 +1,36 @@
-"""Agents and their zygote are killed and stopped at random: nobody is left, nothing is lost, no budget is exceeded."""
+"""The processes of a tree are killed and stopped at random: nobody is left, nothing is lost, no budget is exceeded."""
 
 import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import attrs
 import psutil
 import pytest
 import trio
 
+from coterie.agents.events import AgentChanged, Finished
+from coterie.clock import Clock
+from coterie.mailbox.errors import EnvelopeCorrupt
+from coterie.mailbox.file.tail import read_record
+from coterie.orchestrator.doctor import Finding, examine_machine, examine_session
+from coterie.orchestrator.events.observed import Observed
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.ledger import LEDGER, read_ledger
+from coterie.orchestrator.post_office import MAIL
+from coterie.orchestrator.root_record import process_began
+from coterie.orchestrator.session import Session
 from coterie.orchestrator.starting import StartFailed
+from coterie.orchestrator.starting.janitor import TITLE as JANITOR
+from coterie.orchestrator.starting.zygote import TITLE as ZYGOTE
+from coterie.orchestrator.tree.remains import SESSION_VARIABLE
 from tests.processes.trees import Tree, open_tree
 
 AGENTS = 6
@@ -23,16 +42,6 @@ default:
   - tools: [{Bash: {command: "sleep 0.05 & sleep 0.02"}}]
   - {text: "done: {{agent}}", times: always}
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A directory to work in, and a home of its own."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    directory = tmp_path / "project"
-    directory.mkdir()
-    return directory
 
 
 @pytest.mark.slow
@@ -73,7 +82,7 @@ async def _do_harm(tree: Tree, names: list[str], chance: random.Random) -> None:
     for _ in range(AGENTS):
         await trio.sleep(chance.uniform(0.0, 0.3))  # no synchronisation: when it strikes is the point
         pids = [event.pid for event in tree.events if event.name in names and event.pid]
-        victim = chance.choice([*pids, tree.zygote])
+        victim = chance.choice([*pids, tree.zygote, tree.root.janitor.pid])
         # What has ended and was reaped may be somebody else by now: only our own children are meant.
         if victim in {child.pid for child in psutil.Process().children()}:
             os.kill(victim, chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)))
@@ -85,8 +94,195 @@ async def _check(tree: Tree, names: list[str], budget: Decimal) -> None:
     assert standing.session.reserved.dollars == 0
     assert standing.session.spent.dollars <= budget
     assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid != tree.zygote]
+    kept = (tree.zygote, tree.root.janitor.pid)
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
     assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
     # Whoever had a process is told of once, by itself or by the root.
     begun = {event.name for event in tree.events if event.name in names and event.pid}
     assert len(await tree.mail()) == len(begun)
+
+
+TREE_BUDGET = Decimal("1.00")
+"""Dollars for a tree of six: again not enough for all at once."""
+HARMS = 6
+"""At most, in a round."""
+WEIGHTS = {"root": 1, "janitor": 2, "zygote": 2, "agent": 6, "shell": 2}
+"""How often a kind of process is struck."""
+
+
+@pytest.mark.slow
+async def test_nothing_is_left_of_a_tree_whatever_is_killed_and_its_root_as_well(project: Path) -> None:
+    await _torment_roots(project, seed=1, rounds=2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_is_left_of_many_trees_whatever_is_killed(project: Path, seed: int) -> None:
+    await _torment_roots(project, seed=seed, rounds=10)
+
+
+async def _torment_roots(project: Path, seed: int, rounds: int) -> None:
+    chance, counts = random.Random(seed), Counter[str]()
+    for number in range(rounds):
+        with trio.fail_after(60), _open_victim(project, chance, counts) as victim:
+            await victim.suffer()
+            await victim.end()
+            await victim.check(f"seed {seed}, round {number}")
+    print(f"seed {seed}:", dict(sorted(counts.items())))  # noqa: T201 - what was done is the point
+
+
+@contextlib.contextmanager
+def _open_victim(project: Path, chance: random.Random, counts: Counter[str]) -> Iterator["Victim"]:
+    """A root at work, in a terminal session of its own; a test that fails leaves nothing of it."""
+    command = [sys.executable, "-m", "tests.processes.chaos_root", str(project), str(TREE_BUDGET)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as root,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(root.kill)
+        assert root.stdout is not None
+        session = Session.find(root.stdout.readline().decode().strip())
+        stack.callback(_kill_all_of, session)
+        yield Victim(root, psutil.Process(root.pid), session, chance, counts)
+
+
+@attrs.define(eq=False)
+class Victim:
+    """A root and everything below it."""
+
+    popen: subprocess.Popen[bytes]
+    root: psutil.Process
+    session: Session
+    chance: random.Random
+    counts: Counter[str]
+    is_stopped: bool = False
+    seen: set[psutil.Process] = attrs.field(factory=set)
+
+    async def suffer(self) -> None:
+        """Strike some of its processes; returns early if it has ended, or is to be killed."""
+        for _ in range(self.chance.randint(1, HARMS)):
+            await trio.sleep(self.chance.uniform(0.0, 1.0))  # no synchronisation: when it strikes is the point
+            kinds = self._kinds()
+            if not kinds:
+                return
+            names = sorted(kinds)
+            [kind] = self.chance.choices(names, [WEIGHTS[name] for name in names])
+            number = self.chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))
+            if kind == "root" and number == signal.SIGKILL:
+                return
+            self._strike(self.chance.choice(kinds[kind]), kind, number)
+
+    async def end(self) -> None:
+        """Kill the root, or ask it to end; returns once it has."""
+        if self.popen.poll() is None and self.chance.random() < 0.6:
+            await self._have_janitor()
+            self._kinds()
+            self._strike(self.root, "root", signal.SIGKILL)
+            await trio.to_thread.run_sync(self.popen.wait)
+        else:
+            self._kinds()
+            self._continue()
+            self.popen.terminate()
+            assert await trio.to_thread.run_sync(self.popen.wait) == 0
+
+    async def check(self, when: str) -> None:
+        """What must hold soon after the end of any root."""
+        # Of a janitor that came last nothing is known; it may still be at work, under its name or as the doctor.
+        with trio.move_on_after(10):
+            while self._alive() or self._findings():  # noqa: ASYNC110 - nothing tells
+                await trio.sleep(0.05)
+        assert self._alive() == [], when
+        assert self._findings() == [], (when, self.popen.returncode)
+        spent = sum(line.cost_usd for line in read_ledger(self.session.directory / LEDGER).lines)
+        assert spent <= TREE_BUDGET, when
+        self.counts["lines"] += len(read_ledger(self.session.directory / LEDGER).lines)
+        self._check_reports(when)
+
+    def _check_reports(self, when: str) -> None:
+        """Whoever has finished has told its parent, and whatever the parent does with it, it is in its mailbox."""
+        observed = list(read_session(self.session.directory))
+        changes = [one.event for one in observed if isinstance(one.event, AgentChanged)]
+        parents = {event.name: event.parent for event in changes}
+        told = {(parent, name, start) for parent, name, start in _reports(self.session)}
+        done = {(event.parent, event.name, event.incarnation) for event in changes if event.state == "done"}
+        assert done <= told, when
+        finished = {(parents[one.agent], one.agent) for one in observed if _is_finished(one)}
+        self.counts["done"] += len(done)
+        self.counts["finished"] += len(finished)
+        assert finished <= {(parent, name) for parent, name, _ in told}, when
+
+    def _alive(self) -> list[psutil.Process]:
+        return [*filter(_is_alive, self.seen), *_of_session(self.session)]
+
+    def _findings(self) -> list[Finding]:
+        found = [*examine_machine(self.session), *examine_session(self.session.id, Clock())]
+        return [finding for finding in found if not finding.is_harmless]
+
+    def _strike(self, process: psutil.Process, kind: str, number: signal.Signals) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+            self.counts[f"{kind} {number.name}"] += 1
+            self.is_stopped = self.is_stopped or kind == "root"
+
+    def _continue(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.root.send_signal(signal.SIGCONT)
+        self.is_stopped = False
+
+    async def _have_janitor(self) -> None:
+        """A root that is killed in one moment with its janitor, or after it, leaves strays; no more is promised."""
+        while self.popen.poll() is None and "janitor" not in self._kinds():
+            self._continue()
+            await trio.sleep(0.01)
+
+    def _kinds(self) -> dict[str, list[psutil.Process]]:
+        """The processes of the tree, by kind; none if it has ended. All are remembered."""
+        if self.popen.poll() is not None:
+            return {}
+        kinds = {"root": [self.root]}
+        for process in self.root.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    kinds.setdefault(_kind(process.name()), []).append(process)
+                    self.seen.add(process)
+        return kinds
+
+
+def _kind(name: str) -> str:
+    if name in (JANITOR, ZYGOTE):
+        return "janitor" if name == JANITOR else "zygote"
+    return "agent" if name.startswith("coterie") else "shell"
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    return process_began(process.pid) is not None and process.is_running()
+
+
+def _is_finished(observed: Observed) -> bool:
+    return isinstance(observed.event, Finished) and observed.event.reason == "completed"
+
+
+def _kill_all_of(session: Session) -> None:
+    for process in _of_session(session):
+        process.kill()
+
+
+def _of_session(session: Session) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get(SESSION_VARIABLE) == session.id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _reports(session: Session) -> Iterator[tuple[str, str, int]]:
+    """Who was told by whom, and by which start of that: all that was ever stored, read or not."""
+    for path in (session.directory / MAIL).glob("*/*.log"):
+        for line in path.read_bytes().splitlines():
+            try:
+                envelope = read_record(line)
+            except EnvelopeCorrupt:
+                continue  # its writer was killed in the middle of it
+            if envelope.kind == "task_notification":
+                yield path.parent.name, envelope.sender.name, envelope.sender.incarnation

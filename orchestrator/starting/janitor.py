@@ -1,0 +1,180 @@
+"""The janitor of a session: it waits for the end of the root, and of a session whose root was killed it leaves nothing.
+
+`python -I -S janitor.py VARIABLE=SESSION RECORD`, with a pipe as standard input of which the root alone has the other
+end. A farewell in it says that all have ended. An end without one says that the root was killed: then every process of
+the session is killed, and the janitor becomes the doctor, who mends the session's records.
+
+A process belongs to the session that its environment names; one that names none, as under `env -i`, to that of its
+parent or of the leader of its (terminal) session. So what is missed is only who has cleaned its environment, left its
+session, and lost its parent. Nothing but the standard library is imported: it is there all the time.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+TITLE = "coterie janitor"
+FAREWELL = b"."
+PATIENCE = 5.0
+"""Seconds in which everything is gone, unless the kernel holds it."""
+ROUND = 0.2
+"""Seconds in which killed processes have ended, most of the time; then they are looked for again."""
+AT_ONCE = 500
+"""Processes that are held at a time; each takes a descriptor."""
+
+_DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+"""Whoever sends these to all processes of a session means the root, and this one ends after it."""
+_STATE, _PARENT, _LEADER, _BEGAN = 0, 1, 3, 19
+"""In /proc/PID/stat, counted from the state, which stands behind the name."""
+_ENDED = b"ZX"
+
+
+class Process(NamedTuple):
+    """One process; a later one with its number began at another time."""
+
+    pid: int
+    began: int
+    parent: int
+    leader: int
+    """Of its session, in the sense of terminals."""
+    named: bytes | None
+    """The session, in our sense, that its environment names."""
+
+
+class Search:
+    """Looks for the processes of a session, and remembers them: those that dead ones have left are known by these."""
+
+    def __init__(self, variable: bytes, session: bytes) -> None:
+        self._variable = variable
+        self._session = session
+        self._known: dict[int, int] = {}
+        """By number: when it began."""
+
+    def find(self) -> list[Process]:
+        """All that are alive, except this process."""
+        processes = [process for process in _processes(self._variable) if process.pid != os.getpid()]
+        now = {process.pid: process.began for process in processes}
+        self._known = {pid: began for pid, began in self._known.items() if now.get(pid, began) == began}
+        while new := [process for process in processes if process.pid not in self._known and self._belongs(process)]:
+            self._known.update((process.pid, process.began) for process in new)
+        return [process for process in processes if process.pid in self._known]
+
+    def _belongs(self, process: Process) -> bool:
+        if process.named is not None:
+            return process.named == self._session
+        return process.parent in self._known or process.leader in self._known
+
+
+def main(mark: str, record: Path) -> int:
+    """Wait for the end of the root, whose *record* is there by now, and clean up if it was killed."""
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    Path("/proc/self/comm").write_text(TITLE)
+    ours = _read(record)
+    if os.read(0, len(FAREWELL)) == FAREWELL:
+        return 0
+    # From here on others may do the same work, and `stop --now` ends this process as any other.
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_DFL)
+    variable, _, session = mark.partition("=")
+    if end_all(Search(variable.encode(), session.encode()), record, ours):
+        _become_doctor(variable, session)
+    return 0
+
+
+def end_all(search: Search, record: Path, ours: bytes) -> bool:
+    """Kill whatever the search finds until it finds nothing, or time is up; False if a new root has come meanwhile."""
+    until = time.monotonic() + PATIENCE
+    misses = 0
+    while misses < 2 and time.monotonic() < until:  # once more: a child may have come where nobody looked any more
+        found = search.find()
+        # After the search: a root writes its record before it starts its first process, so none of these is its.
+        if _read(record) not in (ours, b""):
+            return False
+        _kill(found[:AT_ONCE])
+        misses = 0 if found else misses + 1
+    return True
+
+
+def _kill(processes: Sequence[Process]) -> None:
+    """Kill them and wait for their end, at most one round."""
+    with contextlib.ExitStack() as stack:
+        held = select.poll()
+        count = 0
+        for process in processes:
+            # One that has ended is gone; one that runs under another user's name cannot be ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                descriptor = os.pidfd_open(process.pid)
+                stack.callback(os.close, descriptor)
+                # Once it is held its number is its own, so what is looked at now is what the signal goes to.
+                if _began(process.pid) == process.began:
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    held.register(descriptor, select.POLLIN)
+                    count += 1
+        until = time.monotonic() + ROUND
+        while count and (left := until - time.monotonic()) > 0:
+            for descriptor, _ in held.poll(left * 1000):
+                held.unregister(descriptor)
+                count -= 1
+
+
+def _processes(variable: bytes) -> Iterator[Process]:
+    """Every process of this user that has not ended."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if entry.stat().st_uid == os.getuid() and (fields := _status(int(entry.name))):
+                    yield Process(
+                        pid=int(entry.name),
+                        began=int(fields[_BEGAN]),
+                        parent=int(fields[_PARENT]),
+                        leader=int(fields[_LEADER]),
+                        named=_named(Path(entry.path, "environ"), variable),
+                    )
+
+
+def _status(pid: int) -> list[bytes]:
+    """What /proc/PID/stat says; nothing of a process that has ended. Raises `ProcessLookupError` and its like."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return [] if fields[_STATE] in _ENDED else fields
+
+
+def _began(pid: int) -> int | None:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if fields := _status(pid):
+            return int(fields[_BEGAN])
+    return None
+
+
+def _named(path: Path, variable: bytes) -> bytes | None:
+    try:
+        lines = path.read_bytes().split(b"\0")
+    except PermissionError:  # a program that runs under another user's name
+        return None
+    return next((line[len(variable) + 1 :] for line in lines if line.startswith(variable + b"=")), None)
+
+
+def _read(record: Path) -> bytes:
+    """The record of the root; empty where there is none."""
+    try:
+        return record.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _become_doctor(variable: str, session: str) -> None:
+    """It is no process of the session: who looks for strays meanwhile does not find it."""
+    environment = {name: value for name, value in os.environ.items() if name != variable}
+    command = [sys.executable, "-P", "-m", "coterie", "doctor", "--fix", "--session", session]
+    os.execve(sys.executable, command, environment)  # noqa: S606 - our own program
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

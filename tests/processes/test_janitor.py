@@ -1,0 +1,213 @@
+"""Nothing of a session outlives a root that was killed; a root that ends by itself is followed by its janitor alone."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from coterie.agents.events import LayerFailed
+from coterie.clock import Clock
+from coterie.mailbox.bridge.place import socket_path
+from coterie.orchestrator.doctor import end_strays, examine_machine, examine_session
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.root_record import ROOT_RECORD, process_began
+from coterie.orchestrator.session import Session
+from coterie.orchestrator.starting import janitor
+from coterie.orchestrator.starting.janitor import Search, end_all
+from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
+from coterie.orchestrator.tree.remains import SESSION_VARIABLE
+from tests.processes.trees import open_tree
+
+pytestmark = pytest.mark.slow
+
+LEAVING = """
+boss:
+  - tools: [{Agent: {description: "wait", prompt: "wait", name: sleeper}}]
+sleeper:
+  - tools: [{Bash: {command: "setsid sleep 600 & (sleep 600 &) ; (env -i sleep 600 &) ; touch left; sleep 600"}}]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
+    """A directory to work in, and a home of its own; a test that fails leaves no strays either."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    directory = tmp_path / "project"
+    directory.mkdir()
+    yield directory
+    trio.run(end_strays)
+
+
+@pytest.fixture
+def session(project: Path) -> Session:
+    """A session that has no root."""
+    return Session.create(project, Clock(), task="t", model="m")
+
+
+@contextmanager
+def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing; it is killed in the end."""
+    with subprocess.Popen(["/bin/sleep", "600"], env=environment, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def open_root_process(project: Path, script: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A root whose agents have left processes behind, in a terminal session of its own."""
+    command = [sys.executable, "-m", "tests.processes.tree_root", str(project), str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as root:
+        try:
+            assert root.stdout is not None
+            assert root.stdout.readline() == b"running\n"
+            yield root
+        finally:
+            root.kill()
+
+
+async def all_ended(processes: list[psutil.Process]) -> None:
+    while [one for one in processes if process_began(one.pid) is not None and one.is_running()]:  # noqa: ASYNC110
+        await trio.sleep(0.005)
+
+
+async def appeared(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110, ASYNC240 - the simplest reader there is
+        await trio.sleep(0.005)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["awake", "stopped"])
+async def test_nothing_outlives_a_root_that_was_killed(project: Path, tmp_path: Path, *, is_stopped: bool) -> None:
+    """Whatever has left its group, its parent or its environment; nor does a janitor sleep through it."""
+    script = tmp_path / "script.yaml"
+    script.write_text(LEAVING)
+    with trio.fail_after(60), open_root_process(project, script) as root:
+        await appeared(project / "left")
+        below = psutil.Process(root.pid).children(recursive=True)
+        [keeper] = [process for process in below if process.name() == janitor.TITLE]
+        assert len([process for process in below if process.name() == "sleep"]) >= 3
+        session = Session.newest(project)
+        assert socket_path(session.id).exists()
+        if is_stopped:
+            keeper.suspend()
+        root.kill()
+        root.wait()
+        await all_ended(below)
+        assert [*examine_machine(session), *examine_session(session.id, Clock())] == []
+        assert not socket_path(session.id).exists()
+
+
+async def test_a_janitor_that_was_killed_is_replaced_and_told_of(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, LEAVING) as tree:
+            post = tree.root.janitor
+            first = post.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            while post.pid == first:  # noqa: ASYNC110 - nothing tells
+                await trio.sleep(0.005)
+            second = post.pid
+            assert second is not None
+            assert process_began(second) is not None
+        assert process_began(second) is None
+        told = [observed.event for observed in read_session(tree.session.directory)]
+        failed = [event for event in told if isinstance(event, LayerFailed)]
+        assert [(event.layer, event.reason) for event in failed] == [
+            ("janitor", "the janitor ended with status -9, and is replaced")
+        ]
+
+
+async def test_janitors_are_not_replaced_without_end(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these ends at once: there is no such program."""
+    monkeypatch.setattr(janitor, "__file__", "/nonexistent/janitor.py")
+    heard: list[str] = []
+    with trio.fail_after(60):
+        async with open_post(session) as post:
+            await post.keep(heard.append)
+    assert heard[-1] == "there is no janitor any more: 20 were replaced, and status 2"
+
+
+async def test_after_a_farewell_nobody_is_touched(session: Session) -> None:
+    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper, trio.fail_after(60):
+        async with open_post(session) as post:
+            pid = post.pid
+            assert pid is not None
+        assert process_began(pid) is None
+        assert sleeper.poll() is None
+
+
+def open_post(session: Session) -> AbstractAsyncContextManager[JanitorPost]:
+    mark = f"{SESSION_VARIABLE}={session.id}"
+    environment = {**os.environ, SESSION_VARIABLE: session.id}
+    return open_janitor(mark, session.directory / ROOT_RECORD, environment)
+
+
+def test_those_of_other_sessions_are_left_alone_whoever_started_them(session: Session) -> None:
+    """A session within a session has a janitor of its own."""
+    command = f"sleep 600 & {SESSION_VARIABLE}=inner sh -c 'echo; exec sleep 600' & wait"
+    environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        children = psutil.Process(shell.pid).children()
+        [other] = [child for child in children if child.environ()[SESSION_VARIABLE] == "inner"]
+        [same] = [child for child in children if child != other]
+        try:
+            assert end_all(_search(session), session.directory / ROOT_RECORD, b"")
+            assert shell.wait() == -signal.SIGKILL
+            assert process_began(same.pid) is None
+            assert process_began(other.pid) is not None
+        finally:
+            other.kill()
+            shell.kill()
+
+
+def test_an_orphan_without_a_word_of_the_session_belongs_to_that_of_its_leader(session: Session) -> None:
+    """Also once that is dead: its terminal session keeps its number."""
+    command = "(env -i sh -c 'echo; exec sleep 600' &) ; echo; exec sleep 600"
+    environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as leader:
+        try:
+            assert leader.stdout is not None
+            assert [leader.stdout.readline(), leader.stdout.readline()] == [b"\n", b"\n"]
+            search = _search(session)
+            [orphan] = [process for process in search.find() if process.pid != leader.pid]
+            assert (orphan.named, orphan.leader) == (None, leader.pid)
+            leader.kill()
+            leader.wait()
+            assert [process.pid for process in search.find()] == [orphan.pid]
+            assert end_all(search, session.directory / ROOT_RECORD, b"")
+            assert process_began(orphan.pid) is None
+        finally:
+            if leader.poll() is None:
+                os.killpg(leader.pid, signal.SIGKILL)
+
+
+def test_what_a_new_root_starts_is_not_touched(session: Session) -> None:
+    record = session.directory / ROOT_RECORD
+    record.write_bytes(b"of the new one")
+    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
+        assert not end_all(_search(session), record, b"of the old one")
+        assert sleeper.poll() is None
+
+
+def test_a_later_process_with_a_number_that_was_found_is_not_touched(session: Session) -> None:
+    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
+        [found] = _search(session).find()
+        janitor._kill([found._replace(began=found.began - 1)])  # noqa: SLF001 - numbers do not come again on request
+        assert process_began(sleeper.pid) is not None
+
+
+def _search(session: Session) -> Search:
+    return Search(SESSION_VARIABLE.encode(), session.id.encode())
