@@ -48,6 +48,21 @@ def find_root(session: Session) -> RootProcess | None:
     return _living(session.directory / ROOT_RECORD)
 
 
+@contextmanager
+def keep_root_out(session: Session) -> Iterator[RootProcess | None]:
+    """The root of *session*, if it is alive now; if not, none can begin before the block ends.
+
+    Blocks while one is beginning. Raises `ConfigInvalid` if that takes too long, and `OSError`.
+    """
+    root = find_root(session)
+    if root is None:
+        with _changing(session):
+            if (root := find_root(session)) is None:
+                yield None
+                return
+    yield root
+
+
 def living_roots() -> dict[str, RootProcess]:
     """The roots of all sessions that run now, by the session's id."""
     records = home().glob(f"projects/*/sessions/*/{ROOT_RECORD}")

@@ -24,7 +24,7 @@ from coterie.mailbox.file.tail import read_record
 from coterie.mailbox.file.writer import Writer
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.roster import find_member
-from coterie.mailbox.screen import Screen
+from coterie.mailbox.screen import Digest, Screen
 
 Durability = Literal["process", "power"]
 """What a receipt survives: the death of every process, or a power cut too."""
@@ -52,6 +52,8 @@ class FileTransport:
     limits: Limits = attrs.field(factory=Limits)
     durability: Durability = "process"
     segment_bytes: int = SEGMENT_BYTES
+    believed: dict[str, frozenset[Digest]] = attrs.field(factory=dict)
+    """What needs no MAC, by mailbox; see `note_waiting`. Looked at when an inbox is opened."""
     _writers: dict[str, Writer] = attrs.field(factory=dict, init=False)
     _next_pause: float = attrs.field(default=0.0, init=False)
     _finalizer: Callable[[], object] = attrs.field(init=False)
@@ -78,10 +80,11 @@ class FileTransport:
     async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
         """As `Transport.open_inbox`. If this process is killed, the mailbox is free at once."""
         find_member(self.roster, name)
+        believed = self.believed.get(name, frozenset())
         inbox = FileInbox(
             directory=self._mailbox(name),
             seen=seen,
-            screen=Screen(name=name, incarnation=incarnation, keys=self.keys, clock=self.clock),
+            screen=Screen(name=name, incarnation=incarnation, keys=self.keys, clock=self.clock, believed=believed),
             bury=self.bury,
             is_durable=self.durability == "power",
             check_member=partial(find_member, self.roster, name),

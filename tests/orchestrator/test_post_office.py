@@ -5,25 +5,18 @@ from pathlib import Path
 import attrs
 import pytest
 
+from coterie.agents.events import Event, Noticed
 from coterie.clock import Clock
 from coterie.mailbox.contract import Delivery
-from coterie.mailbox.envelope import Sender
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed, UnknownRecipient
+from coterie.mailbox.file import note_waiting
+from coterie.mailbox.ids import new_message_id
 from coterie.mailbox.queue import QueueTransport
 from coterie.mailbox.router import Draft
-from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.keys import SessionKeys
+from coterie.orchestrator.post_office import PostOffice, mail_directory
 from coterie.orchestrator.session import Session
-
-
-@attrs.frozen
-class OneKey:
-    """Everybody signs with the same key."""
-
-    key: bytes
-
-    def key_of(self, _sender: Sender) -> bytes:
-        """The key, whoever asks."""
-        return self.key
 
 
 @pytest.fixture
@@ -88,7 +81,7 @@ async def test_authority_reaches_the_agents_of_the_own_process_alone(session: Se
 
 
 async def test_with_keys_mail_is_signed_and_what_is_not_becomes_a_dead_letter(session: Session) -> None:
-    keys = OneKey(b"k" * 32)
+    keys = SessionKeys.new()
     with PostOffice.of(session, Clock(), keys) as signing, PostOffice.of(session, Clock()) as shell:
         await shell.roster.join("worker")
         lead = Sender(name="main", incarnation=1, session=session.id, kind="lead")
@@ -97,3 +90,50 @@ async def test_with_keys_mail_is_signed_and_what_is_not_becomes_a_dead_letter(se
         assert [delivery.envelope.body for delivery in await taken_by(signing, "worker")] == ["signed"]
         [(_, letter)] = shell.dead.letters()
     assert letter.reason == "bad_mac"
+
+
+async def test_mail_that_waited_when_keys_were_made_is_believed_and_a_copy_with_other_words_is_not(
+    session: Session,
+) -> None:
+    lead = Sender(name="main", incarnation=1, session=session.id, kind="lead")
+    with PostOffice.of(session, Clock(), SessionKeys.new()) as earlier, PostOffice.of(session, Clock()) as shell:
+        await shell.roster.join("worker")
+        await earlier.router().send(lead, Draft(to="worker", body="of an earlier run"))
+        await shell.router().send(shell.human(), Draft(to="worker", body="of a shell"))
+        [old, _] = await taken_by(shell, "worker")
+        told: list[Event] = []
+        believed = note_waiting(mail_directory(session))
+        with PostOffice.of(session, Clock(), SessionKeys.new(), believed=believed, tell=told.append) as office:
+            await shell.files.send(attrs.evolve(old.envelope, body="forged", id=new_message_id()))
+            await office.router().send(lead, Draft(to="worker", body="of this run"))
+            bodies = [delivery.envelope.body for delivery in await taken_by(office, "worker")]
+        assert bodies == ["of an earlier run", "of a shell", "of this run"]
+        assert [letter.reason for _, letter in shell.dead.letters()] == ["bad_mac"]
+    reason = "a message is not believed: 'main' did not sign it"
+    assert told == [Noticed(source="the mailbox of worker", reason=reason)]
+
+
+async def test_a_letter_of_another_session_is_vouched_for_and_one_that_claims_to_be_of_this_is_not(
+    session: Session,
+) -> None:
+    with PostOffice.of(session, Clock(), SessionKeys.new()) as office:
+        await office.roster.join("main")
+        stranger = Sender(name="main", incarnation=1, session="another", kind="peer")
+        letter = Envelope(
+            sender=stranger, recipient=Recipient(name="main"), sequence=1, body="hello", created=office.clock.now()
+        )
+        await office.take_in(letter)
+        claiming = attrs.evolve(letter, sender=attrs.evolve(stranger, session=session.id), id=new_message_id())
+        with pytest.raises(NotAllowed, match="came from outside"):
+            await office.take_in(claiming)
+        assert [delivery.envelope.id for delivery in await taken_by(office, "main")] == [letter.id]
+
+
+def test_the_secret_of_a_session_is_not_shown_and_every_sender_has_another_key() -> None:
+    keys = SessionKeys.new()
+    lead = Sender(name="main", incarnation=1, session="s1", kind="lead")
+    others = [attrs.evolve(lead, name="user"), attrs.evolve(lead, incarnation=2), attrs.evolve(lead, session="s2")]
+    assert len({keys.key_of(sender) for sender in (lead, *others)}) == 1 + len(others)
+    assert SessionKeys.from_hex(keys.to_hex()).key_of(lead) == keys.key_of(lead)
+    assert SessionKeys.new().key_of(lead) != keys.key_of(lead)
+    assert repr(keys) == "SessionKeys()"

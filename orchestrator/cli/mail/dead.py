@@ -1,24 +1,19 @@
 """`coterie mail dead` and `sweep`: mail that nobody got, and mail that nobody will get."""
 
-import attrs
 import click
 import msgspec
 
-from coterie.mailbox.address import RESERVED, OtherSession, Socket, parse_address
-from coterie.mailbox.contract import DeadLetter, Receipt
-from coterie.mailbox.dead_letters import Buried, LetterNumber
-from coterie.mailbox.envelope import Envelope, Recipient
-from coterie.mailbox.ids import MessageId
+from coterie.mailbox.dead_letters import Buried
 from coterie.mailbox.left_behind import bury_left_behind, find_left_behind
-from coterie.mailbox.policy import AUTHORITY
-from coterie.mailbox.router import TIME_TO_LIVE
 from coterie.orchestrator.cli.exit_codes import Refused
 from coterie.orchestrator.cli.mail.completion import complete_dead, complete_gone
 from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
 from coterie.orchestrator.cli.mail.sending import print_receipt
+from coterie.orchestrator.cli.mail.storing import store
 from coterie.orchestrator.cli.mail.wording import dead_text
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.control_socket.requests import ResendLetter
 from coterie.orchestrator.post_office import PostOffice
 
 
@@ -37,7 +32,7 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
 
     async def act(office: PostOffice) -> None:
         if resend is not None:
-            print_receipt(await _resend(office, LetterNumber(resend)), is_json=is_json)
+            print_receipt(await store(office, ResendLetter(number=resend)), is_json=is_json)
         else:
             _list(office, is_whole=is_whole, is_json=is_json)
 
@@ -86,56 +81,6 @@ def _list(office: PostOffice, *, is_whole: bool, is_json: bool) -> None:
 
 def _row(buried: Buried) -> dict[str, object]:
     return {"number": buried.number, **msgspec.to_builtins(buried.letter), "resent": buried.resent}
-
-
-async def _resend(office: PostOffice, number: LetterNumber) -> Receipt:
-    letter = _find(office, number)
-    _check_words(number, letter)
-    assert letter.envelope is not None
-    id_ = office.dead.begin_resending(number, office.clock.now())
-    receipt = await _send(office, letter.mailbox, _revive(letter.envelope, id_, office.clock.now()))
-    office.dead.finish_resending(number, id_, office.clock.now())
-    return receipt
-
-
-def _find(office: PostOffice, number: LetterNumber) -> DeadLetter:
-    buried = next((buried for buried in office.dead.history() if buried.number == number), None)
-    if buried is None:
-        raise Refused(f"there is no dead letter {number}; `coterie mail dead` lists them")
-    if buried.resent is not None:
-        raise Refused(f"dead letter {number} was sent again already, as {buried.resent.id}")
-    return buried.letter
-
-
-def _check_words(number: LetterNumber, letter: DeadLetter) -> None:
-    """Raise `Refused` for what may not be said again."""
-    envelope = letter.envelope
-    if envelope is None:
-        raise Refused(f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
-    if letter.reason == "bad_mac":
-        name = envelope.sender.name
-        raise Refused(f"nobody proved that {name!r} wrote dead letter {number}; if it is true, say it with `mail send`")
-    if envelope.kind in AUTHORITY:
-        raise Refused(f"dead letter {number} is a {envelope.kind}: mail through files carries no authority")
-
-
-def _revive(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
-    """A message that says the same; a new one, because the id of the old is settled."""
-    return attrs.evolve(
-        envelope,
-        id=id_,
-        recipient=Recipient(name=envelope.recipient.name),
-        created=now,
-        expires=None if envelope.expires is None else now + TIME_TO_LIVE,
-        mac=None,
-    )
-
-
-async def _send(office: PostOffice, mailbox: str, envelope: Envelope) -> Receipt:
-    # A letter that died on its way to another session has that session for its mailbox.
-    if mailbox not in RESERVED and isinstance(address := parse_address(mailbox), Socket | OtherSession):
-        return await office.bridge.send(envelope, address)
-    return await office.files.send(envelope)
 
 
 def _whose(office: PostOffice, names: tuple[str, ...]) -> tuple[str, ...]:

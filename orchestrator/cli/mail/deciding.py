@@ -6,9 +6,11 @@ from coterie.mailbox.ids import MessageId
 from coterie.orchestrator.cli.mail.completion import complete_held, complete_outgoing
 from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
 from coterie.orchestrator.cli.mail.sending import print_receipt
+from coterie.orchestrator.cli.mail.storing import store
 from coterie.orchestrator.cli.mail.wording import message_text
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.control_socket.requests import ReleaseLetter
 from coterie.orchestrator.post_office import PostOffice
 
 
@@ -24,7 +26,7 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
 
     async def act(office: PostOffice) -> None:
         if release is not None:
-            print_receipt(await office.held.release(MessageId(release), office.files.send), is_json=is_json)
+            print_receipt(await store(office, ReleaseLetter(id=MessageId(release))), is_json=is_json)
         elif drop is not None:
             await office.held.drop(MessageId(drop))
             _report_drop(drop, is_json=is_json)

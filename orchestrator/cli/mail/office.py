@@ -9,14 +9,13 @@ import msgspec
 import trio
 
 from coterie.clock import Clock
-from coterie.mailbox.bridge import BridgeUnusable, NotHeld, NotWaiting
-from coterie.mailbox.errors import MailboxError, SendRefused
-from coterie.mailbox.left_behind import StillThere
+from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion import complete_session
 from coterie.orchestrator.cli.exit_codes import Refused
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.session import Session
+from coterie.orchestrator.user_mail import FOR_USER
 
 Result = TypeVar("Result")
 
@@ -34,7 +33,7 @@ def use_office(session: str | None, act: Callable[[PostOffice], Awaitable[Result
     with open_office(session) as office:
         try:
             return trio.run(act, office)
-        except (SendRefused, NotHeld, NotWaiting, StillThere, BridgeUnusable) as exc:
+        except FOR_USER as exc:
             raise Refused(printable(str(exc))) from exc
         except MailboxError as exc:
             raise click.ClickException(printable(str(exc))) from exc

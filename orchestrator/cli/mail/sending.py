@@ -6,18 +6,18 @@ from typing import get_args
 import click
 import msgspec
 
-from coterie.mailbox.address import OtherSession, Socket, parse_address
 from coterie.mailbox.bridge import BridgeReceipt
 from coterie.mailbox.contract import Receipt
 from coterie.mailbox.envelope import Kind
 from coterie.mailbox.errors import MessageTooLarge
 from coterie.mailbox.policy import AUTHORITY
-from coterie.mailbox.router import Draft, Posted
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 from coterie.orchestrator.cli.mail.completion import complete_member
 from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
+from coterie.orchestrator.cli.mail.storing import store
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.control_socket.requests import Fate, PostMail
 from coterie.orchestrator.post_office import PostOffice
 
 STDIN = "-"
@@ -53,24 +53,17 @@ def send(*, text: str, to: str, kind: Kind, summary: str | None, session: str | 
     _check_kind(kind)
     _check_encoding(summary or "")
 
-    async def post(office: PostOffice) -> list[Posted]:
+    async def post(office: PostOffice) -> tuple[Fate, ...]:
         body = _read_body(office.files.limits.message_bytes) if text == STDIN else text
         _check_body(body, kind)
-        return await _post(office, Draft(to=to, body=body, kind=kind, summary=summary))
+        return await store(office, PostMail(to=to, body=body, kind=kind, summary=summary))
 
-    posted = use_office(session, post)
-    if not posted:
+    fates = use_office(session, post)
+    if not fates:
         raise Refused("nobody in this session takes mail; `coterie mail list` shows who is there")
     with open_output():
-        _report(posted, is_json=is_json)
-    sys.exit(ExitCode.USAGE if any(one.refusal for one in posted) else ExitCode.DONE)
-
-
-async def _post(office: PostOffice, draft: Draft) -> list[Posted]:
-    if isinstance(parse_address(draft.to), Socket | OtherSession):
-        # Of a session that does not run nobody else forwards; and what waits there must come first.
-        await office.bridge.forward()
-    return await office.router().send(office.human(), draft)
+        _report(fates, is_json=is_json)
+    sys.exit(ExitCode.USAGE if any(fate.refusal for fate in fates) else ExitCode.DONE)
 
 
 def _check_kind(kind: Kind) -> None:
@@ -108,24 +101,21 @@ def _check_encoding(text: str) -> None:
         raise Refused("the text is not in UTF-8") from exc
 
 
-def _report(posted: list[Posted], *, is_json: bool) -> None:
+def _report(fates: tuple[Fate, ...], *, is_json: bool) -> None:
     if is_json:
-        print_json([_row(one) for one in posted])
+        print_json([{"recipient": fate.recipient, "receipt": fate.receipt, "refusal": fate.refusal} for fate in fates])
         return
-    for one in posted:
-        if one.receipt is not None:
-            click.echo(printable(receipt_text(one.recipient, one.receipt)))
+    for fate in fates:
+        if fate.receipt is not None:
+            click.echo(printable(receipt_text(fate.recipient, fate.receipt)))
         else:
-            click.echo(printable(f"Error: {one.refusal}"), err=True)
+            click.echo(printable(f"Error: {fate.refusal}"), err=True)
 
 
-def _row(posted: Posted) -> dict[str, object]:
-    refusal = None if posted.refusal is None else str(posted.refusal)
-    return {"recipient": posted.recipient, "receipt": posted.receipt, "refusal": refusal}
-
-
-def print_receipt(receipt: Receipt, *, is_json: bool) -> None:
-    """Say what a receipt says, to a person or as JSON."""
+def print_receipt(fates: tuple[Fate, ...], *, is_json: bool) -> None:
+    """Say what the one receipt there is says, to a person or as JSON."""
+    [receipt] = [fate.receipt for fate in fates]
+    assert receipt is not None
     if is_json:
         print_json(receipt)
     else:
