@@ -145,6 +145,8 @@ class AgentChanged(Event, tag="agent_changed", frozen=True):
     """What it waits for, or why it has ended."""
     pid: int | None = None
     parent: str | None = None
+    report: str | None = None
+    """Of one that has ended: the id of the message that tells its parent what came of the task."""
 
 
 class Finished(Event, tag="finished", frozen=True):
@@ -158,6 +160,8 @@ class Finished(Event, tag="finished", frozen=True):
     cost_usd: str
     """Exact, as a decimal number."""
     error: str | None = None
+    is_unreachable: bool = False
+    """Whether the error is that no model could be asked."""
 
 
 AnyEvent = (

@@ -1,11 +1,14 @@
 """Starting other agents: what is asked for, and what whoever asks gets to know at once."""
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import attrs
 
 from coterie.agents.errors import AgentError
 from coterie.mailbox.ids import MessageId
+
+Isolation = Literal["worktree"]
+"""Where an agent works, if not where who starts it does: in a git worktree of its own."""
 
 
 @attrs.define(eq=False)
@@ -35,6 +38,8 @@ class SpawnRequest:
     """The file of the fork point it begins with; None for a fresh one."""
     stays: bool = False
     """Whether it is there for further messages when the task is done: a teammate."""
+    isolation: Isolation | None = None
+    """None is what its definition says, or else where its parent works."""
 
 
 @attrs.frozen(kw_only=True)

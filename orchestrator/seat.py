@@ -13,7 +13,7 @@ from coterie.agents.events import EventLog
 from coterie.agents.models import Model
 from coterie.clock import Clock
 from coterie.orchestrator.events.sources import EVENT_LOG, TRANSCRIPT
-from coterie.orchestrator.session import MAIN, Session
+from coterie.orchestrator.session import Session
 from coterie.orchestrator.settings import Settings
 
 
@@ -52,7 +52,7 @@ class Seat:
     transcript: TranscriptWriter
     log: EventLog
     clock: Clock
-    name: str = MAIN
+    name: str
 
     @property
     def directory(self) -> Path:
@@ -61,7 +61,7 @@ class Seat:
 
 
 @contextmanager
-def open_seat(session: Session, clock: Clock, *, name: str = MAIN, incarnation: int) -> Iterator[Seat]:
+def open_seat(session: Session, clock: Clock, *, name: str, incarnation: int) -> Iterator[Seat]:
     """Open the files of the agent *name*. Raises `ConfigInvalid` for a damaged transcript, and `OSError`."""
     directory = session.agent_directory(name)
     with (

@@ -8,17 +8,8 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from coterie.agents.control.words import (
-    Admit,
-    Admitted,
-    AgentWord,
-    Began,
-    CoolDown,
-    Left,
-    Refused,
-    Used,
-    Voided,
-)
+from coterie.agents.control.gate_words import Admit, Admitted, Began, CoolDown, Left, Refused, Used, Voided
+from coterie.agents.control.words import AgentWord
 from coterie.agents.errors import ControlLost
 from coterie.agents.gate import Intent, Permit
 from coterie.agents.usage import Usage

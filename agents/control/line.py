@@ -1,14 +1,14 @@
-"""One end of a control socket: words come in order, and saying one never waits."""
+"""One end of a conversation: words come in order, and saying one never waits."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 import msgspec
 import trio
 
-from coterie.agents.control.words import Word
+from coterie.agents.control.word import Word
 from coterie.agents.errors import ControlLost
 from coterie.mailbox.bridge.frames import PeerInvalid, read_frame, write_frame
 
@@ -18,18 +18,31 @@ FAREWELL = 1.0
 """Seconds that words said before the end of the block may take to leave."""
 
 Heard = TypeVar("Heard")
+Heard_co = TypeVar("Heard_co", covariant=True)
+
+
+class Line(Protocol[Heard_co]):
+    """What words go over; one task hears, any may speak."""
+
+    def say(self, word: Word) -> None:
+        """Let the other end hear *word* behind all that was said before. Raises `ControlLost`."""
+        ...
+
+    async def hear(self) -> Heard_co | None:
+        """The next word; None when the other end has closed. Raises `ControlLost` for what is no word."""
+        ...
 
 
 @attrs.define(eq=False)
-class Line(Generic[Heard]):
-    """Made by `open_line`; one task hears, any may speak."""
+class SocketLine(Generic[Heard]):
+    """A `Line` of its own, made by `open_line`."""
 
     _stream: trio.SocketStream
     _outgoing: trio.MemorySendChannel[Word]
     _decoder: msgspec.json.Decoder[Heard]
 
     def say(self, word: Word) -> None:
-        """Let the other end hear *word* behind all that was said before. Raises `ControlLost`."""
+        """As `Line.say`."""
         try:
             self._outgoing.send_nowait(word)
         except trio.WouldBlock as exc:
@@ -38,7 +51,7 @@ class Line(Generic[Heard]):
             raise ControlLost("the other end has gone") from exc
 
     async def hear(self) -> Heard | None:
-        """The next word; None when the other end has closed. Raises `ControlLost` for what is no word."""
+        """As `Line.hear`."""
         try:
             frame = await read_frame(self._stream)
             return None if frame is None else self._decoder.decode(frame)
@@ -49,7 +62,9 @@ class Line(Generic[Heard]):
 
 
 @asynccontextmanager
-async def open_line(stream: trio.SocketStream, decoder: msgspec.json.Decoder[Heard]) -> AsyncIterator[Line[Heard]]:
+async def open_line(
+    stream: trio.SocketStream, decoder: msgspec.json.Decoder[Heard]
+) -> AsyncIterator[SocketLine[Heard]]:
     """Speak over *stream* until the block ends, which closes it; *decoder* reads what the other end says.
 
     What was said before the end of the block is sent, if the other end takes it within `FAREWELL` seconds.
@@ -58,7 +73,7 @@ async def open_line(stream: trio.SocketStream, decoder: msgspec.json.Decoder[Hea
     async with stream, trio.open_nursery() as nursery:
         sending = await nursery.start(_send_all, stream, unsaid)
         try:
-            yield Line(stream, outgoing, decoder)
+            yield SocketLine(stream, outgoing, decoder)
         finally:
             outgoing.close()
             sending.deadline = trio.current_time() + FAREWELL

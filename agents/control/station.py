@@ -1,23 +1,32 @@
 """The agent's end of its control socket: what the root says is heard for as long as the agent works."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import attrs
 import trio
 
+from coterie.agents.control.asker import RemoteAsker
+from coterie.agents.control.asking_words import Answered
 from coterie.agents.control.gate import RemoteGate
+from coterie.agents.control.gate_words import Admitted, Refused
 from coterie.agents.control.line import Line, open_line
 from coterie.agents.control.spawner import RemoteSpawner
+from coterie.agents.control.word import Word
 from coterie.agents.control.words import (
     Activity,
-    Admitted,
     Begun,
     Deliver,
     Doing,
     NotBegun,
-    Refused,
+    Over,
+    Relayed,
+    Release,
     RootWord,
+    RunHere,
+    Signal,
+    Unable,
     root_words,
 )
 from coterie.agents.errors import ControlLost
@@ -25,55 +34,114 @@ from coterie.mailbox.envelope import Envelope
 
 Take = Callable[[Envelope], Awaitable[object]]
 """Stores a message that is believed, so that the agent finds it in its mailbox."""
+GuestWord = RunHere | Relayed | Signal
+"""What is about agents that are tasks of the same process."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Station:
     """What an agent has of its root."""
 
     gate: RemoteGate
     spawner: RemoteSpawner
+    asker: RemoteAsker
     _line: Line[RootWord]
+    release: Callable[[str], None] = lambda _: None
+    """Lets the agent go on without waiting for the one named."""
+    hosting: Callable[[GuestWord], None] | None = None
+    """Told what is about agents that run here as tasks; None where there can be none, or no more."""
+    _take: Take | None = None
+    _is_taking: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @contextmanager
+    def delivering_to(self, take: Take) -> Iterator[None]:
+        """Let *take* store believed mail within the block, also what has come before; what comes later is too late."""
+        self._take = take
+        self._is_taking.set()
+        try:
+            yield
+        finally:
+            self._is_taking = trio.Event()
+
+    async def deliver(self, envelope: Envelope) -> None:
+        """Store a message that is believed, once there is where to."""
+        await self._is_taking.wait()
+        assert self._take is not None
+        await self._take(envelope)
+
+    def say(self, word: Word) -> None:
+        """As `Line.say`."""
+        self._line.say(word)
 
     def tell(self, activity: Activity, what: str = "") -> None:
         """Say what the agent does from now on. Raises `ControlLost`."""
-        self._line.say(Doing(activity=activity, what=what))
+        self.say(Doing(activity=activity, what=what))
+
+    def give_up(self, reason: str, *, is_for_user: bool) -> None:
+        """Say why the agent ends without having done its work. Raises `ControlLost`."""
+        self.say(Unable(reason=reason, is_for_user=is_for_user))
+
+    def heed_guest(self, word: GuestWord) -> None:
+        """Pass on what is about an agent that is a task here; one that there is no place for has ended."""
+        if self.hosting is not None:
+            self.hosting(word)
+        elif isinstance(word, RunHere):
+            self.say(Over(line=word.line, status=-signal.SIGKILL))
 
 
 @asynccontextmanager
-async def open_station(stream: trio.SocketStream, take: Take) -> AsyncIterator[Station]:
-    """Talk to the root over *stream* until the block ends; believed mail goes to *take*.
+async def open_station(stream: trio.SocketStream) -> AsyncIterator[Station]:
+    """Talk to the root over *stream* until the block ends, as `open_station_on` does."""
+    lost: ControlLost | None = None
+    async with open_line(stream, root_words) as line:
+        try:
+            async with open_station_on(line) as station:
+                yield station
+        except ControlLost as exc:
+            lost = exc
+    if lost is not None:  # raised out here, where it is not put into a group
+        raise lost
+
+
+@asynccontextmanager
+async def open_station_on(line: Line[RootWord]) -> AsyncIterator[Station]:
+    """Talk to the root on *line* until the block ends; believed mail waits until `delivering_to` says where to.
 
     When the root has gone, or cannot be understood, the block is cancelled and `ControlLost` raised: an agent that
     nobody supervises must end.
     """
     lost: ControlLost | None = None
-    async with open_line(stream, root_words) as line:
-        station = Station(RemoteGate(line.say), RemoteSpawner(line.say), line)
-        async with trio.open_nursery() as nursery:
+    station = Station(RemoteGate(line.say), RemoteSpawner.over(line.say), RemoteAsker.over(line.say), line)
+    async with trio.open_nursery() as nursery:
 
-            async def listen() -> None:
-                nonlocal lost
-                try:
-                    await _listen(line, station, take)
-                except ControlLost as exc:
-                    lost = exc
-                    nursery.cancel_scope.cancel()
+        async def listen() -> None:
+            nonlocal lost
+            try:
+                await _listen(line, station)
+            except ControlLost as exc:
+                lost = exc
+                nursery.cancel_scope.cancel()
 
-            nursery.start_soon(listen, name="control")
-            yield station
-            nursery.cancel_scope.cancel()
-    if lost is not None:  # raised out here, where it is not put into a group
+        nursery.start_soon(listen, name="control")
+        yield station
+        nursery.cancel_scope.cancel()
+    if lost is not None:
         raise lost
 
 
-async def _listen(line: Line[RootWord], station: Station, take: Take) -> None:
+async def _listen(line: Line[RootWord], station: Station) -> None:
     while (word := await line.hear()) is not None:
         match word:
             case Admitted() | Refused():
                 station.gate.hear(word)
             case Begun() | NotBegun():
                 station.spawner.hear(word)
+            case Answered():
+                station.asker.hear(word)
+            case Release():
+                station.release(word.name)
+            case RunHere() | Relayed() | Signal():
+                station.heed_guest(word)
             case Deliver():
-                await take(word.envelope())
+                await station.deliver(word.envelope())
     raise ControlLost("the root has gone")

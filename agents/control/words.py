@@ -1,85 +1,19 @@
 """What an agent and the root of its session say to each other."""
 
-from decimal import Decimal
 from typing import Literal
 
 import attrs
 import msgspec
 
-from coterie.agents.conversation.markers import Ttl
-from coterie.agents.errors import BudgetScope, BudgetSpent, BudgetUnit
-from coterie.agents.gate import Intent
-from coterie.agents.models import known_models
-from coterie.agents.spawning import Spawned, SpawnRequest
-from coterie.agents.usage import Usage
+from coterie.agents.control.asking_words import Answered, Ask, TakeBack
+from coterie.agents.control.gate_words import Admit, Admitted, Began, CoolDown, Left, Refused, Used, Voided
+from coterie.agents.control.word import Word
+from coterie.agents.spawning import Isolation, Spawned, SpawnRequest
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.ids import MessageId
 
 Activity = Literal["running", "waiting", "idle", "plan_pending"]
 """What an agent says of itself. waiting: for something that it names. The other states are the supervisor's to know."""
-
-
-class Word(msgspec.Struct, frozen=True, kw_only=True, tag_field="word"):
-    """Base of all of them. One that the other end does not know is the end of the line: both are of one version."""
-
-
-class Admit(Word, tag="admit", frozen=True):
-    """May this call be sent? Answered by `Admitted` or `Refused`; ended by `Left`, answered or not."""
-
-    call: int
-    """Names the call on this line."""
-    agent: str
-    purpose: str
-    model: str
-    prompt_tokens: int
-    max_tokens: int
-    prefix: bytes
-    expected_read: int | None
-    shared: bytes | None
-    ttl: Ttl
-
-    @classmethod
-    def of(cls, call: int, intent: Intent) -> "Admit":
-        """The question whether *intent* may be carried out."""
-        members = attrs.asdict(intent, recurse=False) | {"model": intent.model.id}
-        return cls(call=call, **members)
-
-    def intent(self) -> Intent:
-        """What the agent is going to do. Raises `ConfigInvalid` for a model that is not in the table."""
-        members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
-        return Intent(**members | {"model": known_models().get(self.model)})
-
-
-class Began(Word, tag="began", frozen=True):
-    """The reply to a call has begun."""
-
-    call: int
-
-
-class Used(Word, tag="used", frozen=True):
-    """What a call has used."""
-
-    call: int
-    usage: Usage
-    is_whole: bool
-
-
-class Voided(Word, tag="voided", frozen=True):
-    """A call cost nothing."""
-
-    call: int
-
-
-class Left(Word, tag="left", frozen=True):
-    """A call is over, or not wanted any more."""
-
-    call: int
-
-
-class CoolDown(Word, tag="cool_down", frozen=True):
-    """The service told one of us to wait."""
-
-    seconds: float
 
 
 class Doing(Word, tag="doing", frozen=True):
@@ -100,6 +34,7 @@ class Spawn(Word, tag="spawn", frozen=True):
     model: str | None
     fork: str | None
     stays: bool
+    isolation: Isolation | None
 
     @classmethod
     def of(cls, call: int, request: SpawnRequest) -> "Spawn":
@@ -137,34 +72,6 @@ class NotBegun(Word, tag="not_begun", frozen=True):
     reason: str
 
 
-class Admitted(Word, tag="admitted", frozen=True):
-    """The call may be sent."""
-
-    call: int
-
-
-class Refused(Word, tag="refused", frozen=True):
-    """The call may not be sent, because a budget does not bear it."""
-
-    call: int
-    budget: Decimal
-    spent: Decimal
-    reserve: Decimal
-    scope: BudgetScope
-    name: str | None
-    unit: BudgetUnit
-
-    @classmethod
-    def of(cls, call: int, error: BudgetSpent) -> "Refused":
-        """What the gate said."""
-        return cls(call=call, **attrs.asdict(error))
-
-    def error(self) -> BudgetSpent:
-        """The error that the agent's own gate would have raised."""
-        members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
-        return BudgetSpent(**members)
-
-
 class Deliver(Word, tag="deliver", frozen=True):
     """A message that is believed because it comes this way."""
 
@@ -181,8 +88,52 @@ class Deliver(Word, tag="deliver", frozen=True):
         return Envelope.from_bytes(bytes(self.content))
 
 
-AgentWord = Admit | Began | Used | Voided | Left | CoolDown | Doing | Spawn
-RootWord = Admitted | Refused | Begun | NotBegun | Deliver
+class Release(Word, tag="release", frozen=True):
+    """Do not wait any longer for this agent, which works on; its report will come as mail."""
+
+    name: str
+
+
+class RunHere(Word, tag="run_here", frozen=True):
+    """Run this agent as a task of your process. It and the root talk on *line*, a new one inside this one."""
+
+    line: int
+    duty: msgspec.Raw
+    """What a process of its own would be started with."""
+
+
+class Relayed(Word, tag="relayed", frozen=True):
+    """What one end of a line inside this one says to the other."""
+
+    line: int
+    said: msgspec.Raw
+
+
+class Signal(Word, tag="signal", frozen=True):
+    """What would be sent to a process: SIGKILL ends the agent on *line*, any other the turn that it is at."""
+
+    line: int
+    number: int
+
+
+class Over(Word, tag="over", frozen=True):
+    """The agent on *line* has ended, and nothing more comes of it."""
+
+    line: int
+    status: int
+    """As that of a process: 0 for one that has done its work, negative for one that was made to end."""
+
+
+class Unable(Word, tag="unable", frozen=True):
+    """Who says it ends, because it cannot do its work."""
+
+    reason: str
+    is_for_user: bool = False
+    """Whether the user gave what cannot be used, and must mend it."""
+
+
+AgentWord = Admit | Began | Used | Voided | Left | CoolDown | Doing | Spawn | Ask | TakeBack | Unable | Relayed | Over
+RootWord = Admitted | Refused | Begun | NotBegun | Deliver | Answered | Release | RunHere | Relayed | Signal
 
 agent_words: msgspec.json.Decoder[AgentWord] = msgspec.json.Decoder(AgentWord)
 root_words: msgspec.json.Decoder[RootWord] = msgspec.json.Decoder(RootWord)

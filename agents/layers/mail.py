@@ -1,5 +1,6 @@
 """Mail in the pipeline: a busy agent hears others at its next tool round, and an idle one is woken."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 import attrs
@@ -112,6 +113,12 @@ class DeliverMail:
                 self._waiting.append(expected.answer)
         self._answered.append(expected.answer.envelope.id)
         return expected.answer.envelope
+
+    def reason_to_end(self) -> str:
+        """What was said by who has asked the agent to end, if only a moment ago; empty if nobody gave a reason."""
+        with contextlib.suppress(MailboxFailed):  # what was not heard is no reason
+            self._take()
+        return self.shutdown.reason
 
     async def finish(self, agent: Agent) -> None:
         """Acknowledge what was delivered, and the requests to end, told to the model or not: they were acted upon."""

@@ -18,6 +18,8 @@ class Shutdown:
     """All that ask for it, oldest first; each is to be answered."""
     deadline: float = attrs.field(default=float("inf"), init=False)
     """On trio's clock: what is under way then is interrupted."""
+    reason: str = attrs.field(default="", init=False)
+    """What the first who asked for it said."""
     is_known: bool = attrs.field(default=False, init=False)
     """Whether the model was told."""
     _last_turn: int | None = attrs.field(default=None, init=False)
@@ -32,6 +34,7 @@ class Shutdown:
         except ValueError:
             return  # it is shown as it is, and does nothing
         self.requests[envelope.id] = envelope
+        self.reason = self.reason or request.reason
         self.deadline = min(self.deadline, trio.current_time() + request.deadline)
 
     def enter(self, ids: list[MessageId]) -> None:

@@ -60,6 +60,8 @@ class Question:
     """What an answer for the whole session would allow; empty if it can only be allowed once."""
     remedy: str
     """What the user can do to allow such calls beforehand, as in "allow it with ..."."""
+    agent: str = ""
+    """Who wants to make the call; filled in by the root."""
 
     def unanswered(self) -> str:
         """The denial, in words for the model, where nobody can be asked."""

@@ -1,22 +1,25 @@
 """The Agent tool: a task for another agent, and its report."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import ClassVar
 
 import attrs
+import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.layers.mail import DeliverMail
 from coterie.agents.layers.mail_words import report_text
 from coterie.agents.prompt import render
-from coterie.agents.spawning import Spawned, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.spawning import Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
 GENERAL = "general-purpose"
 FORK = "fork"
+LATER = "Its report will come as a message."
 
 
 @attrs.frozen(kw_only=True)
@@ -30,6 +33,9 @@ class AgentInput:
     run_in_background: bool = attrs.field(default=False, metadata=described("Go on without waiting for its report."))
     stays: bool = attrs.field(
         default=False, metadata=described("Keep it as a teammate: when the task is done it waits for messages.")
+    )
+    isolation: Isolation | None = attrs.field(
+        default=None, metadata=described("worktree: it works in a git worktree of its own.")
     )
 
 
@@ -45,7 +51,11 @@ class AgentTool:
     """The ids of reports that have not been waited for: their agents run in the background, or have ended unheard."""
     fork_point: Callable[[], Path] | None = None
     """Writes down where forks of the agent begin now; None where there are no forks. Raises `ToolFailed`."""
+    waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Each wait for a report is in a block of it; those of calls that were made together overlap."""
     description: str = attrs.field(init=False)
+    _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
+    """By the names of those whose reports are waited for."""
 
     name: ClassVar = "Agent"
     input_type: ClassVar = AgentInput
@@ -69,6 +79,7 @@ class AgentTool:
             name=arguments.name,
             fork=self._fork_point(arguments),
             stays=arguments.stays,
+            isolation=arguments.isolation,
         )
         try:
             spawned = await self.spawner.spawn(request)
@@ -78,7 +89,7 @@ class AgentTool:
             return ToolResult(text=f"{spawned.name} is at work, and stays. Write to it with SendMessage.")
         self.pending.add(spawned.report)
         if arguments.run_in_background or request.fork is not None:
-            return ToolResult(text=f"{spawned.name} works in the background. Its report will come as a message.")
+            return ToolResult(text=f"{spawned.name} works in the background. {LATER}")
         return await self._wait(spawned)
 
     def _fork_point(self, arguments: AgentInput) -> str | None:
@@ -86,11 +97,23 @@ class AgentTool:
             return None
         return str(self.fork_point())
 
+    def release(self, name: str) -> None:
+        """Go on without waiting for *name*, if it is waited for."""
+        if name in self._waits:
+            self._waits[name].cancel()
+
     async def _wait(self, spawned: Spawned) -> ToolResult:
+        scope = self._waits[spawned.name] = trio.CancelScope()
         try:
-            envelope = await self.mail.wait_for_report(spawned.report)
+            with scope:
+                async with self.waiting():
+                    envelope = await self.mail.wait_for_report(spawned.report)
         except MailboxError as exc:
             reason = f"{spawned.name} works, but its report cannot be waited for: {exc}. It will come as a message."
             raise ToolFailed(reason) from exc
+        finally:
+            del self._waits[spawned.name]
+        if scope.cancelled_caught:
+            return ToolResult(text=f"The user moved {spawned.name} to the background. {LATER}")
         self.pending.discard(spawned.report)
         return ToolResult(text=f"{spawned.name} has ended. {report_text(envelope)}")

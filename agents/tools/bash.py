@@ -1,7 +1,6 @@
 """The Bash tool: a command, what it printed, and how it ended."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -83,7 +82,7 @@ class Bash:
     async def _run_command(self, command: str, workspace: Workspace, output: CappedText) -> tuple[int, str | None]:
         """The exit code, and a word about the directory if the next command cannot start where this one ended."""
         shell = workspace.shell
-        with open_directory_report(workspace.scratch, _environment(os.environ)) as report:
+        with open_directory_report(workspace.scratch, _environment(workspace)) as report:
             status = await run_shell(command, shell.directory, report.environment, heard=output.add, grace=self.grace)
             return status, shell.follow(report.read() or shell.directory)
 
@@ -91,18 +90,17 @@ class Bash:
 async def _start_job(command: str, workspace: Workspace) -> str:
     if workspace.jobs is None:
         raise ToolFailed("Commands cannot run in the background here. Run it without run_in_background.")
-    job = await workspace.jobs.start(command, workspace.shell.directory, _environment(os.environ))
+    job = await workspace.jobs.start(command, workspace.shell.directory, _environment(workspace))
     return (
         f"Started job {job.id}. BashOutput shows what it prints, KillBash ends it. "
         f"All it prints is in {job.output.path}."
     )
 
 
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+def _environment(workspace: Workspace) -> dict[str, str]:
     """What a command may know: everything but the keys to the model and to the session."""
-    return {
-        name: value for name, value in inherited.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS
-    }
+    told = {**os.environ, **workspace.environment}
+    return {name: value for name, value in told.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS}
 
 
 def _result(output: str, *notes: str | None, failure: str | None = None) -> ToolResult:

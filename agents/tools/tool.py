@@ -44,6 +44,8 @@ class Workspace:
     """What one command leaves to the next."""
     jobs: Jobs | None = None
     """The commands in the background; None where there can be none."""
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+    """What commands are told besides what this process was."""
 
     def changes(self) -> WorkspaceChange | None:
         """What has changed since this was last asked, to be recorded; None if nothing has."""

@@ -1,4 +1,4 @@
-"""The process of one agent: it does its task, tells the parent what came of it, and ends.
+"""The process of one agent: it does its task, tells the parent what came of it, and ends; others may share it.
 
 Importing this module imports the SDK; the zygote has done so before any agent is forked.
 """
@@ -13,27 +13,26 @@ from pathlib import Path
 
 import trio
 
-from coterie.agents.agent import Agent
-from coterie.agents.control.station import open_station
+from coterie.agents.control.station import Station, open_station
 from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid, ControlLost, ReplyMalformed
 from coterie.agents.gate import Gate
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.models import known_models
+from coterie.agents.outcome import Ended
 from coterie.clock import Clock
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.lifecycle import TaskNotification
-from coterie.orchestrator.mailroom import open_mailroom
+from coterie.orchestrator.keys import SessionKeys
+from coterie.orchestrator.mailroom import Mailrooms, open_mailrooms
 from coterie.orchestrator.seat import Work, open_seat
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.failures import first_failure
+from coterie.orchestrator.tree.hosted import FAILED, Heeding, Interruptible, open_hosting
+from coterie.orchestrator.tree.placing import report_at, task_at
 from coterie.orchestrator.tree.reporting import notification, report_to
 from coterie.orchestrator.worker import Worker, open_worker
-
-ENTRY = f"{__name__}:main"
-
-FAILED = 1
-"""The exit status of a process that could not begin, or could not tell its parent what came of the task."""
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
@@ -42,32 +41,49 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
 
 
 async def _live(duty: Duty, control: int) -> int:
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     try:
-        async with _open(duty, control) as worker:
-            report = await _work(worker, duty)
-            if duty.parent is not None:
-                await report_to(duty.parent, report, duty.report, worker.room.router, worker.room.sender)
-            return 0
-    except (ControlLost, ConfigInvalid, MailboxError, OSError) as exc:
-        # The root tells the parent when this process ends otherwise than well, and says why.
+        async with open_station(stream) as station:
+            return await _do(duty, station, _heeding_sigterm)
+    except ControlLost as exc:
         sys.stderr.write(f"{exc}\n")
         return FAILED
 
 
+async def _do(duty: Duty, station: Station, heeding: Heeding, mailrooms: Mailrooms | None = None) -> int:
+    """Do the task and tell the parent; or else tell the root why not, who then tells the parent.
+
+    The mail of the process is opened for it, unless it is there: *mailrooms* of one who runs as a task of another's.
+    """
+    try:
+        async with _open(duty, station, mailrooms) as worker:
+            await _work(worker, duty, heeding)
+    except* (ConfigInvalid, MailboxError, OSError) as group:
+        first = first_failure(group)
+        station.give_up(str(first), is_for_user=isinstance(first, ConfigInvalid))
+    else:
+        return 0
+    return FAILED
+
+
 @asynccontextmanager
-async def _open(duty: Duty, control: int) -> AsyncIterator[Worker]:
+async def _open(duty: Duty, station: Station, mailrooms: Mailrooms | None) -> AsyncIterator[Worker]:
     session, clock = Session.find(duty.session), Clock.from_environment()
-    stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     async with AsyncExitStack() as stack:
         seat = stack.enter_context(open_seat(session, clock, name=duty.name, incarnation=duty.incarnation))
-        mail = open_mailroom(
-            session, clock, seat.transcript.loaded.mail, seat.log.tell, name=duty.name, incarnation=duty.incarnation
-        )
+        if mailrooms is None:
+            keys = None if duty.keys is None else SessionKeys.from_hex(duty.keys)
+            mailrooms = stack.enter_context(open_mailrooms(session, clock, keys, seat.log.tell))
+        seen = seat.transcript.loaded.mail
+        mail = mailrooms.open(seen, name=duty.name, incarnation=duty.incarnation, believed=duty.believed)
         room = await stack.enter_async_context(mail)
-        station = await stack.enter_async_context(open_station(stream, room.take))
+        stack.enter_context(station.delivering_to(room.take))
         client = await stack.enter_async_context(_open_client(duty, station.gate))
-        work = _work_of(duty, session)
-        worker = await stack.enter_async_context(open_worker(work, seat, room, client, station=station))
+        work = await trio.to_thread.run_sync(_work_of, duty, session)
+        asker = station.asker if duty.can_ask else None
+        opened = open_worker(work, seat, room, client, station, asker=asker)
+        worker = await stack.enter_async_context(opened)
+        await stack.enter_async_context(open_hosting(station, partial(_do, mailrooms=mailrooms)))
         station.tell("running")
         yield worker
 
@@ -75,8 +91,8 @@ async def _open(duty: Duty, control: int) -> AsyncIterator[Worker]:
 def _work_of(duty: Duty, session: Session) -> Work:
     kind = None if duty.definition is None else load_definitions(session.project).get(duty.definition)
     return Work(
-        task=duty.task,
-        project=session.project,
+        task=task_at(duty),
+        project=session.project if duty.directory is None else Path(duty.directory),
         model=known_models().get(duty.model),
         settings=duty.settings,
         kind=kind,
@@ -93,20 +109,35 @@ def _open_client(duty: Duty, gate: Gate) -> AbstractAsyncContextManager[ModelCli
     return open_model_client(gate, base_url=duty.server, api_key="embedded")
 
 
-async def _work(worker: Worker, duty: Duty) -> TaskNotification:
-    """Let the agent work, and say what came of it. SIGTERM ends the turn that is under way."""
-    run = partial(worker.live, lead=duty.parent) if duty.stays else worker.run
+async def _work(worker: Worker, duty: Duty, heeding: Heeding) -> None:
+    """Let the agent work, and tell the parent what came of it."""
+
+    async def report(ended: Ended) -> None:
+        await _report(worker, duty, notification(ended, worker.room.mail.reason_to_end()))
+
+    async with heeding(worker.agent):
+        try:
+            await (worker.live(report, lead=duty.parent) if duty.stays else worker.run(report))
+        except (ReplyMalformed, MailboxError, OSError) as exc:
+            await _report(worker, duty, TaskNotification(status="failed", summary=str(exc)))
+
+
+async def _report(worker: Worker, duty: Duty, report: TaskNotification) -> None:
+    if duty.parent is not None:
+        told = await report_at(duty, report)
+        await report_to(duty.parent, told, duty.report, worker.room.router, worker.room.sender)
+
+
+@asynccontextmanager
+async def _heeding_sigterm(agent: Interruptible) -> AsyncIterator[None]:
+    """SIGTERM ends the turn that is under way."""
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_heed, signals, worker.agent)
-            try:
-                report = notification(await run())
-            except (ReplyMalformed, MailboxError, OSError) as exc:
-                report = TaskNotification(status="failed", summary=str(exc))
+            nursery.start_soon(_heed, signals, agent)
+            yield
             nursery.cancel_scope.cancel()
-    return report
 
 
-async def _heed(signals: AsyncIterator[int], agent: Agent) -> None:
+async def _heed(signals: AsyncIterator[int], agent: Interruptible) -> None:
     async for _ in signals:
         agent.interrupt()

@@ -2,21 +2,25 @@
 
 import signal
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
+import trio
 
-from coterie.agents.control.words import Doing
+from coterie.agents.control.gate_words import Admit
+from coterie.agents.control.words import AgentWord, Doing, Unable
 from coterie.agents.events import AgentChanged, AgentState, Event
 from coterie.agents.spawning import Spawned
-from coterie.orchestrator.starting import Child
+from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.hosting import Started
 from coterie.orchestrator.tree.ordering import Order
 
 ERRORS = "stderr.log"
 """In an agent's directory: what its process, and nothing else, had to say in the end."""
 
 End = Literal["done", "failed", "killed"]
+ENDS: tuple[str, ...] = get_args(End)
 
 
 @attrs.frozen(kw_only=True)
@@ -28,12 +32,26 @@ class Outcome:
     end: End
     status: int
     """Its exit status, or the number of the signal that ended it, negative."""
+    failure: Unable | None = None
+    """What it said itself of why."""
+    why: str = ""
+    """What is known besides: that it had stalled, or who stopped it."""
+    is_shared: bool = False
+    """Whether the process was not its own."""
 
     @property
     def words(self) -> str:
-        """Why it ended, if not well."""
+        """Why it ended, if not well, or not by itself."""
+        return " ".join(filter(None, (self.why, self._way)))
+
+    @property
+    def _way(self) -> str:
+        if self.end == "killed" and self.is_shared:
+            return "Its task in the process of who started it was ended."
         if self.end == "killed":
             return f"Its process was ended by {signal.Signals(-self.status).name}."
+        if self.failure is not None:
+            return f"It could not do its work: {self.failure.reason}."
         return "" if self.end == "done" else f"Its process ended with status {self.status}; {ERRORS} says more."
 
 
@@ -44,18 +62,38 @@ class Charge:
     order: Order
     duty: Duty
     tell: Callable[[Event], None]
-    child: Child | None = None
+    child: Started | None = None
     state: AgentState | None = None
+    desk: Desk | None = None
+    """Where it is served, once it is."""
+    failure: Unable | None = None
+    """Why it could not do its work, as it said itself."""
+    words: int = 0
+    """How many it has said."""
+    has_asked: bool = False
+    """Whether it has wanted to ask the model."""
+    silence: float | None = None
+    """Seconds in which nothing was heard of it, if that was too long."""
+    is_dismissed: bool = False
+    """Whether it was told to end what it is at."""
+    patience: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled when its end is waited for no longer."""
 
     def change(self, state: AgentState, what: str = "") -> None:
         """Say that it is in another state now."""
-        if self.state == "stopping" and state not in ("done", "failed", "killed"):
+        if self.state in ENDS or (self.state == "stopping" and state not in ENDS):
             return  # what it does in its last moments does not matter any more
         self.state = state
         duty, pid = self.duty, None if self.child is None else self.child.pid
         self.tell(
             AgentChanged(
-                name=duty.name, incarnation=duty.incarnation, state=state, what=what, pid=pid, parent=duty.parent
+                name=duty.name,
+                incarnation=duty.incarnation,
+                state=state,
+                what=what,
+                pid=pid,
+                parent=duty.parent,
+                report=duty.report if state in ENDS and duty.parent is not None else None,
             )
         )
 
@@ -68,12 +106,39 @@ class Charge:
         assert self.child is not None
         assert self.child.status is not None
         status = self.child.status
-        return Outcome(name=self.duty.name, incarnation=self.duty.incarnation, end=_end(status), status=status)
+        return Outcome(
+            name=self.duty.name,
+            incarnation=self.duty.incarnation,
+            end=_end(status),
+            status=status,
+            failure=self.failure,
+            why="" if self.silence is None else f"Nothing was heard of it for {self.silence:g} seconds.",
+            is_shared=self.order.is_shared,
+        )
 
-    def hear(self, doing: Doing) -> None:
-        """What the agent says of itself; also more than once."""
-        if doing.activity != self.state or doing.what:
-            self.change(doing.activity, doing.what)
+    @property
+    def has_crashed(self) -> bool:
+        """Whether, now that it is reaped, nobody had wanted its end, and another start may go better."""
+        outcome = self.outcome()
+        is_meant = self.is_dismissed or (self.state == "stopping" and self.silence is None)
+        return outcome.end != "done" and not is_meant and not (self.failure and self.failure.is_for_user)
+
+    def stall(self, silence: float) -> None:
+        """Say that nothing was heard of it for *silence* seconds, and let its owner stop it."""
+        self.silence = silence
+        self.change("stalled", f"nothing was heard of it for {silence:g} seconds")
+        self.patience.cancel()
+
+    def hear(self, word: AgentWord) -> None:
+        """Whatever the agent says; of itself, also more than once."""
+        self.words += 1
+        match word:
+            case Admit():
+                self.has_asked = True
+            case Unable():
+                self.failure = word
+            case Doing() if word.activity != self.state or word.what:
+                self.change(word.activity, word.what)
 
 
 def _end(status: int) -> End:

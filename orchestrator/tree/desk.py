@@ -1,32 +1,33 @@
-"""The root's end of one agent's control socket: it serves the agent at the gate, and hears what it does."""
+"""The root's end of one agent's line: it serves the agent at the gate, and hears what it does."""
 
 from collections.abc import Callable
 
 import attrs
 import trio
 
-from coterie.agents.control.line import Line, open_line
+from coterie.agents.control.asker import NOBODY
+from coterie.agents.control.asking_words import Answered, Ask, TakeBack
+from coterie.agents.control.gate_words import Admit, Admitted, Began, CoolDown, Left, Refused, Used, Voided
+from coterie.agents.control.line import Line
+from coterie.agents.control.word import Word
 from coterie.agents.control.words import (
-    Admit,
-    Admitted,
     AgentWord,
-    Began,
     Begun,
-    CoolDown,
     Deliver,
     Doing,
-    Left,
     NotBegun,
-    Refused,
+    Over,
+    Relayed,
+    Release,
     Spawn,
-    Used,
-    Voided,
-    agent_words,
+    Unable,
 )
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.gate import Gate, Permit
+from coterie.agents.permissions import Asker, Refusal
 from coterie.agents.spawning import Spawner, SpawnRefused
 from coterie.mailbox.envelope import Envelope
+from coterie.orchestrator.tree.hosting import Guests
 
 
 @attrs.define(eq=False)
@@ -46,35 +47,63 @@ class _Call:
 
 @attrs.define(eq=False)
 class Desk:
-    """Serves one start of one agent; `run` ends when the agent's end of the socket does."""
+    """Serves one start of one agent; `run` ends when the agent's end of the line does."""
 
     _gate: Gate
     """Closed by the caller when the agent is gone."""
-    _hear: Callable[[Doing], None]
+    _hear: Callable[[AgentWord], None]
+    """Told of every word."""
     _spawner: Spawner
+    _asker: Asker | None = None
+    """Who is asked for permissions; None refuses."""
+    _agent: str = ""
+    """Whose desk it is."""
+    guests: Guests = attrs.field(init=False)
+    """Those whom the agent has started as tasks of its own process."""
     _line: Line[AgentWord] | None = attrs.field(default=None, init=False)
     _calls: dict[int, _Call] = attrs.field(factory=dict, init=False)
+    _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
 
-    async def run(
-        self, stream: trio.SocketStream, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Talk over *stream* until the agent has gone; what it holds at the gate by then is counted as used up.
+    def __attrs_post_init__(self) -> None:
+        self.guests = Guests(self._say)
 
-        Raises `ControlLost` for what is no word. Cancellation closes the socket, and with it ends the agent.
+    async def run(self, line: Line[AgentWord]) -> None:
+        """Talk on *line* until the agent has gone; what it holds at the gate by then is counted as used up.
+
+        Its guests have ended then too. Raises `ControlLost`, in a group, for what is no word.
         """
-        async with open_line(stream, agent_words) as self._line, trio.open_nursery() as nursery:
-            task_status.started()
-            while (word := await self._line.hear()) is not None:
-                self._heed(word, nursery)
-            nursery.cancel_scope.cancel()
+        self._line = line
+        try:
+            async with trio.open_nursery() as nursery:
+                while (word := await line.hear()) is not None:
+                    if isinstance(word, Relayed | Over):
+                        self.guests.hear(word)  # no word of the agent's own
+                    else:
+                        self._heed(word, nursery)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.guests.close()
 
     def deliver(self, envelope: Envelope) -> None:
         """Hand the agent a message that it believes. Raises `ControlLost` if it has gone."""
+        self._say(Deliver.of(envelope))
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the agent waits for the user's answer."""
+        return bool(self._questions)
+
+    def release(self, name: str) -> None:
+        """Let the agent go on without waiting for *name*, which it started. Raises `ControlLost` if it has gone."""
+        self._say(Release(name=name))
+
+    def _say(self, word: Word) -> None:
         if self._line is None:
             raise ControlLost("the agent has not begun")
-        self._line.say(Deliver.of(envelope))
+        self._line.say(word)
 
     def _heed(self, word: AgentWord, nursery: trio.Nursery) -> None:
+        self._hear(word)
         match word:
             case Admit():
                 call = self._calls[word.call] = _Call()
@@ -83,8 +112,14 @@ class Desk:
                 nursery.start_soon(self._spawn, word)
             case CoolDown():
                 self._gate.cool_down(word.seconds)
-            case Doing():
-                self._hear(word)
+            case Doing() | Unable():
+                pass  # it says so, and that is all
+            case Ask():
+                scope = self._questions[word.call] = trio.CancelScope()
+                nursery.start_soon(self._ask, word, scope)
+            case TakeBack():
+                if (open_ := self._questions.get(word.call)) is not None:  # else the answer is on its way
+                    open_.cancel()
             case Left():
                 self._call(word.call).leave()
             case Began() | Used() | Voided():
@@ -109,23 +144,30 @@ class Desk:
             raise ControlLost(f"there is no call {number}") from exc
 
     async def _admit(self, word: Admit, call: _Call) -> None:
-        assert self._line is not None
         try:
             with call.waiting:
                 async with self._gate.admit(word.intent()) as call.permit:
-                    self._line.say(Admitted(call=word.call))
+                    self._say(Admitted(call=word.call))
                     await call.has_left.wait()
         except BudgetSpent as exc:
-            self._line.say(Refused.of(word.call, exc))
+            self._say(Refused.of(word.call, exc))
             await call.has_left.wait()
         finally:
             del self._calls[word.call]
 
+    async def _ask(self, word: Ask, scope: trio.CancelScope) -> None:
+        question = attrs.evolve(word.question(), agent=self._agent)
+        try:
+            with scope:
+                answer = Refusal(NOBODY) if self._asker is None else await self._asker.ask(question)
+                self._say(Answered.of(word.call, answer))
+        finally:
+            del self._questions[word.call]
+
     async def _spawn(self, word: Spawn) -> None:
-        assert self._line is not None
         try:
             spawned = await self._spawner.spawn(word.request())
         except SpawnRefused as exc:
-            self._line.say(NotBegun(call=word.call, reason=exc.reason))
+            self._say(NotBegun(call=word.call, reason=exc.reason))
         else:
-            self._line.say(Begun.of(word.call, spawned))
+            self._say(Begun.of(word.call, spawned))

@@ -1,15 +1,18 @@
 """What an agent's process is started with: everything that it does not find in the session's directory."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 
 from coterie.mailbox.ids import MessageId
+from coterie.mailbox.screen import Digest
 from coterie.orchestrator.settings import Settings
-from coterie.orchestrator.settings.schema import SETTINGS
+from coterie.orchestrator.settings.carried import read, shown
+from coterie.orchestrator.worktrees import Worktree, worktree_of
+
+ENTRY = "coterie.orchestrator.tree.agent_process:main"
+"""What a process is started with it for; the zygote has it, and nobody else needs to import the SDK for it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,47 +39,28 @@ class Duty:
     """The file of the fork point it begins with."""
     stays: bool = False
     """Whether it waits for messages when the task is done."""
+    directory: str | None = None
+    """Where it works; None for the session's project."""
+    worktree: Worktree | None = None
+    """Its own, if it has one."""
+    can_ask: bool = False
+    """Whether somebody is there who can be asked for permissions."""
     above: tuple[Settings, ...] = ()
     """Those of its parents, the nearest first."""
+    keys: str | None = attrs.field(default=None, repr=False)
+    """The secret that the session's mail is signed with, as `SessionKeys.to_hex` gives it; None for no signatures."""
+    believed: tuple[Digest, ...] = ()
+    """What waited in its mailbox when the root began, which needs no signature."""
 
     def to_bytes(self) -> bytes:
         """One JSON object."""
-        settings = {"settings": _shown(self.settings), "above": [_shown(each) for each in self.above]}
+        settings = {"settings": shown(self.settings), "above": [shown(each) for each in self.above]}
         return msgspec.json.encode(attrs.asdict(self, recurse=False) | settings, enc_hook=str)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Duty":
         """What `to_bytes` wrote."""
         members: dict[str, Any] = msgspec.json.decode(data)
-        settings = {"settings": _read(members["settings"]), "above": tuple(map(_read, members["above"]))}
-        return cls(**members | settings)
-
-
-def _shown(settings: Settings) -> Mapping[str, Any]:
-    return {
-        "values": {key: _value(settings, key) for key in SETTINGS},
-        "sources": {key: settings.item_sources(key) for key in SETTINGS},
-        "final": [key for key in SETTINGS if settings.is_final(key)],
-    }
-
-
-def _value(settings: Settings, key: str) -> Any:
-    value: Any = settings
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
-
-
-def _read(shown: Mapping[str, Any]) -> Settings:
-    values = {
-        key: msgspec.convert(value, SETTINGS[key].kind, dec_hook=_from_text, strict=False)
-        for key, value in shown["values"].items()
-        if value is not None
-    }
-    sources = {key: tuple(found) for key, found in shown["sources"].items() if found}
-    return Settings.build(values, sources, frozenset(shown["final"]))
-
-
-def _from_text(kind: type, value: Any) -> Any:
-    assert kind is Path, f"no setting is a {kind.__name__}"
-    return Path(value)
+        settings = {"settings": read(members["settings"]), "above": tuple(map(read, members["above"]))}
+        worktree = None if members["worktree"] is None else worktree_of(members["worktree"])
+        return cls(**members | settings | {"worktree": worktree, "believed": tuple(members["believed"])})

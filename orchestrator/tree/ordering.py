@@ -9,7 +9,7 @@ import attrs
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.models import known_models
-from coterie.agents.spawning import SpawnRefused, SpawnRequest
+from coterie.agents.spawning import Isolation, SpawnRefused, SpawnRequest
 from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Member
 from coterie.mailbox.errors import NameInvalid
@@ -17,6 +17,7 @@ from coterie.orchestrator.gate import Limits
 from coterie.orchestrator.kinds import of_a_kind
 from coterie.orchestrator.session import MAIN
 from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.worktrees import Worktree
 
 DEEPEST = 3
 """An agent that far below the lead starts none itself."""
@@ -42,6 +43,14 @@ class Order:
     """The file of the fork point it begins with."""
     stays: bool = False
     """Whether it waits for messages when the task is done."""
+    is_shared: bool = False
+    """Whether it is a task in its parent's process, and has none of its own."""
+    isolation: Isolation | None = None
+    """What it is to have for itself to work in."""
+    directory: str | None = None
+    """Where it works; None for the session's project."""
+    worktree: Worktree | None = None
+    """The one it has, once it has its place."""
     is_kept: bool = False
     """Whether it is run again when a message comes for it later."""
     above: tuple[Settings, ...] = ()
@@ -89,12 +98,15 @@ def order_for(request: SpawnRequest, name: str, parent: Order, project: Path) ->
         definition=request.definition,
         is_bare=parent.is_bare,
         stays=request.stays,
+        is_shared=kind is not None and kind.process == "shared",
+        isolation=request.isolation or (kind.isolation if kind else None),
+        directory=parent.directory,
         above=(parent.settings, *parent.above),
     )
 
 
 def _fork_of(parent: Order, request: SpawnRequest, name: str) -> Order:
-    """As its parent, whose kind limits the parent alone: a fork of a coordinator works."""
+    """As its parent, whose kind limits the parent alone: a fork of a coordinator works. Its process is its own."""
     return attrs.evolve(
         parent,
         name=name,
@@ -105,5 +117,8 @@ def _fork_of(parent: Order, request: SpawnRequest, name: str) -> Order:
         subtree=None,
         fork=request.fork,
         stays=False,
+        is_shared=False,
+        isolation=request.isolation,
+        worktree=None,
         above=(parent.settings, *parent.above),
     )

@@ -5,6 +5,8 @@ import os
 import signal
 from pathlib import Path
 
+import trio
+
 from coterie.agents.pidfd import wait_ended
 from coterie.orchestrator.starting import OURS
 
@@ -19,18 +21,45 @@ def agent_tag(name: str, incarnation: int) -> str:
     return f"{name}#{incarnation}"
 
 
+UNBORN = 0.01
+"""Seconds until a process that has not executed its program yet is looked at again; the kernel tells nobody of it."""
+
+
 async def end_remains(session: str, tag: str) -> None:
     """Kill all that the agent of this *tag* left to the root, and return when nothing of it is alive.
 
-    What is killed may leave children of its own, so it is looked for until there is none.
+    What is killed may leave children of its own, so it is looked for until there is none. A command that the agent was
+    just about to execute does not show whose it is before it has, so it is waited for.
     """
-    while remains := [pid for pid in _children() if _belongs(pid, session, tag)]:
-        for pid in remains:
+    while remains := _remains(session, tag):
+        ended = [pid for pid, is_known in remains.items() if is_known]
+        for pid in ended:
             _kill(pid)
-        for pid in remains:
+        for pid in ended:
             with contextlib.suppress(ProcessLookupError):  # reaped in the meantime
                 await wait_ended(pid)
         OURS.reap_adopted()
+        if not ended:
+            await trio.sleep(UNBORN)
+
+
+def _remains(session: str, tag: str) -> dict[int, bool]:
+    """Processes that are the agent's, and those that may be, by whether it is known."""
+    wanted = {f"{SESSION_VARIABLE}={session}".encode(), f"{AGENT_VARIABLE}={tag}".encode()}
+    found: dict[int, bool] = {}
+    for pid in _children():
+        handed_down = _environment(pid)
+        if wanted <= handed_down:
+            found[pid] = True
+        elif OURS.is_unknown(pid) and _is_of_no_agent(handed_down, session):
+            found[pid] = False
+    return found
+
+
+def _is_of_no_agent(handed_down: set[bytes], session: str) -> bool:
+    """Whether it has what the zygote has: it is not yet what it will be."""
+    is_ours = f"{SESSION_VARIABLE}={session}".encode() in handed_down
+    return is_ours and not any(each.startswith(f"{AGENT_VARIABLE}=".encode()) for each in handed_down)
 
 
 def _children() -> list[int]:
@@ -45,10 +74,8 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _belongs(pid: int, session: str, tag: str) -> bool:
+def _environment(pid: int) -> set[bytes]:
     try:
-        handed_down = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False  # it has ended, or another user's program was started
-    wanted = {f"{SESSION_VARIABLE}={session}".encode(), f"{AGENT_VARIABLE}={tag}".encode()}
-    return wanted <= set(handed_down)
+        return set()  # it has ended, or another user's program was started

@@ -25,9 +25,11 @@ _OUTCOMES: Mapping[EndReason, tuple[Status, str]] = {
 }
 
 
-def notification(ended: Ended) -> TaskNotification:
-    """What to tell of a run that came to its end."""
+def notification(ended: Ended, reason_to_end: str = "") -> TaskNotification:
+    """What to tell of a run that came to its end; *reason_to_end* was given by who asked for that."""
     status, summary = _OUTCOMES[ended.reason]
+    if status == "killed" and reason_to_end:
+        summary = f"{summary.removesuffix('.')}: {reason_to_end}."
     return TaskNotification(
         status=status,
         summary=summary if ended.error is None else f"{summary} {ended.error}",

@@ -1,40 +1,31 @@
-"""One task owns each agent's process: it starts it, serves it, stops it and reaps it, and says what became of it."""
+"""Runs the agents of a session: each in one task, from its first start until nobody runs it any more."""
 
 import contextlib
-import os
 import signal
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 
 import attrs
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.events import Event, LayerFailed
+from coterie.agents.events import LayerFailed
 from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
-from coterie.clock import Clock
-from coterie.mailbox.contract import Member, MemberState
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.contract import Member
 from coterie.mailbox.errors import MailboxError
-from coterie.mailbox.ids import new_message_id
-from coterie.mailbox.lifecycle import ShutdownRequest, TaskNotification
-from coterie.orchestrator.gate import Asker, SessionGate
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.starting import Child, Start, Starter, StartFailed
-from coterie.orchestrator.tree.agent_process import ENTRY
-from coterie.orchestrator.tree.charge import ERRORS, Charge, Outcome
-from coterie.orchestrator.tree.desk import Desk
+from coterie.mailbox.ids import MessageId
+from coterie.orchestrator.settings.schema import AgentSettings
+from coterie.orchestrator.starting import StartFailed
+from coterie.orchestrator.tree.charge import Charge, Outcome
 from coterie.orchestrator.tree.duty import Duty
 from coterie.orchestrator.tree.ordering import Order, choose_name, order_for
-from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag, end_remains
-from coterie.orchestrator.tree.reporting import report_to
-from coterie.orchestrator.tree.stopping import stop
+from coterie.orchestrator.tree.owning import ProcessOwner
+from coterie.orchestrator.tree.placing import leave_place, place
+from coterie.orchestrator.tree.restarting import Attempts, Restarts
+from coterie.orchestrator.tree.tenure import NotAtWork, Tenure
 
-ROOT = "root"
-"""What the root calls itself in events and in mail."""
-
-CONCURRENT = 20
-"""Agents that may be at work in a session at once."""
+CONCLUDING = 5.0
+"""Seconds that it may take to say what became of an agent."""
 
 
 @attrs.frozen
@@ -58,29 +49,28 @@ class _Nest:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Supervisor:
+class Supervisor(ProcessOwner):
     """Runs the agents of one session. Its methods are for tasks of the root, on its main thread."""
 
-    office: PostOffice
-    starter: Starter
-    gate: SessionGate
-    tell: Callable[[Event], None]
-    clock: Clock
-    server: str | None = None
-    """The URL of the embedded server, where that plays the model."""
-    grace: float = 5.0
-    """Seconds for each step of stopping: asked, told by SIGTERM, killed."""
-    environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+    restarts: Restarts = attrs.field(factory=Restarts)
+    at_once: int = 20
+    """Agents that may be at work at the same time."""
     running: set[str] = attrs.field(factory=set, init=False)
     """Who has a process, or is getting one."""
     _claimed: set[str] = attrs.field(factory=set, init=False)
     """Names of those who are about to be put on the roster."""
 
+    def follow(self, settings: AgentSettings) -> None:
+        """Hold to what the user has set."""
+        self.at_once = settings.at_once
+        self.restarts = Restarts(limit=settings.starts - 1)
+        self.stall_after = settings.stall_after
+
     @contextlib.contextmanager
     def claim(self, request: SpawnRequest) -> Iterator[str]:
         """A name that is nobody else's until the block ends, and by then on the roster. Raises `SpawnRefused`."""
-        if len(self.running | self._claimed) >= CONCURRENT:
-            raise SpawnRefused(f"{CONCURRENT} agents are at work, and there may be no more; wait for one to end.")
+        if len(self.running | self._claimed) >= self.at_once:
+            raise SpawnRefused(f"{self.at_once} agents are at work, and there may be no more; wait for one to end.")
         name = choose_name(request, self.office.roster.members(), self._claimed)
         self._claimed.add(name)
         try:
@@ -88,23 +78,88 @@ class Supervisor:
         finally:
             self._claimed.remove(name)
 
+    def interrupt(self, name: str) -> None:
+        """End the turn that *name* is at; nothing happens if it has no process."""
+        tenure = self.tenures.get(name)
+        charge = None if tenure is None or tenure.attempts is None else tenure.attempts.charge
+        if charge is not None and charge.child is not None:
+            charge.is_dismissed = True
+            charge.child.send_signal(signal.SIGTERM)
+
+    def move_to_background(self, name: str) -> None:
+        """Let whoever waits for *name*, which it started, go on; the report will come as mail. Raises `NotAtWork`.
+
+        Nothing happens if nobody waits for it.
+        """
+        tenure = self._tenure(name)
+        parent = self.tenures.get(tenure.order.parent or "")
+        charge = None if parent is None or parent.attempts is None else parent.attempts.charge
+        if charge is not None and charge.desk is not None:
+            with contextlib.suppress(ControlLost):  # it has ended, and waits for nobody
+                charge.desk.release(name)
+
+    async def stop(self, name: str, by: str = "the user") -> None:
+        """Stop *name* and its subagents, as cancellation of `run_agent` does; no message takes it up again.
+
+        Returns when none of them is left; its parent is told who stopped it. Raises `NotAtWork`.
+        """
+        tenure = self._tenure(name)
+        tenure.stop(by)
+        await tenure.is_over.wait()
+
+    def _tenure(self, name: str) -> Tenure:
+        if name not in self.tenures:
+            raise NotAtWork(name, tuple(self.tenures))
+        return self.tenures[name]
+
     async def keep_agent(
         self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
     ) -> Outcome:
         """Run an agent, and run it again, from its transcript, whenever a message comes for it after it was done.
 
-        Returns when it has ended otherwise, or cannot be run again. The first time as `run_agent`.
+        Returns when it has ended otherwise, or cannot be run again. In all else as `run_agent`.
         """
-        order = attrs.evolve(order, is_kept=True)
-        outcome = await self.run_agent(order, task_status=task_status)
+        return await self.run_agent(attrs.evolve(order, is_kept=True), task_status=task_status)
+
+    async def run_agent(
+        self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
+    ) -> Outcome:
+        """Own one agent's process from its start until it is reaped; started once it is ready.
+
+        Its subagents end with it. After a crash it is started again from its transcript, as `restarts` says. The
+        parent has been told once what came of the task when this returns: by the agent, or by the root for one that
+        could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills what is left. Raises
+        `StartFailed`, and `MailboxError` for a name that cannot be had.
+        """
+        tenure = self.tenures[order.name] = Tenure(order)
         try:
-            while outcome.end == "done":
+            with tenure.scope:
+                await self._keep(tenure, task_status)
+        finally:
+            await self._let_go(tenure)
+        if tenure.attempts is None or tenure.attempts.outcome is None:
+            raise StartFailed(f"{tenure.stopped_by} stopped it before it had begun")
+        return tenure.attempts.outcome
+
+    async def _keep(self, tenure: Tenure, task_status: trio.TaskStatus[Spawned]) -> None:
+        outcome = await self._do_task(tenure, tenure.order, task_status)
+        try:
+            while tenure.order.is_kept and outcome.end == "done":
                 await self._wait_for_mail(outcome)
-                outcome = await self.run_agent(attrs.evolve(order, task=""))
+                order = attrs.evolve(tenure.order, task="")
+                outcome = await self._do_task(tenure, order, trio.TASK_STATUS_IGNORED)
         except (StartFailed, MailboxError) as exc:
             # Nobody waits for it any more; what was written to it is where it was.
-            self.tell(LayerFailed(layer="supervisor", reason=f"{order.name} could not be taken up again: {exc}"))
-        return outcome
+            self.tell(LayerFailed(layer="supervisor", reason=f"{outcome.name} could not be taken up again: {exc}"))
+
+    async def _let_go(self, tenure: Tenure) -> None:
+        """Nobody runs it any more, so that it takes no more mail."""
+        is_done = tenure.attempts is not None and tenure.attempts.is_done
+        if tenure.order.is_kept and is_done:
+            with trio.move_on_after(CONCLUDING, shield=True):
+                await self.announcer.set_state(tenure.order.name, "ended")
+        del self.tenures[tenure.order.name]
+        tenure.is_over.set()
 
     async def _wait_for_mail(self, outcome: Outcome) -> None:
         """Return when something waits for an agent that has no process; it is left where it is."""
@@ -112,156 +167,70 @@ class Supervisor:
             while not inbox.take_nowait(1):  # not acknowledged, it comes again to the agent
                 await inbox.wait()
 
-    async def run_agent(
-        self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
-    ) -> Outcome:
-        """Own one agent's process from its start until it is reaped; started once it is ready.
-
-        Its subagents end with it. The parent has been told what came of the task when this returns: by the agent, or
-        by the root for one that could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills
-        what is left. Raises `StartFailed`, and `MailboxError` for a name that cannot be had.
-        """
+    async def _do_task(self, tenure: Tenure, order: Order, task_status: trio.TaskStatus[Spawned]) -> Outcome:
+        """Start the agent, and again each time it crashes, until it has ended or is given up; its parent is told."""
+        attempts = tenure.attempts = Attempts(order, self.restarts)
         self.running.add(order.name)
         try:
-            member = await self.office.roster.join(order.name)
-            return await self._run(Charge(order, self._duty(order, member), self.tell), task_status)
+            wait = await self._attempt(tenure, attempts, task_status)
+            while wait is not None:
+                await trio.sleep(wait)
+                wait = await self._attempt_again(tenure, attempts)
         finally:
+            await self._conclude(tenure, attempts)
             self.running.remove(order.name)
+        assert attempts.outcome is not None
+        return attempts.outcome
 
-    async def _run(self, charge: Charge, task_status: trio.TaskStatus[Spawned]) -> Outcome:
-        order = charge.order
-        charge.change("starting")
+    async def _attempt_again(self, tenure: Tenure, attempts: Attempts) -> float | None:
+        try:
+            return await self._attempt(tenure, attempts, trio.TASK_STATUS_IGNORED)
+        except (StartFailed, MailboxError) as exc:
+            attempts.give_up(str(exc))
+            return None
+
+    async def _attempt(self, tenure: Tenure, attempts: Attempts, task_status: trio.TaskStatus[Spawned]) -> float | None:
+        """One start, from the roster to the reaped process; seconds to wait before the next, None for no other."""
+        order = await place(attrs.evolve(attempts.order, task=attempts.task), self.office.session)
+        member = await self.office.roster.join(order.name)
+        charge = Charge(order, self._duty(order, member, attempts.report), self.tell)
+        attempts.begin(charge)
+        wait: float | None = None
         try:
             async with self.gate.open_asker(
-                order.name,
-                incarnation=charge.duty.incarnation,
-                parent=order.parent,
-                own=order.own,
-                subtree=order.subtree,
+                order.name, incarnation=member.incarnation, parent=order.parent, own=order.own, subtree=order.subtree
             ) as asker:
-                await self._own(charge, asker, task_status)
+                await self.own(charge, tenure, asker, partial(_Nest, self, order), task_status)
         finally:
-            with trio.move_on_after(self.grace, shield=True):
-                await self._conclude(charge)
-        return charge.outcome()
+            if charge.child is not None:
+                wait = attempts.end(charge)
+        return wait
 
-    async def _own(self, charge: Charge, asker: Asker, task_status: trio.TaskStatus[Spawned]) -> None:
-        near, far = socket.socketpair()
-        async with trio.SocketStream(trio.socket.from_stdlib_socket(near)) as stream:
-            with far:
-                charge.child = await self._start(charge.duty, far)
-            await self._attend(charge, charge.child, asker, stream, task_status)
-
-    async def _attend(
-        self,
-        charge: Charge,
-        child: Child,
-        asker: Asker,
-        stream: trio.SocketStream,
-        task_status: trio.TaskStatus[Spawned],
-    ) -> None:
-        async with trio.open_nursery() as nursery:
-            desk = Desk(asker, charge.hear, _Nest(self, charge.order, nursery))
-            # Served to its end, also when this is cancelled: it is asked to end over the same socket.
-            serving = trio.CancelScope(shield=True)
-            nursery.start_soon(self._serve, desk, stream, child, serving)
-            task_status.started(charge.spawned())
-            try:
-                await child.ended()
-            finally:
-                await self._stop(charge, desk)
-                serving.cancel()
-                nursery.cancel_scope.cancel()
-
-    async def _start(self, duty: Duty, control: socket.socket) -> Child:
-        directory = self.office.session.agent_directory(duty.name)
-        start = Start(
-            title=f"coterie {duty.name}",
-            entry=ENTRY,
-            payload=duty.to_bytes(),
-            directory=self.office.session.project,
-            environment={
-                **self.environment,
-                SESSION_VARIABLE: duty.session,
-                AGENT_VARIABLE: agent_tag(duty.name, duty.incarnation),
-            },
-        )
-        with (directory / ERRORS).open("ab", buffering=0) as errors:
-            return await self.starter.start(start, [control.fileno()], stderr=errors.fileno())
-
-    async def _serve(self, desk: Desk, stream: trio.SocketStream, child: Child, serving: trio.CancelScope) -> None:
-        with serving:
-            try:
-                await desk.run(stream)
-            except ControlLost as exc:
-                # It cannot be talked to, so it cannot be asked either.
-                self.tell(LayerFailed(layer="control", reason=str(exc)))
-                child.send_signal(signal.SIGKILL)
-
-    async def _stop(self, charge: Charge, desk: Desk) -> None:
-        """End the process, whatever it takes, and all that it left; returns when it is reaped."""
-        assert charge.child is not None
-        duty, child = charge.duty, charge.child
-        with trio.CancelScope(shield=True):
-            if not child.has_ended():
-                charge.change("stopping")
-                self._ask_to_end(duty, desk)
-            await stop(child, self.grace)
-            with trio.move_on_after(self.grace):
-                await end_remains(duty.session, agent_tag(duty.name, duty.incarnation))
-
-    def _ask_to_end(self, duty: Duty, desk: Desk) -> None:
-        request = ShutdownRequest(reason="the session ends", deadline=self.grace)
-        envelope = Envelope(
-            sender=self._sender(),
-            recipient=Recipient(name=duty.name, incarnation=duty.incarnation),
-            sequence=1,
-            kind=request.kind,
-            body=request.to_body(),
-            created=self.clock.now(),
-        )
-        with contextlib.suppress(ControlLost):  # then it is told by a signal
-            desk.deliver(envelope)
-
-    async def _conclude(self, charge: Charge) -> None:
-        """Say what became of the process, to the parent too, if the agent could not."""
-        name = charge.duty.name
-        if charge.child is None:
-            await self._set_state(name, "ended")
+    async def _conclude(self, tenure: Tenure, attempts: Attempts) -> None:
+        """Say what became of the task, to the parent too, if the agent could not."""
+        if (charge := attempts.charge) is None:
+            return
+        if tenure.stopped_by is not None:
+            attempts.stop(tenure.stopped_by)
+        left = await leave_place(charge.order, self.grace)
+        with trio.move_on_after(CONCLUDING, shield=True):
+            if attempts.outcome is not None and not attempts.is_done:
+                await self.announcer.report(charge.duty, attempts.outcome, left)
+            # Before it is told, so that whoever hears of it can write to one that is kept.
+            is_kept = tenure.order.is_kept and attempts.is_done and tenure.stopped_by is None
+            await self.announcer.set_state(charge.duty.name, "idle" if is_kept else "ended")
+        if attempts.outcome is None:
             charge.change("failed", "It could not be started.")
-            return
-        outcome = charge.outcome()
-        if outcome.end != "done":
-            await self._report(charge.duty, outcome)
-        # Before it is told, so that whoever hears of it can write to one that is kept.
-        await self._set_state(name, "idle" if charge.order.is_kept and outcome.end == "done" else "ended")
-        charge.change(outcome.end, outcome.words)
+        else:
+            charge.change(attempts.outcome.end, attempts.outcome.words)
 
-    async def _report(self, duty: Duty, outcome: Outcome) -> None:
-        if duty.parent is None:
-            return
-        report = TaskNotification(status="failed" if outcome.end == "failed" else "killed", summary=outcome.words)
-        try:
-            await report_to(duty.parent, report, duty.report, self.office.router(), self._sender())
-        except MailboxError as exc:
-            self.tell(LayerFailed(layer="mail", reason=f"{duty.parent} could not be told of {duty.name}: {exc}"))
-
-    async def _set_state(self, name: str, state: MemberState) -> None:
-        try:
-            await self.office.roster.set_state(name, state)
-        except MailboxError as exc:
-            self.tell(LayerFailed(layer="mail", reason=str(exc)))
-
-    def _sender(self) -> Sender:
-        return Sender(name=ROOT, incarnation=1, session=self.office.session.id, kind="system")
-
-    def _duty(self, order: Order, member: Member) -> Duty:
+    def _duty(self, order: Order, member: Member, report: MessageId) -> Duty:
         return Duty(
             session=self.office.session.id,
             name=order.name,
             incarnation=member.incarnation,
             parent=order.parent,
-            report=new_message_id(),
+            report=report,
             task=order.task,
             model=order.model,
             settings=order.settings,
@@ -270,5 +239,10 @@ class Supervisor:
             is_bare=order.is_bare,
             fork=order.fork,
             stays=order.stays,
+            directory=order.directory,
+            worktree=order.worktree,
+            can_ask=self.user is not None,
             above=order.above,
+            keys=None if self.office.keys is None else self.office.keys.to_hex(),
+            believed=tuple(self.office.files.believed.get(order.name, ())),
         )

@@ -19,8 +19,10 @@ from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.lifecycle import TaskNotification
 from coterie.orchestrator.events.sources import TRANSCRIPT
 from coterie.orchestrator.ledger import LEDGER, read_ledger
+from coterie.orchestrator.starting.janitor import TITLE as JANITOR
 from coterie.orchestrator.tree.charge import Outcome
-from tests.processes.trees import Tree, open_tree
+from coterie.orchestrator.tree.restarting import NO_RESTARTS
+from tests.processes.trees import open_tree
 
 SCRIPT = """
 scout:
@@ -32,24 +34,16 @@ default: [{text: "nothing to do", times: always}]
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A directory to work in, and a home of its own."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    directory = tmp_path / "project"
-    directory.mkdir()
-    return directory
-
-
 async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(project: Path) -> None:
     with trio.fail_after(60):
         async with open_tree(project, SCRIPT) as tree:
             outcome = await tree.supervisor.run_agent(tree.order("scout", "look around"))
             assert outcome == Outcome(name="scout", incarnation=1, end="done", status=0)
             assert (project / "found.txt").read_text() == "found\n"
-            report = (await tree.reports())["scout"]
+            [stored] = await tree.mail()
+            report = TaskNotification.from_body(stored.body)
             assert (report.status, report.turns, report.tool_calls) == ("completed", 2, 1)
+            assert [event.report for event in tree.events] == [None, None, stored.id]
             assert "It says found" in report.result
             billed = sum(Decimal(entry["cost_usd"]) for entry in tree.served.requests)
             assert Decimal(report.cost_usd) == billed == tree.supervisor.gate.standing().session.spent.dollars
@@ -150,8 +144,9 @@ sleeper:
 async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_left(project: Path) -> None:
     with trio.fail_after(60):
         async with open_tree(project, WAITING) as tree, trio.open_nursery() as nursery:
+            tree.supervisor.restarts = NO_RESTARTS
             nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-            await _with_shells(tree, "sleeper")
+            await tree.at_work("sleeper")
             shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
             os.kill(tree.pid("sleeper"), signal.SIGKILL)
             await tree.reached("boss", "done")
@@ -161,7 +156,9 @@ async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_le
             assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
 
 
-async def test_all_agents_and_the_zygote_end_when_the_root_is_killed(project: Path, tmp_path: Path) -> None:
+async def test_all_agents_their_shells_and_the_zygote_end_when_the_root_is_killed(
+    project: Path, tmp_path: Path
+) -> None:
     script = tmp_path / "script.yaml"
     script.write_text(WAITING)
     command = [sys.executable, "-m", "tests.processes.tree_root", str(project), str(script)]
@@ -171,12 +168,12 @@ async def test_all_agents_and_the_zygote_end_when_the_root_is_killed(project: Pa
         assert await trio.to_thread.run_sync(root.stdout.readline) == b"running\n"
         below = psutil.Process(root.pid).children(recursive=True)
         root.kill()
-        agents = [process for process in below if process.name().startswith("coterie")]
-        assert len(agents) == 3
-        _, alive = await trio.to_thread.run_sync(partial(psutil.wait_procs, agents, timeout=2.0))
+        [janitor] = [process for process in below if process.name() == JANITOR]
+        others = [process for process in below if process != janitor]
+        assert len([process for process in others if process.name().startswith("coterie")]) == 3
+        _, alive = await trio.to_thread.run_sync(partial(psutil.wait_procs, others, timeout=2.0))
         assert alive == []
-        for shell in (process for process in below if process.is_running()):
-            shell.kill()
+        assert await trio.to_thread.run_sync(partial(psutil.wait_procs, [janitor], timeout=30.0)) == ([janitor], [])
 
 
 async def test_children_end_with_their_parent_and_all_within_the_grace(project: Path) -> None:
@@ -184,10 +181,10 @@ async def test_children_end_with_their_parent_and_all_within_the_grace(project: 
         async with open_tree(project, WAITING, grace=0.5) as tree:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-                await _with_shells(tree, "sleeper")
+                await tree.at_work("sleeper")
                 below = psutil.Process().children(recursive=True)
                 nursery.cancel_scope.cancel()
-            left = [p for p in below if p.is_running() and p.pid != tree.zygote]
+            left = [p for p in below if p.is_running() and p.pid not in (tree.zygote, tree.root.janitor.pid)]
             assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
             assert tree.supervisor.running == set()
 
@@ -241,7 +238,7 @@ async def test_a_busy_agent_gets_a_message_at_its_next_tool_round(project: Path)
     with trio.fail_after(60):
         async with open_tree(project, BUSY) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
-            await _with_shells(tree, "scout")
+            await tree.at_work("scout")
             await tree.write("scout", "look behind the <door>")
             (project / "go").touch()
             await tree.reached("scout", "done")
@@ -338,19 +335,12 @@ async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -
                 body="{}",
                 created=office.clock.now(),
             )
-            await office.files.send(old)
+            await office.files.send(office.sign(old))
             await tree.write("scout", "still there?")
             while tree.states("scout").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
             assert [letter.reason for _, letter in office.dead.letters()] == ["stale_incarnation"]
             nursery.cancel_scope.cancel()
-
-
-async def _with_shells(tree: Tree, name: str) -> None:
-    """Wait until a shell of *name* runs."""
-    await tree.reached(name, "running")
-    while not psutil.Process(tree.pid(name)).children():  # noqa: ASYNC110 - nothing tells
-        await trio.sleep(0.005)
 
 
 async def test_a_budget_of_the_session_holds_in_every_process(project: Path) -> None:

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import attrs
+import psutil
 import trio
 
 from coterie.agents.events import AgentChanged
@@ -68,6 +69,12 @@ class Tree:
     async def reached(self, name: str, state: str) -> None:
         """Wait until *name* was in *state*."""
         while state not in self.states(name):  # noqa: ASYNC110 - the simplest reader there is
+            await trio.sleep(0.005)
+
+    async def at_work(self, name: str) -> None:
+        """Wait until a shell of *name* runs."""
+        await self.reached(name, "running")
+        while not psutil.Process(self.pid(name)).children():  # noqa: ASYNC110 - nothing tells
             await trio.sleep(0.005)
 
     def states(self, name: str) -> list[str]:

@@ -9,8 +9,9 @@ import attrs
 import pytest
 import trio
 
+from coterie.agents.control.line import open_line
 from coterie.agents.control.station import Station, open_station
-from coterie.agents.control.words import Doing
+from coterie.agents.control.words import AgentWord, Doing, agent_words
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.gate import Intent
 from coterie.agents.models import known_models
@@ -45,7 +46,7 @@ class Office:
     gate: SessionGate
     station: Station
     desk: Desk
-    heard: list[Doing]
+    heard: list[AgentWord]
     delivered: list[Envelope]
     _agent_end: socket.socket
 
@@ -61,7 +62,7 @@ class Office:
 @asynccontextmanager
 async def open_office(limits: Limits | None = None) -> AsyncIterator[Office]:
     near, far = socket.socketpair()
-    heard: list[Doing] = []
+    heard: list[AgentWord] = []
     delivered: list[Envelope] = []
     gate = SessionGate(Clock(), limits or Limits())
 
@@ -73,13 +74,15 @@ async def open_office(limits: Limits | None = None) -> AsyncIterator[Office]:
         async with gate.open_asker("ann") as asker:
             desk = Desk(asker, heard.append, Nobody())
             task_status.started(desk)
-            await desk.run(trio.SocketStream(trio.socket.from_stdlib_socket(near)))
+            async with open_line(trio.SocketStream(trio.socket.from_stdlib_socket(near)), agent_words) as line:
+                await desk.run(line)
 
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             desk = await nursery.start(serve)
-            async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far)), take) as station:
-                yield Office(gate, station, desk, heard, delivered, far)
+            async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far))) as station:
+                with station.delivering_to(take):
+                    yield Office(gate, station, desk, heard, delivered, far)
 
 
 async def test_a_call_is_admitted_and_booked_with_what_it_used() -> None:
@@ -152,7 +155,7 @@ async def test_an_agent_whose_root_has_gone_is_stopped() -> None:
     near, far = socket.socketpair()
 
     async def work() -> None:
-        async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far)), _ignore):
+        async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far))):
             near.close()
             await trio.sleep_forever()
 
@@ -177,9 +180,7 @@ async def test_an_agent_is_started_by_the_root_or_refused_with_its_reason() -> N
     async with open_office() as office:
         spawned = await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
+        with pytest.raises(SpawnRefused, match="write it into a file"):
+            await office.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
             await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
-
-
-async def _ignore(_envelope: Envelope) -> None:
-    await trio.lowlevel.checkpoint()

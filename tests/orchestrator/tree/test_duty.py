@@ -4,9 +4,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from coterie.mailbox.ids import MessageId
+from coterie.mailbox.screen import Digest
 from coterie.orchestrator.settings import Settings
 from coterie.orchestrator.settings.schema import SETTINGS
 from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.worktrees import Worktree
 
 GIVEN = {
     "model": "haiku",
@@ -18,6 +20,16 @@ GIVEN = {
     "permissions.allow": ("Bash(git status:*)", "Read"),
     "layers.clearing.keep": 7,
 }
+
+WORKTREE = Worktree(
+    path=Path("/project/.coterie/worktrees/w"),
+    directory=Path("/project/.coterie/worktrees/w/below"),
+    origin=Path("/project/below"),
+    repository=Path("/project/.git"),
+    branch="coterie/s/scout",
+    base="0" * 40,
+    record=Path("/home/worktree.json"),
+)
 
 
 def test_a_duty_is_read_as_it_was_written() -> None:
@@ -35,10 +47,15 @@ def test_a_duty_is_read_as_it_was_written() -> None:
         settings=settings,
         server="http://127.0.0.1:1",
         stays=True,
+        directory="/project/.coterie/worktrees/w/below",
+        worktree=WORKTREE,
         above=(settings, Settings()),
+        keys="5ec7e7",
+        believed=(Digest("d1"), Digest("d2")),
     )
     read = Duty.from_bytes(duty.to_bytes())
     assert read == duty
+    assert "5ec7e7" not in repr(duty)
     assert {key: read.settings.item_sources(key) for key in SETTINGS} == {
         key: settings.item_sources(key) for key in SETTINGS
     }

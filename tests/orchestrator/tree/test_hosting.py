@@ -1,0 +1,210 @@
+"""Agents that share a process: over a real socket, with the root's end and the process's own in one test."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.control.line import open_line
+from coterie.agents.control.station import Station, open_station
+from coterie.agents.control.words import AgentWord, Doing, Unable, agent_words
+from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
+from coterie.clock import Clock
+from coterie.mailbox.ids import MessageId
+from coterie.orchestrator.gate import Limits, SessionGate
+from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.starting import Child, StartFailed
+from coterie.orchestrator.tree.desk import Desk
+from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.hosted import FAILED, Heeding, open_hosting
+from coterie.orchestrator.tree.hosting import LONGEST_DUTY, Guest
+
+KILLED = -signal.SIGKILL
+
+
+class Nobody:
+    """Starts no agents."""
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`."""
+        raise SpawnRefused(f"No {request.definition} was started.")
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One that goes on until it is ended."""
+
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+
+    def interrupt(self) -> None:
+        """As `Interruptible.interrupt`."""
+        self.is_over.set()
+
+
+@attrs.define(eq=False)
+class House:
+    """A process with guests, and its root."""
+
+    desk: Desk
+    station: Station
+    process: Child
+    _host: socket.socket
+    may_leave: trio.Event = attrs.field(factory=trio.Event)
+
+    def run(self, name: str, task: str = "") -> Guest:
+        """Have a guest that does what its name says."""
+        duty = Duty(
+            session="s",
+            name=name,
+            incarnation=1,
+            parent="host",
+            report=MessageId("r"),
+            task=task,
+            model="m",
+            settings=Settings(),
+        )
+        return self.desk.guests.run(duty, self.process)
+
+    def cut(self) -> None:
+        """End the connection as the death of the process would."""
+        self._host.shutdown(socket.SHUT_RDWR)
+
+    async def live(self, duty: Duty, station: Station, heeding: Heeding) -> int:
+        """What a guest does: `wait`, `fail` in a task of its own, take a `turn`, `leave` when it may, or be `done`."""
+        station.tell("running", duty.name)
+        if duty.name == "fail":
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_fail)
+        if duty.name == "leave":
+            async with heeding(Turn()):
+                pass
+            await self.may_leave.wait()
+        if duty.name == "turn":
+            turn = Turn()
+            async with heeding(turn):
+                await turn.is_over.wait()
+        if duty.name == "wait":
+            await trio.sleep_forever()
+        return 0
+
+
+async def _fail() -> None:
+    await trio.lowlevel.checkpoint()
+    raise KeyError("no such thing")
+
+
+@contextmanager
+def running() -> Iterator[Child]:
+    """A process that stands for the one that the guests are in."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
+        pidfd = os.pidfd_open(sleeper.pid)
+        try:
+            yield Child(sleeper.pid, pidfd)
+        finally:
+            os.close(pidfd)
+            sleeper.kill()
+
+
+@asynccontextmanager
+async def open_house() -> AsyncIterator[House]:
+    near, far = socket.socketpair()
+    gate = SessionGate(Clock(), Limits())
+
+    async def serve(task_status: trio.TaskStatus[Desk] = trio.TASK_STATUS_IGNORED) -> None:
+        async with (
+            gate.open_asker("host") as asker,
+            open_line(trio.SocketStream(trio.socket.from_stdlib_socket(near)), agent_words) as line,
+        ):
+            desk = Desk(asker, lambda _: None, Nobody())
+            task_status.started(desk)
+            await desk.run(line)
+
+    with trio.fail_after(10), running() as process:
+        async with trio.open_nursery() as nursery:
+            desk = await nursery.start(serve)
+            async with open_station(trio.SocketStream(trio.socket.from_stdlib_socket(far))) as station:
+                yield House(desk, station, process, far)
+
+
+async def heard(guest: Guest) -> list[AgentWord]:
+    """All that a guest has said when it has ended."""
+    words: list[AgentWord] = []
+    while (word := await guest.line.hear()) is not None:
+        words.append(word)
+    return words
+
+
+async def test_an_error_in_a_guest_is_its_own_failure_and_the_others_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    async with open_house() as house, open_hosting(house.station, house.live):
+        other, failing, done = house.run("wait"), house.run("fail"), house.run("done")
+        assert (await failing.wait(), await done.wait()) == (FAILED, 0)
+        assert await heard(failing) == [
+            Doing(activity="running", what="fail"),
+            Unable(reason="KeyError: 'no such thing'"),
+        ]
+        assert await heard(done) == [Doing(activity="running", what="done")]
+        assert not other.has_ended()
+        assert "in _fail" in capfd.readouterr().err
+
+
+async def test_a_guest_is_killed_alone() -> None:
+    async with open_house() as house, open_hosting(house.station, house.live):
+        first, second = house.run("wait"), house.run("wait")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        first.send_signal(signal.SIGKILL)
+        assert await first.wait() == KILLED
+        assert not second.has_ended()
+
+
+async def test_sigterm_ends_the_turn_of_a_guest_and_nothing_else() -> None:
+    async with open_house() as house, open_hosting(house.station, house.live):
+        first, second = house.run("turn"), house.run("turn")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        first.send_signal(signal.SIGTERM)
+        assert await first.wait() == 0
+        assert not second.has_ended()
+
+
+async def test_who_has_worked_may_end_by_itself_when_the_host_does_and_who_has_not_is_ended() -> None:
+    async with open_house() as house:
+        async with open_hosting(house.station, house.live):
+            leaving, waiting = house.run("leave"), house.run("wait")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            house.may_leave.set()
+        assert (await leaving.wait(), await waiting.wait()) == (0, KILLED)
+
+
+async def test_there_are_no_guests_where_nobody_hosts() -> None:
+    async with open_house() as house:
+        early = house.run("done")
+        assert await early.wait() == KILLED
+        async with open_hosting(house.station, house.live):
+            pass
+        assert await house.run("done").wait() == KILLED
+
+
+async def test_guests_are_lost_with_the_connection_and_there_can_be_no_more() -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(match="the root has gone"), flatten_subgroups=True):
+        async with open_house() as house, open_hosting(house.station, house.live):
+            guest = house.run("wait")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            house.cut()
+            with trio.CancelScope(shield=True):
+                await guest.ended()
+            assert (guest.status, guest.is_lost) == (KILLED, True)
+            with pytest.raises(StartFailed, match="who started it has ended"):
+                house.run("done")
+            await trio.sleep_forever()
+
+
+async def test_a_task_that_does_not_fit_is_refused_before_it_can_break_the_line() -> None:
+    async with open_house() as house, open_hosting(house.station, house.live):
+        with pytest.raises(StartFailed, match="the task is too long"):
+            house.run("done", "x" * LONGEST_DUTY)
+        assert await house.run("done").wait() == 0

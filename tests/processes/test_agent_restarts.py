@@ -1,0 +1,184 @@
+"""Agents whose processes crash or hang: they go on from their transcripts, and their parents are told once."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.conversation import load_transcript
+from coterie.mailbox.lifecycle import TaskNotification
+from coterie.orchestrator.events.sources import TRANSCRIPT
+from coterie.orchestrator.starting import Child, Start, Starter
+from coterie.orchestrator.tree.restarting import NO_RESTARTS, Restarts
+from tests.processes.trees import Tree, open_tree
+
+AT_ONCE = Restarts(limit=2, first_wait=0.01)
+SCRIPT = """
+scout:
+  - tools: [{Bash: {command: "echo ran >> ran.txt; until [ -e go ]; do sleep 0.01; done"}}]
+  - {text: "I see {{last_tool_result}} and {{last_user_text}}"}
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@attrs.define(eq=False)
+class Cruel:
+    """A starter of real children, the first of which get a signal in their first moment."""
+
+    starter: Starter
+    signals: list[signal.Signals]
+
+    async def start(
+        self, start: Start, descriptors: Sequence[int] = (), *, stdout: int | None = None, stderr: int | None = None
+    ) -> Child:
+        """As `Starter.start`."""
+        child = await self.starter.start(start, descriptors, stdout=stdout, stderr=stderr)
+        if self.signals:
+            child.send_signal(self.signals.pop())
+        return child
+
+
+async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT) as tree, trio.open_nursery() as nursery:
+            tree.supervisor.restarts = AT_ONCE
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
+            await tree.at_work("scout")
+            await tree.write("scout", "look behind the door")
+            os.kill(tree.pid("scout"), signal.SIGKILL)
+            await tree.reached("scout", "done")
+            report = (await tree.reports())["scout"]
+            assert report.status == "completed"
+            assert "interrupted before this call had a result" in report.result
+            assert "look behind the door" in report.result, "mail that waited reaches the next start"
+            assert (project / "ran.txt").read_text() == "ran\n"
+            assert tree.states("scout") == ["starting", "running", "killed", "starting", "running", "done"]
+            again = [(e.incarnation, e.what) for e in tree.events if e.state == "starting"]
+            assert again == [(1, ""), (2, "again, 1 of 2: Its process was ended by SIGKILL.")]
+            assert tree.root.gate.standing().session.reserved.dollars == 0
+            assert tree.supervisor.running == set()
+
+
+async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT) as tree:
+            tree.supervisor.restarts = AT_ONCE
+            tree.supervisor.starter = Cruel(tree.supervisor.starter, [signal.SIGKILL] * 9)
+            outcome = await tree.supervisor.run_agent(tree.order("scout"))
+            assert (outcome.end, outcome.incarnation) == ("killed", 3)
+            [(sender, report)] = (await tree.reports()).items()
+            assert (sender, report.status) == ("root", "killed")
+            assert report.summary == "It was started 3 times. Its process was ended by SIGKILL."
+            assert tree.states("scout") == ["starting", "killed"] * 3
+            assert tree.supervisor.office.roster.members()["scout"].state == "ended"
+
+
+async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: Path) -> None:
+    script = 'scout: [{text: "I was told {{last_user_text}}"}]'
+    with trio.fail_after(60):
+        async with open_tree(project, script) as tree:
+            tree.supervisor.restarts = AT_ONCE
+            tree.supervisor.starter = Cruel(tree.supervisor.starter, [signal.SIGKILL])
+            await tree.supervisor.run_agent(tree.order("scout", "look left"))
+            report = (await tree.reports())["scout"]
+            assert (report.status, report.turns) == ("completed", 1)
+            assert "look left" in report.result
+
+
+async def test_what_was_said_before_a_crash_is_reported_after_it(project: Path) -> None:
+    """An agent that died between its last words and its report has nothing to do but to report."""
+    with trio.fail_after(60):
+        async with open_tree(project, 'scout: [{text: "a door"}]') as tree:
+            await tree.supervisor.run_agent(tree.order("scout"))
+            await tree.supervisor.run_agent(tree.order("scout", ""))
+            reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
+            assert [(report.status, report.result) for report in reports] == [("completed", "a door")] * 2
+            assert len(tree.served.requests) == 1
+
+
+DELEGATING = """
+boss:
+  - tools:
+      - Agent: {description: "wait", prompt: "wait", name: left}
+      - Agent: {description: "wait", prompt: "wait", name: right}
+  - {text: "I was told {{last_user_text}}"}
+default:
+  - tools: [{Bash: {command: "sleep 600"}}]
+  - {text: "I was interrupted"}
+"""
+
+
+async def test_a_parent_that_crashed_hears_what_became_of_its_subagents(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
+            tree.supervisor.restarts = AT_ONCE
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
+            for name in ("left", "right"):
+                await tree.at_work(name)
+            os.kill(tree.pid("boss"), signal.SIGKILL)
+            await tree.reached("boss", "done")
+            report = (await tree.reports())["boss"]
+            assert report.status == "completed"
+            assert report.result.count('kind="task_notification"') == 2
+            assert report.result.count("Status: killed") == 2
+            assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
+            loaded = load_transcript(tree.session.directory / "agents" / "boss" / TRANSCRIPT).conversation
+            assert loaded is not None
+            answers = [segment.data for segment in loaded.segments if b"had a result" in segment.data]
+            assert len(answers) == 2, "both calls that were open are answered"
+
+
+async def test_what_the_user_must_mend_is_not_tried_again(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT) as tree:
+            tree.supervisor.restarts = AT_ONCE
+            await tree.supervisor.run_agent(attrs.evolve(tree.order("scout"), definition="nobody"))
+            assert tree.states("scout") == ["starting", "failed"]
+            [report] = (await tree.reports()).values()
+            assert report.status == "failed"
+            assert "nobody" in report.summary
+
+
+async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, 'scout: [{text: "a door"}]', grace=0.1) as tree, trio.open_nursery() as nursery:
+            tree.supervisor.restarts = AT_ONCE
+            tree.supervisor.stall_after = 0.2
+            tree.supervisor.starter = Cruel(tree.supervisor.starter, [signal.SIGSTOP])
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
+            await tree.reached("scout", "stalled")
+            tree.supervisor.stall_after = 600.0
+            await tree.reached("scout", "done")
+            assert (await tree.reports())["scout"].result == "a door"
+            states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
+            assert tree.states("scout") == states
+
+
+async def test_an_agent_that_waits_for_one_that_hangs_has_not_stalled(project: Path) -> None:
+    script = """
+boss:
+  - tools: [{Agent: {description: "wait", prompt: "wait", name: sleeper}}]
+  - {text: "It says {{last_tool_result}}"}
+sleeper:
+  - tools: [{Bash: {command: "sleep 600"}}]
+"""
+    with trio.fail_after(60):
+        async with open_tree(project, script, grace=0.1) as tree:
+            tree.supervisor.restarts = NO_RESTARTS
+            tree.supervisor.stall_after = 3.0
+            await _stop_when_at_work(tree)
+            assert "stalled" in tree.states("sleeper")
+            assert "stalled" not in tree.states("boss")
+            assert "Nothing was heard of it for 3 seconds." in (await tree.reports())["boss"].result
+
+
+async def _stop_when_at_work(tree: Tree) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
+        await tree.at_work("sleeper")
+        os.kill(tree.pid("sleeper"), signal.SIGSTOP)

@@ -1,0 +1,95 @@
+"""An agent that the user stops: it ends with all that it started, its parent is told, and no message wakes it."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from coterie.mailbox.errors import RecipientEnded
+from coterie.orchestrator.starting import StartFailed
+from coterie.orchestrator.tree.tenure import NotAtWork
+from tests.processes.trees import Tree, open_tree
+
+SCRIPT = """
+boss:
+  - tools: [{Agent: {description: "wait", prompt: "wait", name: sleeper}}]
+  - {text: "It says {{last_tool_result}}"}
+sleeper:
+  - tools: [{Bash: {command: "sleep 600 & sleep 600"}}]
+"""
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_parent_goes_on_when_its_subagent_was_stopped(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
+            await tree.at_work("sleeper")
+            shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
+            await tree.supervisor.stop("sleeper")
+            assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
+            await tree.reached("boss", "done")
+            result = (await tree.reports())["boss"].result
+            assert "sleeper has ended. Status: killed." in result
+            assert "the user stopped it." in result
+            assert tree.states("sleeper") == ["starting", "running", "stopping", "done"]
+            assert [e.what for e in tree.events if e.name == "sleeper"][-1] == "The user stopped it."
+            await _takes_no_mail(tree, "sleeper")
+
+
+async def test_the_subagents_of_one_that_is_stopped_end_with_it(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.keep_agent, tree.order("boss"))
+            await tree.at_work("sleeper")
+            below = [psutil.Process(tree.pid(name)) for name in ("boss", "sleeper")]
+            await tree.supervisor.stop("boss", by="the lead")
+            assert not [process for process in below if process.is_running()]
+            assert (tree.supervisor.tenures, tree.supervisor.running) == ({}, set())
+            assert (await tree.reports())["boss"].summary.endswith("the lead stopped it.")
+            for name in ("boss", "sleeper"):
+                await _takes_no_mail(tree, name)
+
+
+async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT, grace=0.1) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("sleeper"))
+            await tree.at_work("sleeper")
+            os.kill(tree.pid("sleeper"), signal.SIGSTOP)
+            await tree.supervisor.stop("sleeper")
+            assert tree.states("sleeper") == ["starting", "running", "stopping", "killed"]
+            [report] = (await tree.reports()).values()
+            assert report.summary == "The user stopped it. Its process was ended by SIGKILL."
+
+
+async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, 'scout: [{text: "a door"}]') as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.keep_agent, tree.order("scout"))
+            await tree.reached("scout", "done")
+            await tree.supervisor.stop("scout")
+            await _takes_no_mail(tree, "scout")
+            with pytest.raises(NotAtWork, match="'scout' is not at work; there is none"):
+                await tree.supervisor.stop("scout")
+
+
+async def test_an_agent_that_is_stopped_before_it_has_begun_was_never_started(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_tree(project, SCRIPT) as tree:
+            with pytest.RaisesGroup(StartFailed, flatten_subgroups=True):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(tree.supervisor.run_agent, tree.order("sleeper"))
+                    await trio.testing.wait_all_tasks_blocked()
+                    await tree.supervisor.stop("sleeper")
+            assert await tree.mail() == []
+            await _takes_no_mail(tree, "sleeper")
+
+
+async def _takes_no_mail(tree: Tree, name: str) -> None:
+    with pytest.raises(RecipientEnded, match="has ended"):
+        await tree.write(name, "are you there?")
