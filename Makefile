@@ -29,7 +29,7 @@ demo: $(READY)
 	@$(BIN)/coterie demo
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

@@ -10,19 +10,39 @@ import trio
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.events import Event, EventLog, LayerFailed
+from coterie.agents.permissions import Asker
 from coterie.clock import Clock
 from coterie.mailbox.bridge import BridgeUnusable, open_bridge, open_forwarding
+from coterie.mailbox.errors import MailboxFailed
+from coterie.mailbox.file import note_waiting
+from coterie.orchestrator.control_socket.reception import open_door, open_reception
+from coterie.orchestrator.control_socket.requests import (
+    Answer,
+    Granted,
+    MoveToBackground,
+    PostMail,
+    ReleaseLetter,
+    Request,
+    ResendLetter,
+    StopAgent,
+    control_address,
+)
 from coterie.orchestrator.events.sources import EVENT_LOG
-from coterie.orchestrator.gate import Limits, SessionGate, Settled
-from coterie.orchestrator.ledger import LEDGER, Ledger, LedgerLine
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.root_record import open_root_record
-from coterie.orchestrator.session import Session
+from coterie.orchestrator.gate import Limits, SessionGate
+from coterie.orchestrator.keys import SessionKeys
+from coterie.orchestrator.ledger import LEDGER, Books, Ledger
+from coterie.orchestrator.post_office import PostOffice, mail_directory
+from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record
+from coterie.orchestrator.session import MAIN, Session
+from coterie.orchestrator.settings.schema import AgentSettings
 from coterie.orchestrator.starting import open_warm_starter, run_reaper
+from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
+from coterie.orchestrator.tree.announcing import ROOT
 from coterie.orchestrator.tree.charge import Outcome
 from coterie.orchestrator.tree.ordering import Order
 from coterie.orchestrator.tree.remains import SESSION_VARIABLE
-from coterie.orchestrator.tree.supervisor import ROOT, Supervisor
+from coterie.orchestrator.tree.supervisor import Supervisor
+from coterie.orchestrator.user_mail import serve_mail
 
 
 @attrs.frozen(kw_only=True)
@@ -32,77 +52,98 @@ class Root:
     session: Session
     supervisor: Supervisor
     gate: SessionGate
+    janitor: JanitorPost
+    """Who cleans up after this process if it is killed."""
 
     async def run(self, order: Order) -> Outcome:
         """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does."""
         return await self.supervisor.run_agent(order)
 
+    def interrupt_lead(self) -> None:
+        """End the turn that the lead is at."""
+        self.supervisor.interrupt(MAIN)
+
+    def hurry(self) -> None:
+        """Give nobody time any more: who is stopped from now on is killed at once."""
+        self.supervisor.grace = 0.0
+
+    async def serve(self, request: Request) -> Answer:
+        """Do what the user asks for from a shell. Raises `NotAtWork`."""
+        match request:
+            case StopAgent():
+                await self.supervisor.stop(request.name)
+            case MoveToBackground():
+                self.supervisor.move_to_background(request.name)
+            case PostMail() | ResendLetter() | ReleaseLetter():
+                return await serve_mail(self.supervisor.office, request)
+        return Granted()
+
 
 @asynccontextmanager
 async def open_root(
-    session: Session, *, budget: Decimal | None = None, server: str | None = None, grace: float = 5.0
+    session: Session,
+    *,
+    budget: Decimal | None = None,
+    server: str | None = None,
+    user: Asker | None = None,
+    agents: AgentSettings | None = None,
+    grace: float = 5.0,
 ) -> AsyncIterator[Root]:
     """Be the root of *session* until the block ends; then none of its agents is left.
 
     *budget* is for all of them together, in dollars. *server* is the URL of the embedded server, where that plays the
-    model. Enter it on the main thread of a process that starts no others meanwhile. Raises `ConfigInvalid` if another
-    process is the root, `StartFailed`, and `OSError`.
+    model; *user* is asked for permissions, and *agents* is what the user has set for all of them. Enter it on the main
+    thread of a process that starts no others meanwhile. Raises `ConfigInvalid` if another process is the root,
+    `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
-        stack.enter_context(open_root_record(session, clock))
-        office = stack.enter_context(PostOffice.of(session, clock))
+        root = stack.enter_context(open_root_record(session, clock))
+        door = await stack.enter_async_context(open_door(control_address(root)))
         log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT, clock))
+        office = stack.enter_context(await _open_office(session, clock, log.tell))
+        environment = {**os.environ, SESSION_VARIABLE: session.id}
+        mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
+        janitor = await stack.enter_async_context(open_janitor(mark, record, environment))
         ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
         await _open_bridges(office, log.tell, stack)
-        environment = {**os.environ, SESSION_VARIABLE: session.id}
         starter = await stack.enter_async_context(open_warm_starter(environment=environment))
-        gate = SessionGate(clock, Limits(dollars=budget), settled=_Books(ledger, clock, log.tell).book)
+        gate = SessionGate(clock, Limits(dollars=budget), settled=Books(ledger, clock, log.tell).book)
         supervisor = Supervisor(
-            office=office, starter=starter, gate=gate, tell=log.tell, clock=clock, server=server, grace=grace
+            office=office, starter=starter, gate=gate, tell=log.tell, clock=clock, server=server, user=user, grace=grace
         )
+        if agents is not None:
+            supervisor.follow(agents)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
-            yield Root(session=session, supervisor=supervisor, gate=gate)
+            nursery.start_soon(janitor.keep, lambda reason: log.tell(LayerFailed(layer="janitor", reason=reason)))
+            opened = Root(session=session, supervisor=supervisor, gate=gate, janitor=janitor)
+            async with open_reception(door, opened.serve):
+                yield opened
             nursery.cancel_scope.cancel()
+
+
+async def _open_office(session: Session, clock: Clock, tell: Callable[[Event], None]) -> PostOffice:
+    """The mail of *session*, signed from now on; what waits there is believed, as nobody could forge it yet.
+
+    Enter it before any agent begins: the model and its tools are who mail is kept from. What is written into a mailbox
+    while no root is there is the user's, or a hostile process's of the same user, which no key keeps out.
+    """
+    try:
+        believed = await trio.to_thread.run_sync(note_waiting, mail_directory(session))
+    except MailboxFailed as exc:
+        raise ConfigInvalid("session", str(exc)) from exc
+    return PostOffice.of(session, clock, SessionKeys.new(), believed=believed, tell=tell)
 
 
 async def _open_bridges(office: PostOffice, tell: Callable[[Event], None], stack: AsyncExitStack) -> None:
     """Take mail of other sessions, and hand over what waits for them."""
     try:
         bridge = open_bridge(
-            office.session.id, office.directory, office.files.send, clock=office.clock, bury=office.dead.bury
+            office.session.id, office.directory, office.take_in, clock=office.clock, bury=office.dead.bury
         )
         await stack.enter_async_context(bridge)
     except BridgeUnusable as exc:
         raise ConfigInvalid("session", f"{office.session.id} has a root already, or none can be: {exc}") from exc
     forwarding = open_forwarding(office.bridge, lambda exc: tell(LayerFailed(layer="mail", reason=str(exc))))
     await stack.enter_async_context(forwarding)
-
-
-@attrs.frozen
-class _Books:
-    """Writes down what each call of the session has come to."""
-
-    _ledger: Ledger
-    _clock: Clock
-    _tell: Callable[[Event], None]
-
-    def book(self, settled: Settled) -> None:
-        """Append a line, unless the call was free. A line that cannot be written is an event: the work goes on."""
-        if settled.end == "free":
-            return
-        asking = settled.asking
-        line = LedgerLine.of(
-            settled.intent,
-            settled.usage,
-            at=self._clock.now(),
-            agent=asking.agent,
-            incarnation=asking.incarnation,
-            parent=asking.parent,
-            is_estimated=settled.is_estimated,
-        )
-        try:
-            self._ledger.append(line)
-        except OSError as exc:
-            self._tell(LayerFailed(layer="ledger", reason=str(exc)))

@@ -3,6 +3,7 @@
 import attrs
 
 from coterie.agents.agent import Agent
+from coterie.agents.errors import ModelUnreachable
 from coterie.agents.events import Decided, Finished, Started
 from coterie.agents.outcome import Ended
 from coterie.agents.permissions import Decision
@@ -36,4 +37,5 @@ def finished(ended: Ended) -> Finished:
         usage=attrs.asdict(ended.usage),
         cost_usd=format(ended.cost, "f"),
         error=None if ended.error is None else str(ended.error),
+        is_unreachable=isinstance(ended.error, ModelUnreachable),
     )

@@ -14,6 +14,7 @@ import trio
 from coterie.agents.permissions import Answer, ForSession, Once, Question, Refusal
 from coterie.orchestrator.cli.printable import escaped
 from coterie.orchestrator.cli.views.view import View
+from coterie.orchestrator.session import MAIN
 
 TERMINAL = Path("/dev/tty")
 DETAIL_LINES = 40
@@ -107,9 +108,13 @@ def _words(question: Question) -> str:
     rules = ", ".join(rule.text for rule in question.rules)
     session = f"   s  for this session: {escaped(rules)}\n" if rules else ""
     return (
-        f"\n{escaped(question.tool)} needs your permission: {escaped(question.reason)}\n{subject}"
+        f"\n{_who(question)}{escaped(question.tool)} needs your permission: {escaped(question.reason)}\n{subject}"
         f"   y  yes, once\n{session}   n  no\n"
     )
+
+
+def _who(question: Question) -> str:
+    return "" if question.agent in ("", MAIN) else f"{escaped(question.agent)}: "
 
 
 def _lines(text: str, margin: str) -> str:

@@ -5,13 +5,26 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from coterie.agents.errors import ConfigInvalid
 from coterie.agents.models import known_models
-from coterie.orchestrator.session import session_names
+from coterie.orchestrator.session import Session, session_names
 
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of sessions, the newest first."""
     return [CompletionItem(name) for name in reversed(session_names()) if name.startswith(incomplete)]
+
+
+def complete_member(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The agents of the session that was named before."""
+    from coterie.orchestrator.overview import members_of  # noqa: PLC0415 - needs more than `--help` should wait for
+
+    try:
+        members = members_of(Session.find(ctx.params.get("session") or ""))
+    except ConfigInvalid:
+        return []
+    at_work = (name for name, member in members.items() if member.state != "ended")
+    return [CompletionItem(name) for name in at_work if name.startswith(incomplete)]
 
 
 def complete_agent(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -1,5 +1,6 @@
 """`coterie run` and `coterie resume`: give a task to an agent, or take one up again, from a shell."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ class _Options:
     permission_mode: str | None
     script: Path | None
     is_bare: bool
+    is_detached: bool
 
     def settings(self, project: Path, **flags: object) -> Settings:
         """The settings of a run in *project*, under these options. Raises `ConfigInvalid`."""
@@ -53,7 +55,7 @@ class _Options:
     def can_ask(self) -> bool:
         """Whether somebody sits at the terminal who can be asked."""
         is_text = self.output_format == "text" and not self.only_result
-        return is_text and sys.stdin.isatty() and sys.stderr.isatty()
+        return is_text and not self.is_detached and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class _Dollars(click.ParamType[Decimal]):
@@ -91,6 +93,9 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "dontAsk: deny what would be asked; bypassPermissions: anything you may.  [default: default]",
         ),
         click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key."),
+        click.option(
+            "--detach", "is_detached", is_flag=True, help="Start it and return; `coterie list` shows how it stands."
+        ),
         click.option("--bare", "is_bare", is_flag=True, help="Read no instruction files."),
     )
     for option in reversed(options):
@@ -133,7 +138,7 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     _need_a_model(options)
     found = Session.find(session)
     settings = options.settings(found.project, model=found.model, agent=found.agent)
-    _work(options, settings, task=(message or "").strip(), project=found.project, session=Session.resume(found.id))
+    _work(options, settings, task=(message or "").strip(), project=found.project, session=found.id)
 
 
 def _need_a_model(options: _Options) -> None:
@@ -146,28 +151,40 @@ def _from_stdin() -> str:
 
 
 def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
-    # These bring the SDK along, and neither `--help` nor a mistake should wait for it.
+    # Neither `--help` nor a mistake should wait for these.
     from coterie.orchestrator.cli.approving import approve_includes  # noqa: PLC0415
     from coterie.orchestrator.cli.asking import TerminalAsker  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
     from coterie.orchestrator.cli.views.choice import choose_view  # noqa: PLC0415
-    from coterie.orchestrator.cli.work import work  # noqa: PLC0415
+    from coterie.orchestrator.cli.work import detach, work  # noqa: PLC0415
     from coterie.orchestrator.kinds import of_a_kind  # noqa: PLC0415
-    from coterie.orchestrator.running import Job  # noqa: PLC0415
+    from coterie.orchestrator.root_process.assignment import Assignment  # noqa: PLC0415
 
     settings, kind = of_a_kind(settings, project)
-    model = known_models().get(settings.model)
-    job = Job(
+    assignment = Assignment(
         project=project,
-        model=model,
+        model=known_models().get(settings.model).id,
         settings=settings,
-        kind=kind,
-        script=options.script,
+        definition=None if kind is None else kind.name,
+        script=None if options.script is None else str(options.script),
         is_bare=options.is_bare,
+        can_ask=options.can_ask,
         **facts,
     )
-    if options.can_ask and job.session is None and job.has_instructions:
+    if options.can_ask and assignment.session is None and assignment.has_instructions:
         approve_includes(project)
     with open_output():
+        if options.is_detached:
+            _say_detached(options, detach(assignment))
+            return
         view = choose_view(options.output_format, only_result=options.only_result)
-        work(job, view, TerminalAsker(view) if options.can_ask else None)
+        work(assignment, view, TerminalAsker(view) if options.can_ask else None)
+
+
+def _say_detached(options: _Options, session: str) -> None:
+    if options.output_format != "text":
+        click.echo(json.dumps({"session_id": session}))
+    elif options.only_result:
+        click.echo(session)
+    else:
+        click.echo(f"session {session} is at work; `coterie logs -f {session}` shows it, `coterie stop` ends it")

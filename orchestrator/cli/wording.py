@@ -59,8 +59,8 @@ def usage_text(usage: Usage, cost: Decimal) -> str:
 
 
 def error_text(event: Finished) -> str | None:
-    """What the service or the gate said at the end of a run; what failed here the command says itself."""
-    return None if event.error is None or event.reason == "failed" else f"Error: {printable(event.error)}"
+    """What went wrong at the end of a run."""
+    return None if event.error is None else f"Error: {printable(event.error)}"
 
 
 def finish_text(event: Finished) -> str:
@@ -68,6 +68,11 @@ def finish_text(event: Finished) -> str:
     turns = "1 turn" if event.turns == 1 else f"{event.turns} turns"
     used = usage_text(msgspec.convert(event.usage, Usage), Decimal(event.cost_usd))
     return f"{event.reason} after {turns}; {used}"
+
+
+def is_trouble(event: AgentChanged) -> bool:
+    """Whether an agent does not get on by itself: it crashed and is started again, or nothing is heard of it."""
+    return event.state in ("starting", "stalled") and bool(event.what)
 
 
 def said(message: MessageRecorded) -> str:

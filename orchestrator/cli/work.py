@@ -1,5 +1,6 @@
-"""A job under signals and under somebody's eyes: whatever ends it, it ends with everything recorded."""
+"""A session at work under somebody's eyes, in a process that only looks: it shows, asks, and passes signals on."""
 
+import contextlib
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -8,134 +9,173 @@ import attrs
 import click
 import trio
 
-from coterie.agents.agent import Agent
-from coterie.agents.errors import ConfigInvalid, ModelUnreachable, ReplyMalformed
-from coterie.agents.outcome import Ended
+from coterie.agents.control.asking_words import Answered, Ask, TakeBack
+from coterie.agents.control.words import Unable
+from coterie.agents.errors import ControlLost
+from coterie.agents.events import Finished
 from coterie.agents.permissions import Asker
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 from coterie.orchestrator.cli.output import CLOSED, discard_output
 from coterie.orchestrator.cli.views.view import View, show, show_rest
-from coterie.orchestrator.embedded import ServerFailed
 from coterie.orchestrator.events.following import Follower, open_follower
-from coterie.orchestrator.running import Job, open_job
-from coterie.orchestrator.worker import Worker
+from coterie.orchestrator.root_process.assignment import Assignment
+from coterie.orchestrator.root_process.calling import Host, open_root_process
+from coterie.orchestrator.root_process.words import End, Interrupt, Opened, Over
+from coterie.orchestrator.session import Session
+
+Outcome = Over | Unable
+"""The last word of a root."""
 
 
-@attrs.frozen
-class Failure:
-    """The job cannot go on, for a reason that no other command line would mend."""
-
-    reason: str
-
-
-Outcome = Ended | ConfigInvalid | ServerFailed | Failure
-"""How a job ended, as a value: raised through a nursery an error would come out in a group."""
-
-
-def work(job: Job, view: View, asker: Asker | None = None) -> None:
-    """Do *job*, show it, and exit with the published code.
+def work(assignment: Assignment, view: View, asker: Asker | None = None) -> None:
+    """Let a root do *assignment*, show what happens, and exit with the published code.
 
     The first SIGINT or SIGTERM ends the turn that is under way, a second one everything, at once. When nobody reads
     standard output any more the turn is ended too. Raises `Refused` for what the user must mend.
     """
-    run = _Run(view)
+    watch = _Watch(assignment, view, asker)
     try:
-        outcome = trio.run(run.do, job, asker)
+        outcome = trio.run(watch.run)
     finally:
         view.close()
-    if run.is_unread:
+    if watch.is_unread:
         discard_output()
         sys.exit(CLOSED)
-    if run.signal is not None and not _is_completed(outcome):
-        sys.exit(ExitCode.TERMINATED if run.signal == signal.SIGTERM else ExitCode.INTERRUPTED)
-    match outcome:
-        case Ended():
-            sys.exit(_exit_code(outcome))
-        case Failure():
-            raise click.ClickException(outcome.reason)
-        case ConfigInvalid() | ServerFailed():
-            raise Refused(str(outcome)) from outcome
+    if watch.signal is not None and not watch.is_completed:
+        sys.exit(ExitCode.TERMINATED if watch.signal == signal.SIGTERM else ExitCode.INTERRUPTED)
+    if isinstance(outcome, Unable):
+        raise (Refused if outcome.is_for_user else click.ClickException)(outcome.reason)
+    if watch.finished is None or not (outcome.is_done or watch.is_completed):
+        raise click.ClickException(f"{watch.name} has ended before its task: {outcome.reason}")
+    sys.exit(_exit_code(watch.finished))
 
 
-def _exit_code(ended: Ended) -> ExitCode:
-    if _is_completed(ended):
+def detach(assignment: Assignment) -> str:
+    """Let a root do *assignment* on its own; the id of its session. Raises `Refused`."""
+    return trio.run(_detach, assignment)
+
+
+async def _detach(assignment: Assignment) -> str:
+    async with open_root_process(assignment) as host:
+        word = await host.hear()
+        if isinstance(word, Opened):
+            host.leave()
+            return word.session
+    reason = word.reason if isinstance(word, Unable) else "its process has ended"
+    raise Refused(f"no session was started: {reason}")
+
+
+def _exit_code(finished: Finished) -> ExitCode:
+    if finished.reason == "completed":
         return ExitCode.DONE
-    if ended.reason == "budget":
+    if finished.reason == "budget":
         return ExitCode.BUDGET_SPENT
-    return ExitCode.MODEL_UNREACHABLE if isinstance(ended.error, ModelUnreachable) else ExitCode.FAILED
-
-
-def _is_completed(outcome: Outcome | None) -> bool:
-    return isinstance(outcome, Ended) and outcome.reason == "completed"
+    return ExitCode.MODEL_UNREACHABLE if finished.is_unreachable else ExitCode.FAILED
 
 
 @attrs.define(eq=False)
-class _Run:
-    """One run of a job, and what came between."""
+class _Watch:
+    """One session that is looked at, from its start to its end."""
 
+    assignment: Assignment
     view: View
+    asker: Asker | None
+    session: str | None = None
     signal: int | None = None
     is_unread: bool = False
-    agent: Agent | None = None
-    """Once there is one to interrupt."""
+    finished: Finished | None = None
+    """How the run of the lead ended, once it has said so."""
+    _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
 
-    async def do(self, job: Job, asker: Asker | None) -> Outcome | None:
-        """Do *job*; None if it was cut short."""
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return "the root" if self.session is None else f"session {self.session}"
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the task is done."""
+        return self.finished is not None and self.finished.reason == "completed"
+
+    async def run(self) -> Outcome:
+        """Start the root and look at it to its end."""
         outcome: Outcome | None = None
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._heed, signals, nursery.cancel_scope)
-                outcome = await self._do(job, asker)
+            async with open_root_process(self.assignment) as host, trio.open_nursery() as nursery:
+                nursery.start_soon(self._heed, signals, host)
+                outcome = await self._look(host)
                 nursery.cancel_scope.cancel()
+        return outcome or Over(is_done=False, reason="its process was killed.")
+
+    async def _look(self, host: Host) -> Outcome | None:
+        session = self.assignment.session
+        if session is not None:
+            # What happened before is passed over, so it must be read before anything new happens.
+            return await self._follow(Session.find(session), host, is_resumed=True)
+        word = await host.hear()
+        if not isinstance(word, Opened):
+            return word if isinstance(word, Over | Unable) else None
+        self.session = word.session
+        return await self._follow(Session.find(word.session), host, is_resumed=False)
+
+    async def _follow(self, session: Session, host: Host, *, is_resumed: bool) -> Outcome | None:
+        async with open_follower(session.directory, self.view.agent) as follower:
+            if is_resumed:
+                follower.skip()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._show, follower, host)
+                outcome = await self._listen(host, nursery)
+                nursery.cancel_scope.cancel()
+            self._show_rest(follower)
         return outcome
 
-    async def _do(self, job: Job, asker: Asker | None) -> Outcome:
-        try:
-            async with open_job(job, asker) as worker:
-                return await self._show_and_run(worker)
-        except (ConfigInvalid, ServerFailed) as exc:
-            return exc
-        except OSError as exc:
-            return Failure(f"the session cannot be kept: {exc.filename or job.project}: {exc.strerror}")
+    async def _listen(self, host: Host, nursery: trio.Nursery) -> Outcome | None:
+        """Heed the root until its last word; None if it ended without one."""
+        with contextlib.suppress(ControlLost):
+            while (word := await host.hear()) is not None:
+                match word:
+                    case Over() | Unable():
+                        return word
+                    case Opened():
+                        self.session = word.session
+                    case Ask():
+                        scope = self._questions[word.call] = trio.CancelScope()
+                        nursery.start_soon(self._ask, word, scope, host)
+                    case TakeBack() if word.call in self._questions:
+                        self._questions[word.call].cancel()
+        return None
 
-    async def _show_and_run(self, worker: Worker) -> Outcome:
-        self.agent = worker.agent
-        async with open_follower(worker.seat.session.directory, self.view.agent) as follower:
-            follower.skip()
-            try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._show, follower)
-                    try:
-                        return await worker.run()
-                    except ReplyMalformed as exc:
-                        return Failure(str(exc))
-                    except OSError as exc:
-                        nursery.cancel_scope.cancel()
-                        return Failure(f"{worker.seat.session.directory} cannot be written: {exc.strerror}")
-            finally:
-                self._show_rest(follower)
-
-    async def _show(self, follower: Follower) -> None:
+    async def _ask(self, word: Ask, scope: trio.CancelScope, host: Host) -> None:
+        assert self.asker is not None, "the root was told that somebody can be asked"
         try:
-            await show(self.view, follower)
+            with scope:
+                async with self._asking:
+                    answer = await self.asker.ask(word.question())
+                with contextlib.suppress(ControlLost):
+                    host.say(Answered.of(word.call, answer))
+        finally:
+            del self._questions[word.call]
+
+    async def _show(self, follower: Follower, host: Host) -> None:
+        try:
+            self.finished = await show(self.view, follower)
         except BrokenPipeError:
-            self._stop_unread()
+            self._stop_unread(host)
 
     def _show_rest(self, follower: Follower) -> None:
         try:
-            show_rest(self.view, follower)
+            self.finished = show_rest(self.view, follower) or self.finished
         except BrokenPipeError:
-            self._stop_unread()
+            self.is_unread = True
 
-    def _stop_unread(self) -> None:
-        assert self.agent is not None
+    def _stop_unread(self, host: Host) -> None:
         self.is_unread = True
-        self.agent.interrupt()
+        with contextlib.suppress(ControlLost):
+            host.say(Interrupt())
 
-    async def _heed(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async def _heed(self, signals: AsyncIterator[int], host: Host) -> None:
         async for number in signals:
-            if self.signal is None and self.agent is not None:
-                self.agent.interrupt()
-            else:
-                scope.cancel()
+            with contextlib.suppress(ControlLost):
+                host.say(Interrupt() if self.signal is None and self.session is not None else End())
             self.signal = number

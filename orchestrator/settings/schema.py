@@ -41,6 +41,15 @@ class InstructionSettings:
 
 
 @attrs.frozen(kw_only=True)
+class AgentSettings:
+    """`[agents]`: the processes of a session."""
+
+    at_once: int = 20
+    starts: int = 3
+    stall_after: float = 660.0
+
+
+@attrs.frozen(kw_only=True)
 class ResultSettings:
     """`[layers.results]`, the first layer; sizes in characters."""
 
@@ -96,6 +105,7 @@ class Settings:
     permissions: PermissionSettings = PermissionSettings()
     transcript: TranscriptSettings = TranscriptSettings()
     instructions: InstructionSettings = InstructionSettings()
+    agents: AgentSettings = AgentSettings()
     layers: LayerSettings = LayerSettings()
     _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)

@@ -97,6 +97,12 @@ async def test_keys_are_answers(desk: Desk, keys: list[bytes], answer: Answer) -
     assert (await desk.ask(*keys))[0] == answer
 
 
+@pytest.mark.parametrize(("agent", "begins"), [("", "Bash"), ("main", "Bash"), ("scout", "scout: Bash")])
+async def test_who_asks_is_named_unless_it_is_the_lead(desk: Desk, agent: str, begins: str) -> None:
+    _, shown = await desk.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
+    assert shown.startswith(f"\r\n{begins} needs your permission")
+
+
 async def test_without_a_rule_there_is_no_answer_for_the_session(desk: Desk) -> None:
     answer, shown = await desk.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
     assert answer == Once()

@@ -249,7 +249,7 @@ def _toml(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int):
+    if isinstance(value, int | float):
         return f"{value:_}"
     return "[]" if value == () else f'"{value}"'
 

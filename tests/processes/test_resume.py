@@ -1,5 +1,6 @@
 """`coterie resume` after kill -9: nothing lost, nothing run twice, the same bytes."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +30,17 @@ class Place:
 
     project: Path
     home: Path
-
-    def script(self) -> Path:
-        """Twenty turns that read and that append to a file, then an answer."""
-        replies = [
-            {
-                "text": f"turn {turn}",
-                "tools": [{"Read": {"file_path": "a.txt"}}] if turn % 3 == 0 else [self._effect(turn)],
-            }
-            for turn in range(1, TURNS)
-        ]
-        path = self.home.parent / "script.yaml"
-        path.write_text(json.dumps({"default": [*replies, {"text": "done"}]}))
-        return path
-
-    def _effect(self, turn: int) -> dict[str, Any]:
-        return {"Bash": {"command": f"echo {turn} >> effects; echo did {turn}"}}
+    model: str
+    """The URL of the model."""
 
     def command(self, *arguments: str) -> list[str]:
-        """A call of `coterie` with the script and all permissions."""
-        options = ["--script", str(self.script()), "--permission-mode", "bypassPermissions"]
-        return [sys.executable, "-P", "-m", "coterie", *arguments, *options]
+        """A call of `coterie` with all permissions."""
+        return [sys.executable, "-P", "-m", "coterie", *arguments, "--permission-mode", "bypassPermissions"]
 
     def environment(self) -> dict[str, str]:
-        """Ours, with its own home."""
-        return {**os.environ, "COTERIE_HOME": str(self.home)}
+        """Ours, with its own home, and the model."""
+        model = {"ANTHROPIC_BASE_URL": self.model, "ANTHROPIC_API_KEY": "any"}
+        return {**os.environ, **model, "COTERIE_HOME": str(self.home)}
 
     def conversation(self) -> Conversation:
         """What the transcript of its one session holds."""
@@ -66,20 +54,62 @@ class Place:
         path = self.project / "effects"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
+    def kill_root(self) -> None:
+        """Kill the root, if it has not ended yet."""
+        for record in self.home.glob("projects/*/sessions/*/root.json"):
+            _kill(json.loads(record.read_bytes())["pid"])
+
+    def kill_lead(self) -> None:
+        """Kill the process that is the lead's now."""
+        [log] = self.home.glob("projects/*/sessions/*/events.jsonl")
+        told = [json.loads(line) for line in log.read_bytes().splitlines()]
+        _kill(next(event["pid"] for event in reversed(told) if event.get("pid")))
+
     def session(self) -> str:
         """The id of its one session."""
         [directory] = self.home.glob("projects/*/sessions/*")
         return directory.name
 
 
-def fresh(root: Path, project: Path) -> Place:
+def script() -> dict[str, Any]:
+    """Twenty turns that read and that append to a file, then an answer."""
+    replies = [
+        {
+            "text": f"turn {turn}",
+            "tools": [{"Read": {"file_path": "a.txt"}}] if turn % 3 == 0 else [_effect(turn)],
+        }
+        for turn in range(1, TURNS)
+    ]
+    return {"default": [*replies, {"text": "done"}]}
+
+
+def _effect(turn: int) -> dict[str, Any]:
+    return {"Bash": {"command": f"echo {turn} >> effects; echo did {turn}"}}
+
+
+@pytest.fixture
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an embedded server that outlives the runs of a test."""
+    path = tmp_path_factory.mktemp("script") / "script.yaml"
+    path.write_text(json.dumps(script()))
+    command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
+    with subprocess.Popen(
+        [*command, "--script", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        yield json.loads(server.stdout.readline())["url"]
+        server.stdin.close()
+
+
+def fresh(root: Path, project: Path, model: str) -> Place:
     """The same project as it was at first, and a new home: only the crash tells two runs apart."""
     shutil.rmtree(project, ignore_errors=True)
     project.mkdir()
     (project / "a.txt").write_text("hello\n")
     home = root / f"home-{len(list(root.iterdir()))}"
     home.mkdir()
-    return Place(project=project, home=home)
+    return Place(project=project, home=home, model=model)
 
 
 def run_whole(place: Place) -> None:
@@ -87,8 +117,14 @@ def run_whole(place: Place) -> None:
     subprocess.run(command, cwd=place.project, env=place.environment(), check=True, capture_output=True, timeout=60)
 
 
-def run_and_kill(place: Place, lines: int, pause: float) -> None:
-    """Kill the run a moment after it has printed so many lines."""
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def running(place: Place) -> Iterator[Callable[[int, float], None]]:
+    """A run that can be waited for: until it has printed so many lines, and then for a moment."""
     with subprocess.Popen(
         place.command("run", "Go."),
         cwd=place.project,
@@ -97,11 +133,16 @@ def run_and_kill(place: Place, lines: int, pause: float) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
+
+        def wait(lines: int, pause: float) -> None:
+            assert process.stdout is not None
+            for _ in range(lines):
+                process.stdout.readline()
+            time.sleep(pause)  # chaos, not synchronisation: any moment will do
+
+        yield wait
         assert process.stdout is not None
-        for _ in range(lines):
-            process.stdout.readline()
-        time.sleep(pause)  # chaos, not synchronisation: any moment will do
-        process.send_signal(signal.SIGKILL)
+        process.stdout.read()
 
 
 def resume(place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -126,15 +167,44 @@ def interrupted(reference: Conversation, calls: list[str]) -> list[Message]:
     return [Message(role, tuple(map(told, blocks_))) for role, blocks_ in reference.messages]
 
 
-def check_kills(root: Path, seed: int, kills: int) -> None:
+def cut_short(conversation: Conversation) -> list[str]:
+    """The calls that were answered as interrupted."""
+    results = [block for message in conversation.messages for block in message.blocks if b'"tool_use_id"' in block]
+    calls = [json.loads(block)["tool_use_id"] for block in results]
+    return [call for call, block in zip(calls, results, strict=True) if block == INTERRUPTED.block(call)]
+
+
+def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
+    """In each run the lead is killed twice, and goes on by itself."""
     draw = random.Random(seed)
     project = root / "project"
-    reference = fresh(root, project)
+    reference = fresh(root, project, model)
+    run_whole(reference)
+    for number in range(runs):
+        place = fresh(root, project, model)
+        with running(place) as wait:
+            for _ in range(2):
+                wait(draw.randint(1, TURNS - 3), draw.uniform(0, 0.03))
+                place.kill_lead()
+        ended = place.conversation()
+        calls = cut_short(ended)
+        assert len(calls) <= 2, (seed, number)
+        assert ended.messages == interrupted(reference.conversation(), calls), (seed, number)
+        effects = place.effects()
+        assert len(set(effects)) == len(effects), f"run twice: {effects} (seed {seed}, run {number})"
+
+
+def check_kills(root: Path, model: str, seed: int, kills: int) -> None:
+    draw = random.Random(seed)
+    project = root / "project"
+    reference = fresh(root, project, model)
     run_whole(reference)
     whole = reference.conversation()
     for number in range(kills):
-        place = fresh(root, project)
-        run_and_kill(place, draw.randint(1, 2 * TURNS - 3), draw.uniform(0, 0.03))
+        place = fresh(root, project, model)
+        with running(place) as wait:
+            wait(draw.randint(1, 2 * TURNS - 3), draw.uniform(0, 0.03))
+            place.kill_root()
         crashed = place.conversation()
         done = resume(place)
         assert done.returncode in (0, 2), (seed, number, done.stderr)
@@ -148,19 +218,27 @@ def check_kills(root: Path, seed: int, kills: int) -> None:
             assert resumed.messages == interrupted(whole, crashed.open_tool_uses), (seed, number)
 
 
-@pytest.mark.parametrize("seed", [7, 8])
-def test_a_killed_run_is_resumed_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, seed: int) -> None:
-    """Ten kills in all, half of them for each seed."""
-    check_kills(tmp_path, seed=seed, kills=5)
+def test_a_killed_session_is_resumed_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, model: str) -> None:
+    check_kills(tmp_path, model, seed=7, kills=4)
+
+
+def test_a_killed_lead_goes_on_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, model: str) -> None:
+    """Six kills, two in each run."""
+    check_killed_leads(tmp_path, model, seed=8, runs=3)
 
 
 @pytest.mark.soak
-def test_fifty_killed_runs_are_resumed(tmp_path: Path) -> None:
-    check_kills(tmp_path, seed=9, kills=50)
+def test_fifty_killed_sessions_are_resumed(tmp_path: Path, model: str) -> None:
+    check_kills(tmp_path, model, seed=9, kills=50)
 
 
-def test_a_session_that_has_ended_goes_on_only_with_a_message(tmp_path: Path) -> None:
-    place = fresh(tmp_path, tmp_path / "project")
+@pytest.mark.soak
+def test_fifty_killed_leads_go_on(tmp_path: Path, model: str) -> None:
+    check_killed_leads(tmp_path, model, seed=10, runs=25)
+
+
+def test_a_session_that_has_ended_goes_on_only_with_a_message(tmp_path: Path, model: str) -> None:
+    place = fresh(tmp_path, tmp_path / "project", model)
     run_whole(place)
     before = place.conversation().prefix_bytes()
     refused = resume(place)
@@ -169,8 +247,8 @@ def test_a_session_that_has_ended_goes_on_only_with_a_message(tmp_path: Path) ->
     assert place.conversation().prefix_bytes() == before
 
 
-def test_an_unknown_session_is_answered_with_the_newest(tmp_path: Path) -> None:
-    place = fresh(tmp_path, tmp_path / "project")
+def test_an_unknown_session_is_answered_with_the_newest(tmp_path: Path, model: str) -> None:
+    place = fresh(tmp_path, tmp_path / "project", model)
     run_whole(place)
     done = subprocess.run(
         place.command("resume", "1999"),
@@ -184,8 +262,8 @@ def test_an_unknown_session_is_answered_with_the_newest(tmp_path: Path) -> None:
     assert done.stderr == f"Error: session: no session's id begins with '1999'; the newest is {place.session()}\n"
 
 
-def test_a_damaged_transcript_is_refused_by_name_and_line_and_left_as_it_is(tmp_path: Path) -> None:
-    place = fresh(tmp_path, tmp_path / "project")
+def test_a_damaged_transcript_is_refused_by_name_and_line_and_left_as_it_is(tmp_path: Path, model: str) -> None:
+    place = fresh(tmp_path, tmp_path / "project", model)
     run_whole(place)
     [transcript] = place.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
     damaged = transcript.read_bytes().replace(b"hello", b"jello", 1)

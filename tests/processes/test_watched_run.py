@@ -83,7 +83,8 @@ def test_the_stream_of_a_run_is_as_published_and_what_logs_shows_later(project: 
     for line in lines:
         Draft202012Validator(schema).validate(json.loads(line))
     kinds = [json.loads(line)["kind"] for line in lines]
-    assert (kinds[0], kinds[-1], kinds.count("finished")) == ("started", "finished", 1)
+    assert (kinds[0], kinds[-1], kinds.count("finished")) == ("agent_changed", "agent_changed", 1)
+    assert json.loads(lines[-1])["state"] == "done"
     assert {"message", "replied", "text", "tool_started", "tool_ended"} < set(kinds)
     logs = [sys.executable, "-P", "-m", "coterie", "logs", "--json"]
     again = subprocess.run(logs, cwd=project, env=environment(project), capture_output=True, check=True)
@@ -97,7 +98,7 @@ def test_a_reader_that_goes_away_ends_the_run_with_its_record(project: Path) -> 
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert json.loads(process.stdout.readline())["kind"] == "started"
+        assert json.loads(process.stdout.readline())["kind"] == "agent_changed"
         process.stdout.close()
         assert process.wait(20) == 141
         assert process.stderr.read() == b""

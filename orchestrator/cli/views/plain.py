@@ -5,11 +5,11 @@ import sys
 import attrs
 import click
 
-from coterie.agents.events import Finished, LayerFailed, Noticed, Retrying, ToolEnded
+from coterie.agents.events import AgentChanged, Finished, LayerFailed, Noticed, Retrying, ToolEnded
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
 from coterie.orchestrator.cli.views.view import View
-from coterie.orchestrator.cli.wording import error_text, finish_text, outcome_text, said, sentence
+from coterie.orchestrator.cli.wording import error_text, finish_text, is_trouble, outcome_text, said, sentence
 from coterie.orchestrator.events.observed import MessageRecorded, Observed
 
 
@@ -29,6 +29,8 @@ class PlainView(View):
             case ToolEnded() as event:
                 _aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
             case Retrying() | Noticed() | LayerFailed() as event:
+                _aside(f"  {sentence(event)}")
+            case AgentChanged() as event if is_trouble(event):
                 _aside(f"  {sentence(event)}")
             case Finished() as event:
                 _aside(f"{finish_text(event)}; session {observed.session}")

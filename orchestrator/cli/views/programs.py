@@ -19,7 +19,8 @@ class ResultView(View):
     def take(self, observed: Observed) -> None:
         """Print the end."""
         if isinstance(observed.event, Finished):
-            print_said(observed.event.result)
+            if observed.event.result:
+                print_said(observed.event.result)
             print_error(observed.event)
 
 

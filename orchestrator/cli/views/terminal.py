@@ -11,12 +11,12 @@ from rich.live import Live
 from rich.text import Text
 
 from coterie.agents import events
-from coterie.agents.events import Event, Finished, Retrying, Started, ToolEnded, ToolStarted
+from coterie.agents.events import AgentChanged, Event, Finished, Retrying, Started, ToolEnded, ToolStarted
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
 from coterie.orchestrator.cli.views.status import Status
 from coterie.orchestrator.cli.views.view import View
-from coterie.orchestrator.cli.wording import error_text, finish_text, outcome_text, said, sentence
+from coterie.orchestrator.cli.wording import error_text, finish_text, is_trouble, outcome_text, said, sentence
 from coterie.orchestrator.events.observed import EpochBegan, MessageRecorded, Observed, ReplyRecorded
 
 _SENTENCES = (
@@ -57,6 +57,8 @@ class TerminalView(View):
         if self._waiting is not None:
             self._waiting.append(observed)
             return
+        if isinstance(observed.event, AgentChanged) and not is_trouble(observed.event):
+            return  # it says itself what it does
         if self._live is None:
             self._open()
         if isinstance(observed.event, Finished):
@@ -103,7 +105,7 @@ class TerminalView(View):
             case Retrying():
                 self._coming = ""
                 self._mention(event)
-            case _ if isinstance(event, _SENTENCES):
+            case _ if isinstance(event, (*_SENTENCES, AgentChanged)):
                 self._mention(event)
 
     def _open(self) -> None:

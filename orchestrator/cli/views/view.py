@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 
 import trio
 
+from coterie.agents.events import Finished
 from coterie.orchestrator.events.following import Follower
 from coterie.orchestrator.events.observed import Observed
 from coterie.orchestrator.session import MAIN
@@ -33,8 +34,8 @@ class View:
         """Leave the terminal as it was found. May be called twice."""
 
 
-async def show(view: View, follower: Follower) -> None:
-    """Give *view* the events of *follower* until the main agent's run has finished.
+async def show(view: View, follower: Follower) -> Finished:
+    """Give *view* the events of *follower* until the main agent's run has finished; how it did.
 
     Cancellation loses no event: `show_rest` has them.
     """
@@ -43,14 +44,22 @@ async def show(view: View, follower: Follower) -> None:
         with trio.move_on_at(due):
             observed = await anext(follower)
             view.take(observed)
-            if observed.agent == MAIN and observed.kind == "finished":
-                return
+            if (finished := _end(observed)) is not None:
+                return finished
         if trio.current_time() >= due:
             view.tick()
             due = trio.current_time() + TICK
 
 
-def show_rest(view: View, follower: Follower) -> None:
-    """Give *view* what is there already: the last events of a run that ended without saying so."""
+def show_rest(view: View, follower: Follower) -> Finished | None:
+    """Give *view* what is there already: the last events of a run; how the main agent's finished, if they say so."""
+    finished: Finished | None = None
     while (observed := follower.take_nowait()) is not None:
         view.take(observed)
+        finished = _end(observed) or finished
+    return finished
+
+
+def _end(observed: Observed) -> Finished | None:
+    event = observed.event
+    return event if observed.agent == MAIN and isinstance(event, Finished) else None

@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.conversation import Conversation, KeyHeader, text_block
 from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
+from coterie.agents.events import silent
 from coterie.agents.gate import LocalGate
 from coterie.agents.loop import run_loop
 from coterie.agents.model.client import ModelClient, open_model_client
@@ -23,8 +24,10 @@ from coterie.agents.model.request import Identity, ModelRequest
 from coterie.agents.models import known_models
 from coterie.agents.outcome import Limits
 from coterie.agents.usage import Usage
+from coterie.orchestrator import gate as gates
 from coterie.orchestrator.embedded import RunningServer
-from coterie.orchestrator.ledger import Ledger, LedgerGate, LedgerLine, read_ledger
+from coterie.orchestrator.gate import SessionGate
+from coterie.orchestrator.ledger import Books, Ledger, LedgerLine, read_ledger
 from coterie.scenarios.server.script.faults import Fault
 from tests.agents.working import QUICK, Noting, open_agent
 from tests.servers import Served, open_served
@@ -43,12 +46,11 @@ default:
 
 @attrs.define(eq=False)
 class Team:
-    """Agents of one process: one client, one gate, one ledger, and books of its own for each agent."""
+    """Agents of one process: one client, one gate, one ledger."""
 
     served: Served
-    gate: LocalGate
+    gate: SessionGate
     client: ModelClient
-    ledger: Ledger
     path: Path
 
     async def ask(
@@ -56,7 +58,6 @@ class Team:
     ) -> Reply:
         """One model call of *agent*, which becomes part of *talk*."""
         rendered = talk.render(max_tokens=MAX_TOKENS)
-        books = LedgerGate(gate=self.gate, ledger=self.ledger, clock=self.served.clock, parent=parent)
         request = ModelRequest(
             body=rendered.chunks,
             model=MODEL,
@@ -67,7 +68,8 @@ class Team:
             identity=Identity(agent=agent),
             **facts,
         )
-        reply = await self.client.through(books).ask(request)
+        async with self.gate.open_asker(agent, parent=parent) as asker:
+            reply = await self.client.through(asker).ask(request)
         talk.sent(rendered)
         talk.append("assistant", [block.data for block in reply.blocks])
         return reply
@@ -86,17 +88,20 @@ class Team:
 
 @asynccontextmanager
 async def open_team(
-    tmp_path: Path, *faults: Fault, gate: LocalGate | None = None, silence: float = 10.0
+    tmp_path: Path, *faults: Fault, budget: Decimal | None = None, silence: float = 10.0
 ) -> AsyncIterator[Team]:
-    gate, path = gate or LocalGate(), tmp_path / "ledger.jsonl"
+    path = tmp_path / "ledger.jsonl"
     with trio.fail_after(10), Ledger.open(path) as ledger:
         async with (
             open_served(REPLIES) as served,
-            open_model_client(gate, base_url=served.url, api_key="k", policy=QUICK, silence=silence) as client,
+            # Whoever asks does so through the gate's own end for it.
+            open_model_client(LocalGate(), base_url=served.url, api_key="k", policy=QUICK, silence=silence) as client,
         ):
+            books = Books(ledger, served.clock, silent)
+            gate = SessionGate(served.clock, gates.Limits(dollars=budget), settled=books.book)
             for fault in faults:
                 served.server.control.faults.add(fault)
-            yield Team(served, gate, client, ledger, path)
+            yield Team(served, gate, client, path)
 
 
 def begin() -> Conversation:
@@ -164,7 +169,7 @@ async def test_the_tokens_of_a_reply_that_broke_off_are_exact_in_and_a_bound_out
     assert whole.usage == reply.usage
     assert (broken.usage.prompt, broken.usage.output) == (reply.usage.prompt, MAX_TOKENS)
     assert broken.prefix == whole.prefix != ""
-    assert team.gate.spent == dollars((broken, whole))
+    assert team.gate.standing().session.spent.dollars == dollars((broken, whole))
 
 
 async def test_what_was_surely_not_billed_is_not_written_down(tmp_path: Path) -> None:
@@ -172,7 +177,11 @@ async def test_what_was_surely_not_billed_is_not_written_down(tmp_path: Path) ->
     async with open_team(tmp_path, *faults) as team:
         with pytest.raises(ModelRefusedRequest):
             await team.ask("main", begin())
-        team.gate.budget = Decimal(0)
+        assert team.lines() == ()
+
+
+async def test_what_a_budget_does_not_bear_is_not_written_down(tmp_path: Path) -> None:
+    async with open_team(tmp_path, budget=Decimal("0.0001")) as team:
         with pytest.raises(BudgetSpent):
             await team.ask("main", begin())
         assert team.lines() == ()
@@ -184,7 +193,7 @@ async def test_without_a_connection_nothing_is_written_down(tmp_path: Path) -> N
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         async with (
             open_team(tmp_path) as team,
-            open_model_client(team.gate, base_url=url, api_key="k", policy=QUICK) as nowhere,
+            open_model_client(LocalGate(), base_url=url, api_key="k", policy=QUICK) as nowhere,
         ):
             team.client = nowhere
             with pytest.raises(ModelUnreachable):
@@ -229,10 +238,10 @@ async def test_an_agent_knows_what_the_cache_should_give_it(tmp_path: Path) -> N
 
     async with open_agent(SCRIPT, tmp_path, Noting(name="note", act=note)) as (agent, served):
         with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
-            agent.client = agent.client.through(
-                LedgerGate(gate=LocalGate(), ledger=ledger, clock=served.clock, incarnation=7)
-            )
-            assert (await run_loop(agent, Limits())).reason == "completed"
+            gate = SessionGate(served.clock, gates.Limits(), settled=Books(ledger, served.clock, silent).book)
+            async with gate.open_asker(agent.identity.agent, incarnation=7) as asker:
+                agent.client = agent.client.through(asker)
+                assert (await run_loop(agent, Limits())).reason == "completed"
     first, second, third, last = read_ledger(tmp_path / "ledger.jsonl").lines
     assert first.expected_read is None
     assert second.expected_read == second.usage.read == first.cached

@@ -1,0 +1,169 @@
+"""A session in its own process: left alone, looked at, asked from a shell, and hurt."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import psutil
+import pytest
+
+from coterie.orchestrator.overview import look_at
+from coterie.orchestrator.root_record import find_root
+from coterie.orchestrator.session import Session
+from tests.processes.strays import has_no_processes
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+
+
+@attrs.frozen
+class Place:
+    """A project with a home of its own, and the shell of its user."""
+
+    project: Path
+
+    def coterie(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command, run to its end."""
+        return subprocess.run(
+            self.command(*arguments), cwd=self.project, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    def command(self, *arguments: str) -> list[str]:
+        """What the shell runs."""
+        return [sys.executable, "-P", "-m", "coterie", *arguments]
+
+    def run(self, script: str, *arguments: str) -> list[str]:
+        """The command that runs a session whose model follows *script*."""
+        path = self.project.parent / "script.yaml"
+        path.write_text(script)
+        return self.command("run", "Go.", "--script", str(path), "--permission-mode", "bypassPermissions", *arguments)
+
+    @property
+    def session(self) -> Session:
+        """Its only one."""
+        [directory] = self.project.parent.glob("home/projects/*/sessions/*")
+        return Session.find(directory.name)
+
+    def is_so(self, what: Callable[[], bool]) -> bool:
+        """Whether *what* comes to be."""
+        ends = time.monotonic() + PATIENCE
+        while time.monotonic() < ends:
+            if what():
+                return True
+            time.sleep(0.1)
+        return False
+
+    def state(self, agent: str) -> str | None:
+        """What *agent* does now."""
+        return next((glance.state for glance in look_at(self.session).agents if glance.name == agent), None)
+
+    def has_no_processes(self) -> bool:
+        """Whether nothing of its session is left."""
+        return has_no_processes(self.session)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Place:
+    """An empty project."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    (tmp_path / "project").mkdir()
+    return Place(tmp_path / "project")
+
+
+WAITING = """
+main:
+  - tools: [{Agent: {description: look, prompt: Look., name: scout}}]
+  - text: "I was told: {{last_tool_result}}"
+  - text: "I heard: {{last_user_text}}"
+scout:
+  - tools: [{Bash: {command: "env -u COTERIE_AGENT COTERIE stop $COTERIE_SESSION main 2> s; mv s asked; sleep 300"}}]
+  - text: It cannot be seen.
+"""
+
+
+def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_in_the_users_name(place: Place) -> None:
+    script = WAITING.replace("COTERIE stop", " ".join(place.command("stop")))
+    started = subprocess.run(
+        place.run(script, "--detach", "-p"), cwd=place.project, capture_output=True, text=True, check=True
+    )
+    session = place.session
+    assert started.stdout.strip() == session.id
+    assert place.is_so((place.project / "asked").exists)
+    assert place.state("scout") == "running"
+
+    wrong = place.coterie("stop", session.id, "scuot")
+    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not at work; did you mean scout?\n")
+    moved = place.coterie("background", session.id, "scout", "--json")
+    assert json.loads(moved.stdout) == {"session": session.id, "agents": ["scout"]}
+    assert place.is_so(lambda: place.state("main") == "waiting")
+    stopped = place.coterie("stop", session.id, "scout")
+    assert stopped.stdout == f"stopped scout of session {session.id}\n"
+
+    assert place.is_so(lambda: find_root(session) is None)
+    assert place.has_no_processes()
+    logs = place.coterie("logs", session.id).stdout
+    assert "The user moved scout to the background." in logs
+    assert re.search(r"I heard: .*the user stopped it", re.sub(r"\s+", " ", logs))
+    refusal = "Error: agent: only the user can ask for this, and no agent\n"
+    assert (place.project / "asked").read_text() == refusal
+    assert place.coterie("doctor").returncode == 0
+
+
+SLEEPING = 'default: [{text: I sleep., tools: [{Bash: {command: "sleep 300"}}]}, {text: I woke., times: always}]'
+
+
+def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resumed(place: Place) -> None:
+    with subprocess.Popen(place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stdout is not None
+        assert viewer.stdout.readline() == "I sleep.\n"
+        viewer.kill()
+    session = place.session
+    assert place.is_so(lambda: find_root(session) is None)
+    assert place.is_so(place.has_no_processes)
+    overview = look_at(session)
+    assert (overview.state, overview.reason) == ("ended", "cancelled")
+    script = str(place.project.parent / "script.yaml")
+    resumed = place.coterie("resume", session.id, "--script", script, "-p")
+    assert (resumed.returncode, resumed.stdout) == (0, "I woke.\n")
+
+
+def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Place) -> None:
+    with subprocess.Popen(
+        place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as viewer:
+        assert viewer.stdout is not None
+        assert viewer.stdout.readline() == "I sleep.\n"
+        root = find_root(place.session)
+        assert root is not None
+        [lead] = [child for child in psutil.Process(root.pid).children() if "coterie main" in " ".join(child.cmdline())]
+        os.kill(lead.pid, signal.SIGKILL)
+        said, aside = viewer.communicate(timeout=PATIENCE)
+    assert (viewer.returncode, said) == (0, "I woke.\n")
+    assert "main is starting: again, 1 of 2: Its process was ended by SIGKILL." in aside
+    assert place.is_so(place.has_no_processes)
+
+
+def test_a_root_that_is_killed_is_told_in_one_line(place: Place) -> None:
+    with subprocess.Popen(
+        place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as viewer:
+        assert place.is_so(lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*"))))
+        session = place.session
+        assert place.is_so(lambda: place.state("main") == "running")
+        root = find_root(session)
+        assert root is not None
+        os.kill(root.pid, signal.SIGKILL)
+        said, errors = viewer.communicate(timeout=PATIENCE)
+    assert (viewer.returncode, said) == (1, "")
+    assert errors == f"Error: session {session.id} has ended before its task: its process was killed.\n"
+    assert place.is_so(place.has_no_processes)
+    assert place.coterie("doctor").returncode == 0
