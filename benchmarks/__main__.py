@@ -19,6 +19,7 @@ NAMES = (
     "streams",
     "mail",
     "spawn",
+    "wake",
     "bill",
     "client_growth",
     "client_cpu",

@@ -1,0 +1,102 @@
+"""From a message to an idle agent in its process being at work again, through the root of a real session.
+
+The time goes from the call that sends to the word `running`, which the root hears before the agent asks the model.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import attrs
+import trio
+
+from benchmarks.figures import Figure, at_most
+from benchmarks.scripted import open_scripted_server
+from coterie.agents.events import AgentChanged, Event
+from coterie.agents.models import known_models
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Sender
+from coterie.mailbox.router import Draft
+from coterie.orchestrator.root import Root, open_root
+from coterie.orchestrator.session import MAIN, Session
+from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.tree.ordering import Order
+
+WAKES = 30
+MODEL = known_models().get("sonnet")
+NAME = "mate"
+
+
+@attrs.define(eq=False)
+class _States:
+    """The states of the agent as the root tells them."""
+
+    reached: dict[str, trio.Event] = attrs.field(factory=dict)
+
+    def hear(self, event: Event) -> None:
+        """Wake whoever waits for a state."""
+        if isinstance(event, AgentChanged) and event.state in self.reached:
+            self.reached.pop(event.state).set()
+
+    def next(self, state: str) -> trio.Event:
+        """Set when the agent is in *state* again."""
+        return self.reached.setdefault(state, trio.Event())
+
+
+async def measure() -> list[Figure]:
+    """The median, and the longest, of many."""
+    with _home() as project:
+        session = Session.create(project, Clock.from_environment(), task="a benchmark", model=MODEL.id)
+        async with open_scripted_server() as server, open_root(session, server=server.url) as root:
+            seconds = await _wake(root)
+    milliseconds = [1e3 * each for each in seconds]
+    return [
+        Figure(name="an idle agent is woken in", value=median(milliseconds), unit="ms", digits=1, goal=at_most(50)),
+        Figure(name=f"the longest of {WAKES}", value=max(milliseconds), unit="ms", digits=1),
+    ]
+
+
+async def _wake(root: Root) -> list[float]:
+    states, office = _States(), root.supervisor.office
+    root.supervisor.tell = states.hear
+    await office.roster.join(MAIN)
+    seconds: list[float] = []
+    async with root.gate.open_asker(MAIN), trio.open_nursery() as nursery:
+        idle = states.next("idle")
+        nursery.start_soon(root.run, _order())
+        await idle.wait()
+        for number in range(WAKES):
+            idle, running = states.next("idle"), states.next("running")
+            began = time.perf_counter()
+            await office.router().send(_lead(root.session), Draft(to=NAME, body=f"message {number}"))
+            await running.wait()
+            seconds.append(time.perf_counter() - began)
+            await idle.wait()
+        nursery.cancel_scope.cancel()
+    return seconds
+
+
+def _order() -> Order:
+    settings = Settings.build({"permissions.mode": "plan"}, {})
+    return Order(name=NAME, task="Wait.", model=MODEL.id, settings=settings, parent=MAIN, is_bare=True, stays=True)
+
+
+def _lead(session: Session) -> Sender:
+    return Sender(name=MAIN, incarnation=1, session=session.id, kind="lead")
+
+
+@contextmanager
+def _home() -> Iterator[Path]:
+    """A project, and a home and a place for sockets of its own."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="coterie-") as directory:
+        os.environ |= {"COTERIE_HOME": str(Path(directory, "home")), "XDG_RUNTIME_DIR": directory}
+        try:
+            yield Path(directory)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
