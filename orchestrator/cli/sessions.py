@@ -39,6 +39,8 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
         else:
             for line in (line for overview in overviews for line in _lines(overview, now)):
                 click.echo(line)
+            if not names:
+                click.echo("there are no sessions yet; `coterie run` makes one", err=True)
         for reason in unreadable:
             click.echo(printable(reason), err=True)
         if len(shown) < len(names):

@@ -57,6 +57,13 @@ def test_sessions_are_listed_the_newest_first_with_how_they_stand(tmp_path: Path
     ]
 
 
+def test_where_there_are_no_sessions_it_says_so_to_people_and_to_programs() -> None:
+    listed = coterie("list")
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert listed.stderr == "there are no sessions yet; `coterie run` makes one\n"
+    assert json.loads(coterie("list", "--json").stdout) == {"sessions": [], "more": 0}
+
+
 def test_how_an_agent_ended_is_what_the_root_told_last_of_this_start(tmp_path: Path) -> None:
     session = make(tmp_path)
     with PostOffice.of(session, Clock()) as office:
@@ -110,11 +117,6 @@ def test_one_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert [row.split()[0] for row in done.stdout.splitlines()] == [good.id]
     assert f"{bad.directory / 'session.json'}: cannot be read" in done.stderr
-
-
-def test_without_sessions_there_is_nothing_to_list() -> None:
-    done = coterie("list")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_task_cannot_act_on_the_terminal(tmp_path: Path) -> None:
