@@ -13,6 +13,9 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.walk import printable
 from coterie.files import replace_file
 
+FOLDER = ".shell-"
+"""How the names of folders begin in which shells tell where they end; each is there for as long as its shell runs."""
+
 START_UP = "BASH_ENV"
 """The variable that names a file which bash reads before it runs a command."""
 
@@ -110,7 +113,7 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
     That one is *environment* with what it takes. Raises `ToolFailed` if there can be no files in *scratch*.
     """
     try:
-        folder = tempfile.TemporaryDirectory(prefix=".shell-", dir=scratch, ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix=FOLDER, dir=scratch, ignore_cleanup_errors=True)
     except OSError as exc:
         raise _not_started(exc) from exc
     with folder as name:

@@ -27,7 +27,13 @@ from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import ENTRY, Duty
 from coterie.orchestrator.tree.failures import first_failure
 from coterie.orchestrator.tree.hosting import Guest
-from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag, end_remains
+from coterie.orchestrator.tree.remains import (
+    AGENT_VARIABLE,
+    SESSION_VARIABLE,
+    agent_tag,
+    end_remains,
+    remove_unfinished_sync,
+)
 from coterie.orchestrator.tree.stalling import STALL, Signs, awakenings, wait_for_stall, written
 from coterie.orchestrator.tree.stopping import request_to_end, stop
 from coterie.orchestrator.tree.tenure import Tenure
@@ -176,6 +182,15 @@ class ProcessOwner:
             await stop(child, self.grace)
             with trio.move_on_after(self.grace):
                 await end_remains(duty.session, agent_tag(duty.name, duty.incarnation))
+            if isinstance(child, Child) and child.status != 0:
+                await self._tidy(duty, child.pid)
+
+    async def _tidy(self, duty: Duty, pid: int) -> None:
+        """Remove what a process that was killed had begun to write. What cannot be removed is the doctor's to find."""
+        session = self.office.session
+        with contextlib.suppress(OSError):
+            agent = session.agent_directory(duty.name)
+            await trio.to_thread.run_sync(remove_unfinished_sync, session.directory, agent, pid)
 
     def _ask_to_end(self, charge: Charge, desk: Desk, reason: str) -> None:
         assert charge.child is not None

@@ -1,13 +1,16 @@
-"""What an agent leaves running when it dies, found by what it handed down: shells, and whatever these have started."""
+"""What an agent leaves when it dies: shells and what these have started, found by what they inherited, and files."""
 
 import contextlib
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import trio
 
 from coterie.agents.pidfd import wait_ended
+from coterie.agents.tools.working_directory import FOLDER
+from coterie.files import drafts_of
 from coterie.orchestrator.starting import OURS
 
 SESSION_VARIABLE = "COTERIE_SESSION"
@@ -41,6 +44,17 @@ async def end_remains(session: str, tag: str) -> None:
         OURS.reap_adopted()
         if not ended:
             await trio.sleep(UNBORN)
+
+
+def remove_unfinished_sync(session: Path, agent: Path, pid: int) -> None:
+    """Remove what the process *pid*, which was killed, was writing in the directory of the *session*.
+
+    In that of its *agent*, too, what its shells had there for as long as they ran. Raises `OSError`.
+    """
+    for draft in drafts_of(pid, session):
+        draft.unlink(missing_ok=True)
+    for folder in agent.glob(f"{FOLDER}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remains(session: str, tag: str) -> dict[int, bool]:

@@ -94,6 +94,11 @@ def file_faults(hook: FaultHook) -> Iterator[None]:
         _hook = before
 
 
+def drafts_of(pid: int, directory: Path) -> Iterator[Path]:
+    """What the process *pid* writes below *directory*, and has not put in its place. Blocks."""
+    return directory.rglob(f".coterie-{pid}-*.draft")
+
+
 def replace_file(path: Path, content: bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Put *content* at *path* so that a reader sees the old file or the new one, never a part.
 

@@ -148,8 +148,13 @@ async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_le
             nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
             await tree.at_work("sleeper")
             shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
+            directory = tree.session.agent_directory("sleeper")
+            draft = directory / f".coterie-{tree.pid('sleeper')}-1.draft"
+            draft.write_text("what it could not finish")
+            assert list(directory.glob(".shell-*"))
             os.kill(tree.pid("sleeper"), signal.SIGKILL)
             await tree.reached("boss", "done")
+            assert not [*directory.glob(".shell-*"), *directory.glob(draft.name)]
             report = (await tree.reports())["boss"]
             assert "Status: killed. Its process was ended by SIGKILL." in report.result
             assert tree.states("sleeper") == ["starting", "running", "killed"]
