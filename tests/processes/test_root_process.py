@@ -156,7 +156,7 @@ def test_a_root_that_is_killed_is_told_in_one_line(place: Place) -> None:
     with subprocess.Popen(
         place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as viewer:
-        assert place.is_so(lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*"))))
+        assert place.is_so(lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*/session.json"))))
         session = place.session
         assert place.is_so(lambda: place.state("main") == "running")
         root = find_root(session)
