@@ -1,5 +1,6 @@
 """One agent at work, and the steps that happen around its model calls."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -7,13 +8,14 @@ import attrs
 import trio
 
 from coterie.agents.conversation import FIVE_MINUTES, Conversation, Lifetimes, Role, TranscriptWriter
-from coterie.agents.conversation.records import Addition
+from coterie.agents.conversation.records import Addition, MailRecord, OpenMail, WordsRecord
 from coterie.agents.events import Event, silent
 from coterie.agents.model.client import ModelClient
 from coterie.agents.model.reply import Reply
 from coterie.agents.model.request import Identity
 from coterie.agents.models import Model
 from coterie.agents.outcome import EndReason
+from coterie.agents.overflow import Overflow
 from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace
 from coterie.agents.window import WindowMeter
 from coterie.clock import Clock
@@ -67,6 +69,14 @@ class CallStep(Protocol):
         ...
 
 
+class OverflowStep(Protocol):
+    """Makes room when the API finds the conversation too long."""
+
+    async def recover(self, agent: "Agent", overflow: Overflow) -> bool:
+        """Whether it is shorter now, so that the call can be made again."""
+        ...
+
+
 class ReplyStep(Protocol):
     """Looks at each reply once it is recorded."""
 
@@ -82,6 +92,7 @@ class Pipeline:
     results: tuple[ResultStep, ...] = ()
     messages: tuple[MessageStep, ...] = ()
     calls: tuple[CallStep, ...] = ()
+    overflows: tuple[OverflowStep, ...] = ()
     replies: tuple[ReplyStep, ...] = ()
 
 
@@ -109,6 +120,12 @@ class Agent:
     """When the last reply was recorded."""
     announced: list[str] = attrs.field(factory=list)
     """What is known to make the next reply read less from the cache."""
+    words: list[str] = attrs.field(factory=list)
+    """All that the human has said to it, and its task."""
+    open_mail: dict[str, OpenMail] = attrs.field(factory=dict)
+    """What others wrote to it, want an answer to, and have none, by id."""
+    asked: Counter[str] = attrs.field(factory=Counter)
+    """How many requests of each purpose but its turns it has made."""
     fork_of: str | None = None
     """The agent whose conversation it began with; None for one that began with its own."""
     inherited: int = 0
@@ -118,6 +135,8 @@ class Agent:
 
     def __attrs_post_init__(self) -> None:
         loaded = self.transcript.loaded
+        self.words += loaded.words
+        self.open_mail |= loaded.open_mail
         if loaded.reply is None:
             own = self.conversation.prefix.messages(self.inherited)
             self.turn += sum(message.role == "assistant" for message in own)
@@ -130,7 +149,19 @@ class Agent:
     def say(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
         """Append a message and record it. Raises `OSError` when it cannot be recorded."""
         self.conversation.append(role, blocks)
+        self.learn(*also)
         self.transcript.record(self.conversation, *also)
+
+    def learn(self, *records: Addition) -> None:
+        """Keep in mind what *records* say that must not be forgotten; they are, or are about to be, recorded."""
+        for record in records:
+            match record:
+                case WordsRecord():
+                    self.words += record.texts
+                case MailRecord():
+                    self.open_mail = record.update(self.open_mail)
+                case _:
+                    pass
 
     async def make_durable(self, before: Literal["call", "effect"]) -> None:
         """Return once all that is recorded survives a power cut, if that is wanted *before* this. Raises `OSError`."""

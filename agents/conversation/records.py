@@ -1,12 +1,25 @@
 """The records of a transcript: what each kind holds, and how one becomes a line and is read again."""
 
+from collections.abc import Mapping
+from typing import Literal
+
 import msgspec
 
+from coterie.agents.conversation.markers import Ttl
 from coterie.agents.conversation.segments import Role
 from coterie.agents.usage import Usage
 from coterie.files import check_record, frame_record
 
 VERSION = 1
+OPEN_MAIL = 50
+"""Messages of which it is known that nobody has answered them."""
+
+Trigger = Literal["threshold", "overflow", "manual"]
+"""Why a conversation was compacted: it was nearly full, the API found it too long, or somebody asked for it."""
+Way = Literal["notes", "summary", "chunks", "rule"]
+"""Where the summary came from: session notes, one call of the model, a call for each chunk, or no model at all."""
+Part = Literal["context", "summary", "words", "standing", "files"]
+"""What a block that compaction wrote is for; standing: the team, its tasks and its mail."""
 
 
 class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
@@ -27,6 +40,8 @@ class MessageRecord(msgspec.Struct, tag_field="kind", tag="message"):
     """Of the prefix that ends with this message, in hexadecimal."""
     at: float = 0.0
     """When, in seconds since 1970."""
+    more: int = 0
+    """Records behind it that were written with it: all of them are there, or it does not count."""
 
 
 class EpochMessage(msgspec.Struct):
@@ -34,6 +49,29 @@ class EpochMessage(msgspec.Struct):
 
     role: Role
     blocks: list[msgspec.Raw]
+
+
+class Boundary(msgspec.Struct, kw_only=True):
+    """What makes an epoch the work of a compaction. It stands in the epoch's record: both are there, or neither is."""
+
+    trigger: Trigger
+    by: Way
+    turn: int
+    """The number of the next model call."""
+    tokens_before: int
+    tokens_after: int
+    left: int
+    """Messages that are no longer in the conversation."""
+    kept: int
+    """Messages that are, as they were but for their thinking."""
+    parts: list[Part]
+    """What the blocks of the message are that compaction wrote, in their order."""
+    at_message: int = 0
+    """Where that message stands; what is before it was kept."""
+    mail: list[str] = []
+    """Ids of mail that is in the conversation, or was, and is not acknowledged yet."""
+    failures: int = 0
+    """Summaries of the model that had failed in a row by then."""
 
 
 class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
@@ -51,6 +89,9 @@ class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
     shared: int | None
     hash: str
     at: float = 0.0
+    boundary: Boundary | None = None
+    more: int = 0
+    """As of a message."""
 
 
 class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
@@ -71,6 +112,8 @@ class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
     is_taken: bool
     """False for a reply that was cut off and is asked for again."""
     at: float = 0.0
+    lives: list[Ttl] = []
+    """How long entries at the markers of the request were to live, as in `Lifetimes`; none: five minutes each."""
 
 
 class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
@@ -84,20 +127,69 @@ class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
     at: float = 0.0
 
 
+class OpenMail(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that its sender wants an answer to, as far as it is told again after a compaction."""
+
+    id: str
+    sender: str
+    session: str
+    kind: str
+    task: int | None = None
+    """Of an assignment: the number of the task."""
+    text: str
+    """As the model reads it, cut if it is long."""
+
+
 class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
     """Mail of other agents is in the message right before: delivered, and not to be delivered again."""
 
     v: int = VERSION
     ids: list[str]
+    open: list[OpenMail] = []
+    """What of it wants an answer."""
+    answered: list[str] = []
+    """Ids of earlier mail that the calls which the message before answers have answered."""
+    at: float = 0.0
+
+    def update(self, open_mail: Mapping[str, OpenMail]) -> dict[str, OpenMail]:
+        """What is open after it, by id, the oldest first; of very much the newest."""
+        left = {id_: mail for id_, mail in open_mail.items() if id_ not in self.answered}
+        left |= {mail.id: mail for mail in self.open}
+        return dict(list(left.items())[-OPEN_MAIL:])
+
+
+class WordsRecord(msgspec.Struct, tag_field="kind", tag="words", kw_only=True):
+    """What the human said, and the agent's task, in the message right before: compaction keeps it word for word.
+
+    Said again here because in a message it may stand among words of others, as mail does.
+    """
+
+    v: int = VERSION
+    texts: list[str]
     at: float = 0.0
 
 
-Record = MarksRecord | MessageRecord | EpochRecord | ReplyRecord | StateRecord | MailRecord
-Addition = ReplyRecord | StateRecord | MailRecord
+class NotesRecord(msgspec.Struct, tag_field="kind", tag="notes", kw_only=True):
+    """The session notes were brought up to date."""
+
+    v: int = VERSION
+    turn: int
+    """The first turn that they do not know of."""
+    tokens: int
+    """How full the context was."""
+    cost_usd: str
+    """Of all updates so far, exact, as a decimal number."""
+    turns_usd: str
+    """Of all turns so far."""
+    at: float = 0.0
+
+
+Record = MarksRecord | MessageRecord | EpochRecord | ReplyRecord | StateRecord | MailRecord | WordsRecord | NotesRecord
+Addition = ReplyRecord | StateRecord | MailRecord | WordsRecord | NotesRecord
 """What is recorded along with messages, and is none."""
 
 _record = msgspec.json.Decoder(Record)
-_KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail"})
+_KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail", "words", "notes"})
 
 
 class _Kind(msgspec.Struct):

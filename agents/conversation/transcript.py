@@ -1,6 +1,6 @@
 """A transcript is a log from which a conversation comes back byte for byte, even after a torn write."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -15,14 +15,18 @@ from coterie.agents.conversation.prefix import Prefix
 from coterie.agents.conversation.records import (
     VERSION,
     Addition,
+    Boundary,
     EpochMessage,
     EpochRecord,
     MailRecord,
     MarksRecord,
     MessageRecord,
+    NotesRecord,
+    OpenMail,
     Record,
     ReplyRecord,
     StateRecord,
+    WordsRecord,
     read_line,
     restore,
     store,
@@ -52,16 +56,25 @@ class Loaded:
     states: tuple[StateRecord, ...] = ()
     mail: frozenset[MessageId] = frozenset()
     """The ids of all mail that is in the conversation, or was."""
+    open_mail: Mapping[str, OpenMail] = attrs.field(factory=dict)
+    """What of it wants an answer and has none, by id."""
+    words: tuple[str, ...] = ()
+    """All that the human said, and the task."""
+    notes: NotesRecord | None = None
+    """The last update of the session notes."""
+    boundary: Boundary | None = None
+    """The last compaction."""
 
 
 def load_transcript(path: Path) -> Loaded:
-    """Read a transcript; what a torn last write left is dropped and counted. Blocks on the disk.
+    """Read a transcript; what a torn last write left is dropped and counted, whole records too. Blocks on the disk.
 
     Records of kinds this version does not know are passed over. Raises `TranscriptCorrupt` for damage anywhere
     else, and `OSError`.
     """
     content = path.read_bytes()
-    loaded = Loaded()
+    loaded = before = Loaded()
+    more = 0
     for number, line, end in _lines(content):
         try:
             record = read_line(line)
@@ -70,10 +83,15 @@ def load_transcript(path: Path) -> Loaded:
             if end == len(content) and not content.endswith(b"\n"):
                 break
             raise TranscriptCorrupt(number, str(exc)) from exc
+        more -= more > 0
+        if isinstance(record, MessageRecord | EpochRecord) and record.more:
+            before, more = _kept_aside(loaded), record.more
         try:
             loaded = attrs.evolve(loaded if record is None else _apply(loaded, record), size=end)
         except ValueError as exc:
             raise TranscriptCorrupt(number, str(exc)) from exc
+    if more:
+        loaded = before
     return attrs.evolve(loaded, dropped_bytes=len(content) - loaded.size)
 
 
@@ -102,17 +120,19 @@ class TranscriptWriter:
         """The file."""
         return self._appender.path
 
-    def record(self, conversation: Conversation, *also: Addition) -> None:
+    def record(self, conversation: Conversation, *also: Addition, boundary: Boundary | None = None) -> None:
         """Append what is new in *conversation* since the last call, then *also*: call it after every change.
 
-        A message, and the beginning of an epoch, are recorded whole or not at all. Raises `OSError`; nothing
-        is then counted as recorded, and the next call writes it again.
+        A message, and the beginning of an epoch with its *boundary*, are recorded with all of *also* or not at all.
+        Raises `OSError`; nothing is then counted as recorded, and the next call writes it again.
         """
         now = self._clock.now()
-        records = [*_news(self._recorded, conversation), *also]
+        records = [*_news(self._recorded, conversation, boundary), *also]
         for record in records:
             if not isinstance(record, MarksRecord):
                 record.at = now
+        if records and isinstance(records[0], MessageRecord | EpochRecord):
+            records[0].more = len(records) - 1
         if records:
             self._append(b"".join(map(write_line, records)))
             self._recorded = conversation.fork()
@@ -153,10 +173,11 @@ def _lines(content: bytes) -> Iterator[tuple[int, bytes, int]]:
         start = end
 
 
-def _news(before: Conversation | None, after: Conversation) -> Iterator[Record]:
+def _news(before: Conversation | None, after: Conversation, boundary: Boundary | None) -> Iterator[Record]:
     if before is None or after.epoch != before.epoch or not after.extends(before):
-        yield _epoch_record(before.segments if before else (), after)
+        yield _epoch_record(before.segments if before else (), after, boundary)
         return
+    assert boundary is None, "a compaction begins an epoch"
     length = len(before)
     for message in after.prefix.messages(length):
         length += len(message.blocks)
@@ -166,7 +187,7 @@ def _news(before: Conversation | None, after: Conversation) -> Iterator[Record]:
         yield MarksRecord(VERSION, after.marks.previous, after.marks.shared)
 
 
-def _epoch_record(before: Sequence[Segment], after: Conversation) -> EpochRecord:
+def _epoch_record(before: Sequence[Segment], after: Conversation, boundary: Boundary | None) -> EpochRecord:
     segments = after.segments
     keep = _kept(before, segments)
     return EpochRecord(
@@ -180,6 +201,7 @@ def _epoch_record(before: Sequence[Segment], after: Conversation) -> EpochRecord
         previous=after.marks.previous,
         shared=after.marks.shared,
         hash=after.prefix_hash.hex(),
+        boundary=boundary,
     )
 
 
@@ -199,21 +221,38 @@ def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
     return [store(data) for data in blocks]
 
 
+def _kept_aside(loaded: Loaded) -> Loaded:
+    """*loaded* as it is; the conversation in it changes with the next record."""
+    conversation = loaded.conversation
+    return attrs.evolve(loaded, conversation=conversation and conversation.fork())
+
+
 def _apply(loaded: Loaded, record: Record) -> Loaded:
     match record:
         case StateRecord():
             return attrs.evolve(loaded, states=(*loaded.states, record))
         case MailRecord():
-            return attrs.evolve(loaded, mail=loaded.mail.union(map(MessageId, record.ids)))
+            mail = loaded.mail.union(map(MessageId, record.ids))
+            return attrs.evolve(loaded, mail=mail, open_mail=record.update(loaded.open_mail))
+        case WordsRecord():
+            return attrs.evolve(loaded, words=(*loaded.words, *record.texts))
+        case NotesRecord():
+            return attrs.evolve(loaded, notes=record)
         case ReplyRecord():
             counted = len(loaded.conversation) if loaded.conversation else 0
             return attrs.evolve(loaded, reply=record, counted=counted)
         case EpochRecord():
-            loaded = attrs.evolve(loaded, counted=0)
-    return attrs.evolve(loaded, conversation=_apply_to(loaded.conversation, record))
+            boundary = record.boundary
+            mail = loaded.mail.union(map(MessageId, boundary.mail if boundary else ()))
+            loaded = attrs.evolve(loaded, counted=0, boundary=boundary or loaded.boundary, mail=mail)
+    return attrs.evolve(loaded, conversation=apply_record(loaded.conversation, record))
 
 
-def _apply_to(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:
+def apply_record(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:
+    """The conversation after *record*; the one given may be changed for it.
+
+    Raises `ValueError` for a record that does not follow from those before.
+    """
     if isinstance(record, EpochRecord):
         conversation = _epoch(conversation, record)
     elif conversation is None:

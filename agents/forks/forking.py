@@ -6,6 +6,7 @@ import attrs
 
 from coterie.agents.agent import Agent, Pipeline
 from coterie.agents.conversation import Conversation, Prefix, TranscriptWriter
+from coterie.agents.conversation.records import WordsRecord
 from coterie.agents.forks.errors import ForkRefused
 from coterie.agents.forks.point import ForkPoint
 from coterie.agents.forks.sharing import CheckSharing
@@ -41,6 +42,7 @@ def take_point(agent: Agent) -> ForkPoint:
         ttl=agent.ttl,
         seen=agent.workspace.seen.known(),
         directory=str(agent.workspace.shell.directory.relative_to(agent.workspace.shell.root)),
+        words=tuple(agent.words),
     )
 
 
@@ -101,9 +103,10 @@ def fork_agent(
         meter=meter,
         fork_of=point.parent,
         inherited=len(point.prefix),
+        words=[*point.words, directive],
         **given,
     )
-    transcript.record(fork.conversation)
+    transcript.record(fork.conversation, WordsRecord(texts=fork.words))
     return fork
 
 

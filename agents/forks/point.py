@@ -53,6 +53,8 @@ class ForkPoint:
     """Files that the model knows: the version in hex, by path."""
     directory: str | None = None
     """Where the parent's shell stands, relative to the root."""
+    words: Sequence[str] = ()
+    """What the human has said to the parent, and its task."""
 
     @property
     def hash(self) -> bytes:
@@ -107,7 +109,7 @@ class ForkPoint:
         return cls(prefix=prefix, ttl=Lifetimes(**facts.ttl), **plain)
 
 
-_PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "seen", "directory")
+_PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "seen", "directory", "words")
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -141,6 +143,7 @@ class _Facts(msgspec.Struct, kw_only=True):
     used_at: float | None
     seen: dict[str, str]
     directory: str | None
+    words: Sequence[str]
     ttl: dict[str, Ttl]
     header: bytes
     places: list[_Place]
