@@ -17,7 +17,7 @@ from coterie.agents.forks.forking import (
     is_fork,
     take_point,
 )
-from coterie.agents.forks.helpers import ask_helper, deny_all
+from coterie.agents.forks.helpers import HelperStart, ask_helper, deny_all
 from coterie.agents.forks.passing import read_point, write_point
 from coterie.agents.forks.point import ForkPoint
 from coterie.agents.forks.refresh import has_thinking, refresh_prefix
@@ -27,6 +27,7 @@ __all__ = [
     "CheckSharing",
     "ForkPoint",
     "ForkRefused",
+    "HelperStart",
     "PrefixDiffers",
     "ask_helper",
     "begin_fork",

@@ -1,7 +1,10 @@
 """Helpers: short forks in the agent's own process, which serve a layer and leave no trace in the conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import attrs
 
 from coterie.agents.agent import Agent, Answer
 from coterie.agents.conversation import Conversation
@@ -13,6 +16,30 @@ from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, Works
 
 MAX_TOKENS = 8_000
 UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
+
+
+Until = Callable[[Reply, Sequence[Answer]], bool]
+"""Called with each reply of a helper, and the answers to those of its calls that were run; true if that is enough."""
+
+
+@attrs.frozen(kw_only=True)
+class HelperStart:
+    """Where a helper begins: its agent's conversation at one moment. The agent may go on meanwhile."""
+
+    conversation: Conversation
+    tokens: int
+    cached: int | None
+    """Tokens of it that the cache has."""
+    known: Mapping[Path, bytes] = attrs.field(factory=dict)
+    """Files that it is told of, and what is in them: it may change them without reading them first."""
+    number: int = 1
+    """Of its first request, among those of its purpose."""
+
+    @classmethod
+    def of(cls, agent: Agent) -> "HelperStart":
+        """The conversation as it is now."""
+        tokens, cached = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
+        return cls(conversation=agent.conversation.fork(), tokens=tokens, cached=cached)
 
 
 async def deny_all(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
@@ -28,63 +55,58 @@ async def ask_helper(
     max_turns: int = 1,
     denial: Denial = deny_all,
     max_tokens: int = MAX_TOKENS,
+    start: HelperStart | None = None,
+    until: Until = lambda _reply, _answers: False,
 ) -> Reply:
-    """Let a fork of *agent* follow *directive*, and return its last reply.
+    """Let a fork of *agent*, from *start* or from where it is now, follow *directive*; returns its last reply.
 
     It sends the agent's own bytes, tools included, so that the cache serves it; what it may not call is denied by
-    *denial*. It ends when it makes no calls, and with its *max_turns*-th reply at the latest, whose calls are not run.
+    *denial*. It ends when it makes no calls, when *until* says so of the answers to them, and with its *max_turns*-th
+    reply at the latest, whose calls are not run. *until* hears of every reply, also if a later one fails.
     Neither conversation nor transcript of the agent change, and what it reads counts as read by itself alone; it may
     run while the agent goes on. Cancellation stops it at once. Raises as `ModelClient.ask` does.
     """
-    helper = agent.conversation.fork_with(render("fork_placeholder"), directive)
-    inherited = len(agent.conversation)
-    known = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
-    workspace = _workspace(agent)
+    start = start or HelperStart.of(agent)
+    helper = start.conversation.fork_with(render("helper_placeholder"), directive)
+    workspace = _workspace(agent, start.known)
     for turn in range(1, max_turns + 1):
-        request = _request(agent, helper, inherited, known, purpose=purpose, turn=turn, max_tokens=max_tokens)
-        reply = await agent.client.ask(request)
-        if not reply.tool_calls or turn == max_turns:
+        reply = await agent.client.ask(_request(agent, helper, start, purpose, turn, max_tokens))
+        is_last = not reply.tool_calls or turn == max_turns
+        answers = () if is_last else await _answers(agent, reply, workspace, denial)
+        if until(reply, answers) or is_last:
             break
         helper.append("assistant", [block.data for block in reply.sendable])
-        helper.append("user", await _results(agent, reply, workspace, denial))
+        helper.append("user", [answer.result.block(answer.call["id"]) for answer in answers])
     return reply
 
 
 def _request(
-    agent: Agent,
-    helper: Conversation,
-    inherited: int,
-    known: tuple[int, int | None],
-    *,
-    purpose: str,
-    turn: int,
-    max_tokens: int,
+    agent: Agent, helper: Conversation, start: HelperStart, purpose: str, turn: int, max_tokens: int
 ) -> ModelRequest:
-    tokens, cached = known
-    own = (helper.prefix[index].data for index in range(inherited, len(helper)))
+    own = (helper.prefix[index].data for index in range(len(start.conversation), len(helper)))
     max_tokens = min(max_tokens, agent.model.max_output)
     return ModelRequest(
         body=helper.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True).chunks,
         model=agent.model,
         max_tokens=max_tokens,
-        prompt_tokens=tokens + sum(map(estimate_block, own)),
+        prompt_tokens=start.tokens + sum(map(estimate_block, own)),
         prefix=helper.prefix_hash,
-        expected_read=cached,
+        expected_read=start.cached,
         ttl=agent.ttl.longest,
         purpose=purpose,
-        turn=turn,
+        turn=start.number + turn - 1,
         api_version=helper.header.api_version,
         betas=helper.header.betas,
         identity=agent.identity,
     )
 
 
-async def _results(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> list[bytes]:
+async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[Answer]:
     """Run the calls of one reply, one after another; long results are kept as the agent's own would be."""
     answers: Sequence[Answer] = [await _answer(agent, call, reply, workspace, denial) for call in reply.tool_calls]
     for step in agent.pipeline.results:
         answers = await step.keep(agent, answers)
-    return [answer.result.block(answer.call["id"]) for answer in answers]
+    return answers
 
 
 async def _answer(agent: Agent, call: dict[str, Any], reply: Reply, workspace: Workspace, denial: Denial) -> Answer:
@@ -94,8 +116,8 @@ async def _answer(agent: Agent, call: dict[str, Any], reply: Reply, workspace: W
     return Answer(call=call, tool=agent.tools.get(call["name"]), result=result)
 
 
-def _workspace(agent: Agent) -> Workspace:
-    """The agent's, with a memory of files of its own.
+def _workspace(agent: Agent, known: Mapping[Path, bytes]) -> Workspace:
+    """The agent's, with a memory of files of its own, *known* among them.
 
     Commands in the background there can be none: nobody would hear of them.
     """
@@ -103,4 +125,6 @@ def _workspace(agent: Agent) -> Workspace:
     workspace = Workspace(root=theirs.root, scratch=theirs.scratch)
     directory = str(theirs.shell.directory.relative_to(theirs.shell.root))
     workspace.restore(WorkspaceChange(seen=theirs.seen.known(), directory=directory))
+    for path, content in known.items():
+        workspace.seen.note(path, content)
     return workspace

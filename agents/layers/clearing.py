@@ -98,7 +98,7 @@ class ClearByApi(_OldResults):
 
     def heard(self, agent: Agent, reply: Reply) -> None:
         """Tell what the reply says was cleared."""
-        for edit in (reply.context_management or {}).get("applied_edits", ()):
+        for edit in cleared_by_api(reply):
             if count := edit.get("cleared_tool_uses"):
                 after = reply.usage.total
                 _announce(agent, "api", count, after + edit["cleared_input_tokens"], after)
@@ -111,6 +111,12 @@ class ClearByApi(_OldResults):
             # As the API counts: what it does not keep and is sent again, it clears again at once.
             if self.leave_out(agent, counts_small=True)[0]:
                 agent.announced.append("results cleared by the API left out")
+
+
+def cleared_by_api(reply: Reply) -> Sequence[Mapping[str, Any]]:
+    """What the API says it has cleared of the prompt that *reply* answers."""
+    edits: Sequence[Mapping[str, Any]] = (reply.context_management or {}).get("applied_edits", ())
+    return edits
 
 
 def api_clearing(

@@ -1,13 +1,18 @@
 """Helpers and refresh calls read what their agent had cached, and leave no trace in it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from coterie.agents.forks import ask_helper, refresh_prefix
+from coterie.agents.agent import Answer
+from coterie.agents.forks import HelperStart, ask_helper, refresh_prefix
 from coterie.agents.loop import run_loop
+from coterie.agents.model.reply import Reply
 from coterie.agents.outcome import Limits
+from coterie.agents.tools.edit import Edit
 from coterie.agents.tools.tool import permit
 from tests.agents.forks.families import Family, open_family
 
@@ -66,6 +71,46 @@ async def test_a_helpers_calls_are_denied_by_rule_and_its_turns_are_counted(tmp_
         assert b"cannot be used here" in family.bodies["main"][-1]
         await ask_helper(family.parent, "Write the notes.", "notes", max_turns=3, denial=permit)
         assert asked == ["a", "b", "b"]
+
+
+async def test_a_helper_can_start_from_where_its_agent_was(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [READ, DONE, NOTES], read=code) as family:
+        await run_loop(family.parent, Limits(turns=1))
+        start, before = HelperStart.of(family.parent), cached(family)
+        await run_loop(family.parent, Limits())
+        await ask_helper(family.parent, "Write the notes.", "notes", start=attrs.evolve(start, number=7))
+        (entry,) = family.log("main", "notes")
+        assert (entry["turn"], entry["usage"]["cache_read_input_tokens"]) == (7, before)
+        assert b"All done." not in family.bodies["main"][-1]
+
+
+async def test_a_helper_ends_when_the_answers_to_its_calls_are_enough(tmp_path: Path) -> None:
+    heard: list[list[str]] = []
+
+    def until(_reply: Reply, answers: Sequence[Answer]) -> bool:
+        heard.append([answer.result.text for answer in answers])
+        return True
+
+    script = [READ, DONE, {"tools": [{"Read": {"text": "b"}}], "when": {"purpose": "notes"}, "times": "always"}]
+    async with open_family(tmp_path, script) as family:
+        await run_loop(family.parent, Limits())
+        await ask_helper(family.parent, "Write the notes.", "notes", max_turns=3, denial=permit, until=until)
+        assert heard == [["b"]]
+        assert len(family.log("main", "notes")) == 1
+
+
+async def test_a_helper_knows_the_files_that_it_is_told_of(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    for file in (path, other):
+        file.write_text("old")
+    edits = [{"Edit": {"file_path": str(file), "old_string": "old", "new_string": "new"}} for file in (path, other)]
+    async with open_family(tmp_path, [DONE, {"purpose": "notes", "tools": edits, "times": "always"}]) as family:
+        family.parent.tools = {**family.parent.tools, "Edit": Edit()}
+        await run_loop(family.parent, Limits())
+        start = attrs.evolve(HelperStart.of(family.parent), known={path: b"old"})
+        await ask_helper(family.parent, "Edit.", "notes", max_turns=2, denial=permit, start=start)
+        assert (path.read_text(), other.read_text()) == ("new", "old")
+        assert not family.parent.workspace.seen.known()
 
 
 @pytest.mark.parametrize(("model", "output"), [("claude-opus-5-5", 1), ("claude-sonnet-4-5", 0)])

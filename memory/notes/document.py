@@ -1,0 +1,146 @@
+"""Session notes as they stand in their file, read back whatever a person or a model made of it.
+
+Nothing that was written is lost. A heading that was broken is mended, one that stands twice is put together, and text
+whose heading is unknown stays where it is.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from coterie.memory.notes.template import Template, fold
+
+KEPT = "<!-- kept by the session: written anew at each update -->"
+END_OF_KEPT = "<!-- end of what the session keeps -->"
+"""Lines around the sections that we write. What a person adds at the end of the file stands behind the second."""
+
+_BROKEN = re.compile(r"[ \t]*(?:#{1,6}[ \t]*|\*\*|__)?(.*?)(?:\*\*|__)?[ \t]*:?[ \t]*#*[ \t]*")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
+
+
+@attrs.frozen(kw_only=True)
+class Notes:
+    """What the sections of a template hold."""
+
+    template: Template
+    bodies: tuple[str, ...]
+    """One for each section of the template."""
+    kept: str = ""
+    """The sections that we write, behind all others."""
+
+    @classmethod
+    def read(cls, text: str, template: Template) -> "Notes":
+        """The notes in *text*, whatever it is."""
+        lines, kept = _without_kept(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+        bodies: list[list[str]] = [[] for _ in template.sections]
+        starts = _starts(lines, template)
+        at = 0
+        for number, line in enumerate(lines):
+            if number in starts:
+                at = starts[number]
+                bodies[at] += [""] if bodies[at] and bodies[at][-1].strip() else []
+            elif line.strip() not in template.sections[at].hint:
+                bodies[at].append(line)
+        return cls(template=template, bodies=tuple(map(_body, bodies)), kept=kept)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing but headings and hints."""
+        return not any(self.bodies)
+
+    def body(self, heading: str) -> str:
+        """What the section holds; empty if there is no such section."""
+        sections = zip(self.template.sections, self.bodies, strict=True)
+        return next((body for section, body in sections if fold(section.heading) == fold(heading)), "")
+
+    def with_kept(self, texts: Mapping[str, str]) -> "Notes":
+        """The notes with these texts, by heading, as the sections that we write; one without text is left out."""
+        kept = "\n\n".join(f"# {heading}\n{text.strip()}" for heading, text in texts.items() if text.strip())
+        lines = (line for line in kept.split("\n") if line.strip() not in (KEPT, END_OF_KEPT))
+        return attrs.evolve(self, kept="\n".join(lines))
+
+    def to_text(self) -> str:
+        """As they stand in their file."""
+        sections = zip(self.template.sections, self.bodies, strict=True)
+        parts = ["\n".join([*section.lines, *(["", body] if body else [])]).strip("\n") for section, body in sections]
+        if self.kept:
+            parts.append(f"{KEPT}\n{self.kept}\n{END_OF_KEPT}")
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    def told(self) -> str:
+        """As they stand for what happened: without hints, empty sections, and what we write ourselves."""
+        sections = zip(self.template.sections, self.bodies, strict=True)
+        return "\n\n".join(f"# {s.heading}\n{body}" if s.heading else body for s, body in sections if body)
+
+
+def closed(body: str) -> str:
+    """*body* with an end for a block of code that has none: it would swallow the headings that follow."""
+    fence = None
+    for line in body.split("\n"):
+        fence = _fence_after(line, fence)
+    return body if fence is None else f"{body}\n{fence}"
+
+
+def _body(lines: Sequence[str]) -> str:
+    written = [number for number, line in enumerate(lines) if line.strip()]
+    return closed("\n".join(lines[written[0] : written[-1] + 1])) if written else ""
+
+
+def _without_kept(lines: Iterable[str]) -> tuple[list[str], str]:
+    """The lines without what we wrote, and that; where a mark of it is gone, it is taken for what others wrote."""
+    rest: list[str] = []
+    kept: list[str] = []
+    between: list[str] | None = None
+    for line in lines:
+        mark = line.strip()
+        if mark == KEPT:
+            rest += between or []
+            between = []
+        elif mark == END_OF_KEPT:
+            kept, between = (kept, None) if between is None else (between, None)
+        else:
+            (rest if between is None else between).append(line)
+    return [*rest, *(between or [])], "\n".join(kept)
+
+
+def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
+    """Number of a line -> the section that begins with it.
+
+    Only for a section whose heading is nowhere as it should be, something like it will do, or else its hint.
+    """
+    whole = {f"# {section.heading}": index for index, section in enumerate(template.sections) if section.heading}
+    starts = {number: whole[line.rstrip()] for number, line in enumerate(lines) if line.rstrip() in whole}
+    missing = set(whole.values()) - set(starts.values())
+    plain = set(_outside_fences(lines, starts))
+    folded = {fold(template.sections[index].heading): index for index in missing}
+    broken = {n: folded[name] for n in plain if (name := _folded(lines[n])) in folded}
+    hints = {hint: index for index in missing - set(broken.values()) for hint in template.sections[index].hint}
+    hinted = {n: hints[lines[n].strip()] for n in plain if lines[n].strip() in hints}
+    return {**hinted, **broken, **starts}
+
+
+def _folded(line: str) -> str:
+    found = _BROKEN.fullmatch(line)
+    return fold(found.group(1)) if found else ""
+
+
+def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable[int]:
+    """Numbers of lines that are not code; a section ends a block of code that was left open."""
+    fence = None
+    for number, line in enumerate(lines):
+        before = None if number in starts else fence
+        fence = _fence_after(line, before)
+        if before is None and fence is None:
+            yield number
+
+
+def _fence_after(line: str, fence: str | None) -> str | None:
+    """What will end the block of code that is open behind *line*; None if none is."""
+    found = _FENCE.fullmatch(line)
+    if found is None:
+        return fence
+    run, rest = found.group(1), found.group(2)
+    if fence is None:
+        return run
+    return None if run.startswith(fence) and not rest.strip() else fence

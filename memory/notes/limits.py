@@ -1,0 +1,89 @@
+"""How long session notes may get, and what goes when they are longer."""
+
+import re
+from collections.abc import Sequence
+
+import attrs
+
+from coterie.memory.notes.document import Notes, closed
+from coterie.memory.notes.template import WORKLOG, fold
+
+TOKEN_BYTES = 4
+"""Bytes of text that count as one token."""
+_FENCE_BYTES = 8
+"""Left for the end of a block of code that is cut."""
+_NOTICE = re.compile(r"\[Trimmed to [\d,]+ tokens: [^\]\n]*\]\n*")
+
+
+@attrs.frozen(kw_only=True)
+class NotesLimits:
+    """When notes are brought up to date, and how long they may be; sizes in tokens."""
+
+    first: int = 10_000
+    """Of context before there are any."""
+    step: int = 5_000
+    """By which the context has grown between two updates, at least."""
+    calls: int = 3
+    """Of tools between two updates, unless the last turn made none."""
+    share: float = 0.08
+    """Of what the turns cost; updates cost no more."""
+    section: int = 2_000
+    total: int = 12_000
+    """All sections together."""
+
+
+def tokens_of(text: str) -> int:
+    """About how many tokens *text* takes."""
+    return -(-len(text.encode()) // TOKEN_BYTES)
+
+
+def trim_notes(notes: Notes, limits: NotesLimits) -> tuple[Notes, list[str]]:
+    """The notes within *limits*, and the headings of the sections that were over them.
+
+    The worklog loses its oldest lines, any other section its end; a notice in the section says so. When all together
+    are too long, the longest lose first.
+    """
+    cap = min(limits.section, _cap([min(tokens_of(body), limits.section) for body in notes.bodies], limits.total))
+    headings = [section.heading for section in notes.template.sections]
+    over = [heading for heading, body in zip(headings, notes.bodies, strict=True) if tokens_of(body) > cap]
+    bodies = [
+        _trim(body, cap, is_log=fold(heading) == fold(WORKLOG)) if heading in over else body
+        for heading, body in zip(headings, notes.bodies, strict=True)
+    ]
+    return attrs.evolve(notes, bodies=tuple(bodies)), over
+
+
+def _cap(sizes: Sequence[int], total: int) -> int:
+    """The size that no section may exceed so that all together have *total* at most."""
+    left = total
+    for number, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - number)
+        if size > share:
+            return share
+        left -= size
+    return total
+
+
+def _trim(body: str, cap: int, *, is_log: bool) -> str:
+    what = "older lines were" if is_log else "the end of this section was"
+    notice = f"[Trimmed to {cap:,} tokens: {what} left out. Make it shorter.]"
+    text = _NOTICE.sub("", body)
+    size = max(0, cap * TOKEN_BYTES - len(notice) - _FENCE_BYTES)
+    if is_log:
+        return closed("\n".join(filter(None, [notice, _end(text, size)])))
+    return "\n".join(filter(None, [closed(_beginning(text, size)), notice]))
+
+
+def _beginning(text: str, size: int) -> str:
+    """At most *size* bytes of *text*; whole lines, if that leaves more than half of them."""
+    start = text.encode()[:size].decode("utf-8", "ignore")
+    whole = start.rpartition("\n")[0]
+    return whole if 2 * len(whole) > len(start) else start
+
+
+def _end(text: str, size: int) -> str:
+    """At most *size* bytes from the end of *text*; whole lines, if that leaves more than half of them."""
+    content = text.encode()
+    end = content[max(0, len(content) - size) :].decode("utf-8", "ignore")
+    whole = end.partition("\n")[2]
+    return whole if 2 * len(whole) > len(end) else end

@@ -1,0 +1,82 @@
+"""The template of session notes: which sections there are, and a hint for what belongs into each."""
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from coterie.memory.errors import NotesUnusable
+
+DEFAULT = Path(__file__).with_name("template.md")
+ERRORS = "Errors & Corrections"
+WORKLOG = "Worklog"
+
+_HEADING = re.compile(r"#[ \t]+(\S.*)")
+_SLOT = re.compile(r"\{\{[ \t]*(.*?)[ \t]*\}\}")
+
+
+@attrs.frozen(kw_only=True)
+class TemplateSection:
+    """A section as it is before anything is written into it."""
+
+    heading: str
+    """Empty for what stands above the first heading."""
+    hint: tuple[str, ...] = ()
+    """The lines below the heading."""
+
+    @property
+    def lines(self) -> list[str]:
+        """As they stand in a file."""
+        return [*([f"# {self.heading}"] if self.heading else []), *self.hint]
+
+
+@attrs.frozen(kw_only=True)
+class Template:
+    """All sections in their order, the one without a heading first."""
+
+    sections: tuple[TemplateSection, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Template":
+        """The template in a Markdown file. Raises `NotesUnusable` for one without headings, or with one twice."""
+        sections: list[tuple[str, list[str]]] = [("", [])]
+        for line in text.splitlines():
+            if heading := _HEADING.fullmatch(line.rstrip()):
+                sections.append((heading.group(1), []))
+            elif line.strip():
+                sections[-1][1].append(line.strip())
+        names = [fold(heading) for heading, _ in sections]
+        if len(names) == 1:
+            raise NotesUnusable(f"has no section; one begins with a line such as '# {WORKLOG}'")
+        if twice := [heading for heading, _ in sections if names.count(fold(heading)) > 1]:
+            raise NotesUnusable(f"has the section {twice[0]!r} twice")
+        return cls(sections=tuple(TemplateSection(heading=name, hint=tuple(hint)) for name, hint in sections))
+
+
+def fold(heading: str) -> str:
+    """A heading for comparison: case, space and the spelling of "and" make no difference."""
+    return " ".join(heading.casefold().replace("&", " and ").split())
+
+
+@functools.cache
+def default_template() -> Template:
+    """Ours."""
+    return Template.parse(DEFAULT.read_text(encoding="utf-8"))
+
+
+def slots_of(text: str) -> set[str]:
+    """The names between double braces in *text*."""
+    return {slot.group(1) for slot in _SLOT.finditer(text)}
+
+
+def fill_slots(text: str, facts: Mapping[str, str]) -> str:
+    """*text* with each `{{name}}` filled, in one pass: a slot in a fact stays as it is.
+
+    Raises `NotesUnusable` for a name that is none of *facts*.
+    """
+    if unknown := sorted(slots_of(text) - facts.keys()):
+        known = ", ".join(f"{{{{{name}}}}}" for name in sorted(facts))
+        raise NotesUnusable(f"has a slot {{{{{unknown[0]}}}}}; there is {known}")
+    return _SLOT.sub(lambda slot: facts[slot.group(1)], text)
