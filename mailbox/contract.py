@@ -30,12 +30,25 @@ class Limits:
 
 
 @attrs.frozen(kw_only=True)
+class Engagement:
+    """What somebody was started for, so that nobody has to remember it."""
+
+    kind: str | None = None
+    """Which kind of agent it is; None for no kind of its own."""
+    parent: str | None = None
+    """Who started it; None for the human."""
+    task: str = ""
+    """The task it began with, in a line."""
+
+
+@attrs.frozen(kw_only=True)
 class Member:
     """Somebody who can get mail."""
 
     name: str
     incarnation: int
     state: MemberState = "running"
+    engagement: Engagement = attrs.field(factory=Engagement)
 
 
 class Roster(Protocol):

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from coterie.files import replace_file
 from coterie.mailbox.address import USER, check_name
-from coterie.mailbox.contract import Member, MemberState, Roster
+from coterie.mailbox.contract import Engagement, Member, MemberState, Roster
 from coterie.mailbox.errors import MailboxError, NameInvalid, UnknownRecipient
 
 VERSION = 1
@@ -53,15 +53,21 @@ class Register:
     """How often each name was started, by its case-folded form; also of names that left."""
     v: int = VERSION
 
-    def join(self, name: str) -> "Register":
-        """With the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
+    def join(self, name: str, engagement: Engagement | None = None) -> "Register":
+        """With the next start of *name*; without an *engagement* it has the one of its last start.
+
+        Raises `NameInvalid`, also if somebody's name differs only in case.
+        """
         folded = check_name(name).casefold()
         if folded == USER:
             raise NameInvalid(name, "it is the human's")
         holder = next((other for other in self.members if other.casefold() == folded), name)
         if holder != name:
             raise NameInvalid(name, f"it differs from {holder!r} only in case")
-        member = Member(name=name, incarnation=self.starts.get(folded, 0) + 1)
+        start = self.starts.get(folded, 0) + 1
+        if engagement is None:
+            engagement = self.members[name].engagement if name in self.members else Engagement()
+        member = Member(name=name, incarnation=start, engagement=engagement)
         starts = {**self.starts, folded: member.incarnation}
         return attrs.evolve(self, members={**self.members, name: member}, starts=starts)
 
@@ -113,9 +119,9 @@ class LocalRoster:
         """Everybody, by name; what it gave does not change later."""
         return self._register.members
 
-    def join(self, name: str) -> Member:
+    def join(self, name: str, engagement: Engagement | None = None) -> Member:
         """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
-        self._register = self._register.join(name)
+        self._register = self._register.join(name, engagement)
         return self._register.members[name]
 
     def set_state(self, name: str, state: MemberState) -> None:
@@ -146,9 +152,9 @@ class FileRoster:
             self._reading = self._read()
         return self._reading.register.members if self._reading is not None else {}
 
-    async def join(self, name: str) -> Member:
+    async def join(self, name: str, engagement: Engagement | None = None) -> Member:
         """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
-        register = await trio.to_thread.run_sync(self._change_sync, lambda register: register.join(name))
+        register = await trio.to_thread.run_sync(self._change_sync, lambda register: register.join(name, engagement))
         return register.members[name]
 
     async def set_state(self, name: str, state: MemberState) -> None:

@@ -82,20 +82,26 @@ def members_of(session: Session) -> Mapping[str, Member]:
         return {}
 
 
-def _agents(session: Session, *, is_alive: bool) -> tuple[AgentGlance, ...]:
-    told: dict[tuple[str, int], str] = {}
+def last_told(session: Session) -> dict[tuple[str, int], AgentChanged]:
+    """What the root last told of each start of each agent, by name and incarnation. Blocks on the disk."""
+    told: dict[tuple[str, int], AgentChanged] = {}
     for observed in _backwards(session.directory / EVENT_LOG):
         if isinstance(event := observed.event, AgentChanged):
-            told.setdefault((event.name, event.incarnation), event.state)
+            told.setdefault((event.name, event.incarnation), event)
+    return told
+
+
+def _agents(session: Session, *, is_alive: bool) -> tuple[AgentGlance, ...]:
+    told = last_told(session)
     return tuple(
         _glance(member, told.get((member.name, member.incarnation)), is_alive=is_alive)
         for member in members_of(session).values()
     )
 
 
-def _glance(member: Member, told: str | None, *, is_alive: bool) -> AgentGlance:
+def _glance(member: Member, told: AgentChanged | None, *, is_alive: bool) -> AgentGlance:
     has_ended = member.state == "ended"
-    state = told if told is not None and has_ended == (told in ENDS) else member.state
+    state: str = told.state if told is not None and has_ended == (told.state in ENDS) else member.state
     if not is_alive and not has_ended:
         state = "interrupted"
     return AgentGlance(name=member.name, incarnation=member.incarnation, state=state)

@@ -7,9 +7,10 @@ import attrs
 import trio
 
 from coterie.agents.agent import NOTHING, Added, Agent, Answer, Pipeline
-from coterie.agents.conversation.records import MailRecord
+from coterie.agents.conversation.records import Addition, MailRecord, WordsRecord
 from coterie.agents.events import LayerFailed
 from coterie.agents.layers.mail_words import mail_block
+from coterie.agents.layers.open_mail import answered_by, to_be_answered
 from coterie.agents.lifecycle.answers import Expected, ExpectedReport
 from coterie.agents.lifecycle.shutdown import Shutdown
 from coterie.agents.outcome import EndReason
@@ -51,14 +52,24 @@ class DeliverMail:
         """Whether something has come that is worth a turn."""
         return any(map(self._is_worth_a_turn, self._waiting))
 
-    def add(self, agent: Agent, _answers: Sequence[Answer]) -> Added:
-        """What has come, as one block; nothing, and an event, when the mailbox cannot be read."""
+    @property
+    def unacknowledged(self) -> list[MessageId]:
+        """Ids of what is in the transcript, or is about to be by what `add` gave, and is not acknowledged yet."""
+        return list(self._delivered)
+
+    def add(self, agent: Agent, answers: Sequence[Answer]) -> Added:
+        """What has come, as one block; nothing, and an event, when the mailbox cannot be read.
+
+        It must be recorded before the next `prepare`, which acknowledges it. Mail that *answers* have answered is
+        recorded with it.
+        """
         try:
             self._take()
         except MailboxFailed as exc:
             agent.tell(LayerFailed(layer="mail", reason=str(exc)))
         deliveries, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
-        return self._enter(deliveries)
+        answered = answered_by(answers, agent.open_mail) if answers else []
+        return self._enter(deliveries, answered)
 
     async def prepare(self, agent: Agent) -> EndReason | None:
         """Acknowledge what the transcript has; what cannot be acknowledged now is tried again at the next call.
@@ -148,16 +159,19 @@ class DeliverMail:
         envelope = delivery.envelope
         return envelope.kind not in NEVER_WAKES and envelope.id not in self.shutdown.requests
 
-    def _enter(self, deliveries: Iterable[Delivery]) -> Added:
+    def _enter(self, deliveries: Iterable[Delivery], answered: list[str]) -> Added:
         envelopes = [delivery.envelope for delivery in deliveries]
         ids = [*self._answered, *(envelope.id for envelope in envelopes)]
-        if not ids:
+        if not ids and not answered:
             return NOTHING
         self._answered = []
         self.reports |= {envelope.id for envelope in envelopes if envelope.kind == "task_notification"}
         self._delivered += ids
         self.shutdown.enter(ids)
-        return Added(blocks=(mail_block(envelopes),) if envelopes else (), records=(MailRecord(ids=list(ids)),))
+        words = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
+        record = MailRecord(ids=list(ids), open=to_be_answered(envelopes), answered=answered)
+        records: list[Addition] = [record, *([WordsRecord(texts=words)] if words else [])]
+        return Added(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))
 
 
 def with_mail(pipeline: Pipeline, mail: DeliverMail) -> Pipeline:

@@ -10,10 +10,11 @@ from coterie.mailbox.lifecycle import BODIES, TaskAssignment, TaskNotification
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:
     """Messages as one block of text; no body can end its envelope, or begin another."""
-    return text_block("\n".join(map(_shown, envelopes)))
+    return text_block("\n".join(map(message_text, envelopes)))
 
 
-def _shown(envelope: Envelope) -> str:
+def message_text(envelope: Envelope, limit: int | None = None) -> str:
+    """One message in its envelope; over *limit* bytes its beginning, and where the rest is."""
     facts = {
         "from": envelope.sender.name,
         "sender": envelope.sender.kind,
@@ -23,7 +24,16 @@ def _shown(envelope: Envelope) -> str:
         "session": envelope.sender.session,
     }
     attributes = "".join(f" {name}={quoteattr(value)}" for name, value in facts.items() if value is not None)
-    return f"<message{attributes}>\n{escape(_words(envelope))}\n</message>"
+    return f"<message{attributes}>\n{_cut(_words(envelope), limit)}\n</message>"
+
+
+def _cut(words: str, limit: int | None) -> str:
+    """*words*, in which nothing is markup; the notice of a cut is ours."""
+    content = words.encode(errors="replace")
+    if limit is None or len(content) <= limit:
+        return escape(words)
+    rest = f"[cut: {len(content):,} bytes in all; SearchTranscript finds the message by its id]"
+    return f"{escape(content[:limit].decode(errors='ignore'))}\n{rest}"
 
 
 def report_text(envelope: Envelope) -> str:

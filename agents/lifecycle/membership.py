@@ -47,9 +47,9 @@ class Membership:
     async def respond(self, agent: Agent, request: Envelope, response: ShutdownResponse) -> None:
         """Answer who made *request*; returns when it is stored, or an event says why it is not.
 
-        The human, who has no mailbox, sees it by the end of the run.
+        The human and the root, who have no mailbox, see it by the end of the run.
         """
-        if request.sender.kind != "human":
+        if request.sender.kind not in ("human", "system"):
             body = response.to_body()
             await self._report(
                 agent, Draft(to=request.sender.name, body=body, kind=response.kind, in_reply_to=request.id)

@@ -136,7 +136,7 @@ class TranscriptReading:
                 facts = {name: getattr(record, name) for name in ReplyRecorded.__struct_fields__}
                 return [ReplyRecorded(**facts)]
             case MailRecord():
-                return [MailDelivered(ids=record.ids)]
+                return [MailDelivered(ids=record.ids)] if record.ids else []
             case _:
                 return []
 

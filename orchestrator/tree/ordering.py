@@ -7,11 +7,12 @@ from pathlib import Path
 
 import attrs
 
+from coterie.agents.control.compaction_words import Compact
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.models import known_models
 from coterie.agents.spawning import Isolation, SpawnRefused, SpawnRequest
 from coterie.mailbox.address import check_name
-from coterie.mailbox.contract import Member
+from coterie.mailbox.contract import Engagement, Member
 from coterie.mailbox.errors import NameInvalid
 from coterie.orchestrator.gate import Limits
 from coterie.orchestrator.kinds import of_a_kind
@@ -21,6 +22,10 @@ from coterie.orchestrator.worktrees import Worktree
 
 DEEPEST = 3
 """An agent that far below the lead starts none itself."""
+FORK = "fork"
+"""What the roster has for the kind of a fork."""
+TASK_LINE = 200
+"""Characters of a task that the roster has."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,11 +60,23 @@ class Order:
     """Whether it is run again when a message comes for it later."""
     above: tuple[Settings, ...] = ()
     """Those of the agents above it, the nearest first."""
+    compaction: Compact | None = None
+    """What it is to do instead of a task: to compact its conversation, and end."""
 
     @property
     def depth(self) -> int:
         """How far below the lead it is."""
         return len(self.above)
+
+    @property
+    def engagement(self) -> Engagement | None:
+        """What the roster says of it; None for what it has said before."""
+        if self.compaction is not None:
+            return None
+        kind = FORK if self.fork is not None else self.definition
+        task = " ".join(self.task.split())
+        line = task if len(task) <= TASK_LINE else f"{task[:TASK_LINE]}..."
+        return Engagement(kind=kind, parent=self.parent, task=line)
 
 
 def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: Collection[str]) -> str:

@@ -192,7 +192,7 @@ class Supervisor(ProcessOwner):
     async def _attempt(self, tenure: Tenure, attempts: Attempts, task_status: trio.TaskStatus[Spawned]) -> float | None:
         """One start, from the roster to the reaped process; seconds to wait before the next, None for no other."""
         order = await place(attrs.evolve(attempts.order, task=attempts.task), self.office.session)
-        member = await self.office.roster.join(order.name)
+        member = await self.office.roster.join(order.name, tenure.order.engagement)
         charge = Charge(order, self._duty(order, member, attempts.report), self.tell)
         attempts.begin(charge)
         wait: float | None = None
@@ -245,4 +245,5 @@ class Supervisor(ProcessOwner):
             above=order.above,
             keys=None if self.office.keys is None else self.office.keys.to_hex(),
             believed=tuple(self.office.files.believed.get(order.name, ())),
+            compaction=order.compaction,
         )

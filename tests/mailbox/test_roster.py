@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coterie.files import SeededFaults, file_faults
 from coterie.mailbox import roster as roster_module
-from coterie.mailbox.contract import Member
+from coterie.mailbox.contract import Engagement, Member
 from coterie.mailbox.errors import NameInvalid, UnknownRecipient
 from coterie.mailbox.roster import FileRoster, LocalRoster, Register, RosterFailed, find_member
 
@@ -67,6 +67,22 @@ def test_a_new_start_is_running() -> None:
     roster.set_state("bob", "ended")
     assert roster.members()["bob"].state == "ended"
     assert roster.join("bob").state == "running"
+
+
+def test_a_start_has_the_engagement_of_the_last_one_unless_it_is_given_another() -> None:
+    roster = LocalRoster()
+    scouting, editing = Engagement(kind="scout", parent="main", task="Look."), Engagement(task="Edit.")
+    assert roster.join("bob").engagement == Engagement()
+    assert roster.join("bob", scouting).engagement == scouting
+    roster.set_state("bob", "ended")
+    assert roster.members()["bob"].engagement == scouting
+    assert roster.join("bob").engagement == scouting
+    assert roster.join("bob", editing).engagement == editing
+
+
+def test_a_roster_that_knows_of_no_engagements_can_be_read() -> None:
+    old = b'{"members":{"bob":{"name":"bob","incarnation":1,"state":"idle"}},"starts":{"bob":1},"v":1}'
+    assert Register.from_bytes(old).members["bob"] == Member(name="bob", incarnation=1, state="idle")
 
 
 def test_what_was_given_does_not_change_later() -> None:
