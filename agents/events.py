@@ -104,6 +104,52 @@ class ResultsCleared(Event, tag="results_cleared", frozen=True):
     """The file in which they can be read again."""
 
 
+class NotesUpdated(Event, tag="notes_updated", frozen=True):
+    """Layer 3: the session notes know what happened up to here."""
+
+    path: str
+    tokens: int
+    """Of the notes."""
+    edits: int
+    trimmed: list[str]
+    """Headings of sections that were over their limit."""
+    seconds: float
+    cost_usd: str
+
+
+class Compacted(Event, tag="compacted", frozen=True):
+    """Layers 3 and 4: a summary stands for the older part of the conversation."""
+
+    trigger: str
+    by: str
+    """notes, summary, chunks, or rule."""
+    tokens_before: int
+    tokens_after: int
+    left: int
+    """Messages that left the context."""
+    kept: int
+    words: int
+    """Messages of the human, and the task, all of which are still there word for word."""
+    words_added: int
+    """Those of them that the summary did not hold, and that were put beside it."""
+    restored: list[str]
+    """Files that the model has in view again."""
+    dropped: list[str]
+    """Paths, names and numbers of the last turns that are no longer in the context; the first of them."""
+    dropped_count: int
+    seconds: float
+    cost_usd: str
+    where: str
+    """The file in which all that left can be read again."""
+
+
+class BreakerTripped(Event, tag="breaker_tripped", frozen=True):
+    """Summaries have failed too often: from here on the oldest messages leave by rule, and no model is asked."""
+
+    failures: int
+    reason: str
+
+
 class CacheBroke(Event, tag="cache_broke", frozen=True):
     """The prompt cache gave less than before, and nobody had announced it."""
 
@@ -173,6 +219,9 @@ AnyEvent = (
     | Decided
     | ResultsStored
     | ResultsCleared
+    | NotesUpdated
+    | Compacted
+    | BreakerTripped
     | CacheBroke
     | WindowFilling
     | LayerFailed

@@ -8,13 +8,16 @@ import attrs
 import trio
 
 from coterie.agents.agent import Agent, Answer
+from coterie.agents.conversation import FIVE_MINUTES, text_block
 from coterie.agents.conversation.records import ReplyRecord, StateRecord
-from coterie.agents.errors import BudgetSpent, ModelError, ModelRefusedRequest
+from coterie.agents.errors import BudgetSpent, ModelError
 from coterie.agents.events import Retrying, ToolEnded, ToolStarted
 from coterie.agents.model.reply import Reply
 from coterie.agents.model.request import ModelRequest
 from coterie.agents.models import Model
 from coterie.agents.outcome import Ended, EndReason, Limits
+from coterie.agents.overflow import Overflow
+from coterie.agents.prompt import render
 from coterie.agents.streaming import TextStream
 from coterie.agents.tools.tool import Access, Tool, ToolResult, call_tool
 from coterie.agents.usage import Usage
@@ -28,11 +31,9 @@ INTERRUPTED = ToolResult(
 )
 UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
 
-_ENDS: Mapping[str, EndReason] = {
-    "refusal": "refused",
-    "max_tokens": "cut_off",
-    "model_context_window_exceeded": "prompt_too_long",
-}
+WINDOW_FULL = "model_context_window_exceeded"
+
+_ENDS: Mapping[str, EndReason] = {"refusal": "refused", "max_tokens": "cut_off", WINDOW_FULL: "prompt_too_long"}
 """Stop reasons that end the loop although the model had more to say."""
 
 
@@ -49,6 +50,8 @@ class _Run:
     text: str = ""
     calls: Sequence[dict[str, Any]] = ()
     results: dict[str, ToolResult] = attrs.field(factory=dict)
+    has_recovered: bool = False
+    """Whether the conversation was made shorter since the last reply, because the API found it too long."""
 
     def count(self, reply: Reply) -> None:
         self.usage += reply.usage
@@ -109,15 +112,33 @@ async def _work(agent: Agent, run: _Run) -> Ended:
         except BudgetSpent as error:
             return run.end("budget", error)
         except ModelError as error:
-            return run.end("prompt_too_long" if _is_too_long(error) else "model_error", error)
+            overflow = Overflow.read(error)
+            if overflow is not None and await _recover(agent, run, overflow):
+                continue
+            return run.end("model_error" if overflow is None else "prompt_too_long", error)
         run.turns += 1
         for step in agent.pipeline.replies:
             step.heard(agent, reply)
         if reply.tool_calls:
             await _run_calls(agent, run, reply)
             await _answer(agent, run)
+        elif reply.stop_reason == WINDOW_FULL and await _recover(agent, run, Overflow()):
+            agent.say("user", [text_block(render("compaction_cut"))])
+            continue
         elif reply.stop_reason != "pause_turn":
             return run.end(_ENDS.get(reply.stop_reason, "completed"))
+        run.has_recovered = False
+
+
+async def _recover(agent: Agent, run: _Run, overflow: Overflow) -> bool:
+    """Make the conversation shorter, once between two replies; whether it is."""
+    if run.has_recovered:
+        return False
+    run.has_recovered = True
+    for step in agent.pipeline.overflows:
+        if await step.recover(agent, overflow):
+            return True
+    return False
 
 
 async def _prepare(agent: Agent) -> EndReason | None:
@@ -172,6 +193,7 @@ def _take(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool) -> Non
         first_byte=round(reply.first_byte, 6),
         attempts=reply.attempts,
         is_taken=is_taken,
+        lives=[] if agent.ttl == FIVE_MINUTES else list(attrs.astuple(agent.ttl)),
     )
     blocks = [block.data for block in reply.sendable]
     if is_taken and blocks:
@@ -185,10 +207,6 @@ def _take(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool) -> Non
 
 def _tell_retry(agent: Agent, error: ModelError, wait: float) -> None:
     agent.tell(Retrying(error=str(error), seconds=wait))
-
-
-def _is_too_long(error: ModelError) -> bool:
-    return isinstance(error, ModelRefusedRequest) and error.message.startswith("prompt is too long")
 
 
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:

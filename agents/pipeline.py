@@ -5,6 +5,7 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.agent import Pipeline
+from coterie.agents.compaction.step import CompactContext
 from coterie.agents.layers.cache_breaks import DetectBreaks
 from coterie.agents.layers.clearing import ClearByApi, ClearByCache, ClearByTime, clearable_results
 from coterie.agents.layers.job_news import TellJobNews
@@ -30,8 +31,10 @@ class LayerSettings:
     clearing: ClearingLimits = attrs.field(factory=ClearingLimits)
 
 
-def layered_pipeline(settings: LayerSettings, tools: dict[str, Tool], scratch: Path) -> Pipeline:
-    """The steps of an agent that keeps its files in *scratch*."""
+def layered_pipeline(
+    settings: LayerSettings, tools: dict[str, Tool], scratch: Path, compact: CompactContext | None = None
+) -> Pipeline:
+    """The steps of an agent that keeps its files in *scratch*, and whose context *compact* compacts if given."""
     results = clearable_results(tools)
     limits = settings.clearing
     store = StoreResults(directory=scratch / RESULTS_DIRECTORY, limits=settings.results, caps=settings.caps)
@@ -46,7 +49,9 @@ def layered_pipeline(settings: LayerSettings, tools: dict[str, Tool], scratch: P
         calls=(
             *((by_time,) if settings.clears_by_time else ()),
             *((by_api,) if settings.clears_by_api else ()),
+            *((compact,) if compact is not None else ()),
             CheckWindow(),
         ),
+        overflows=(compact,) if compact is not None else (),
         replies=(*((by_api,) if settings.clears_by_api else ()), DetectBreaks()),
     )

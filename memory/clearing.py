@@ -1,6 +1,6 @@
 """Layer 2: old tool results leave the context, because the same call could be made again."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 
 import attrs
@@ -91,15 +91,12 @@ class ClearableResults:
                 self._results.pop(edit.cache_reference, None)
 
 
-def cleared(segments: Sequence[Segment], ids: Collection[str]) -> list[Message]:
-    """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared."""
-    edited = {
-        edit.cache_reference
-        for segment in segments
-        if segment.block_type == CACHE_EDITS
-        for edit in msgspec.json.decode(segment.data, type=_Edits).edits
-    }
-    gone = edited | set(ids)
+def cleared(segments: Sequence[Segment], ids: Collection[str] = (), *, has_changed: bool = False) -> list[Message]:
+    """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared.
+
+    With *has_changed* something before *segments* did; see `rewrite`.
+    """
+    gone = edited_results(segments) | set(ids)
 
     def replacement(segment: Segment) -> bytes | None:
         if segment.block_type == CACHE_EDITS:
@@ -107,7 +104,17 @@ def cleared(segments: Sequence[Segment], ids: Collection[str]) -> list[Message]:
         is_gone = segment.block_type == "tool_result" and segment.tool_use_id in gone
         return _cleared_block(segment.data) if is_gone else segment.data
 
-    return rewrite(segments, replacement)
+    return rewrite(segments, replacement, has_changed=has_changed)
+
+
+def edited_results(segments: Iterable[Segment]) -> set[str]:
+    """The ids of the results that edits of the cache in *segments* have deleted."""
+    return {
+        edit.cache_reference
+        for segment in segments
+        if segment.block_type == CACHE_EDITS
+        for edit in msgspec.json.decode(segment.data, type=_Edits).edits
+    }
 
 
 def cache_edits(ids: Sequence[str]) -> bytes:

@@ -18,14 +18,16 @@ THINKING = frozenset({"thinking", "redacted_thinking"})
 CALLED = "I made the calls that are listed next, with their results."
 
 
-def rewrite(segments: Iterable[Segment], replacement: Callable[[Segment], bytes | None]) -> list[Message]:
+def rewrite(
+    segments: Iterable[Segment], replacement: Callable[[Segment], bytes | None], *, has_changed: bool = False
+) -> list[Message]:
     """The messages of *segments* with each block as *replacement* gives it; None leaves a block out.
 
     Behind the first block that changes all thinking is left out, and an open tool loop whose last round thought is
-    closed. A message without blocks is left out.
+    closed; with *has_changed* something before *segments* did. A message without blocks is left out.
     """
     messages: list[list[tuple[Segment, bytes]]] = []
-    has_changed = lost_thought = False
+    lost_thought = False
     for segment in segments:
         if segment.role is None:
             continue

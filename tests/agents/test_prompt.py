@@ -5,9 +5,16 @@ import pytest
 from coterie.agents.prompt import PROMPTS, render
 
 FACTS = {
+    "compacted": {"origin": "This is a summary of it.", "summary": "All went well."},
+    "compacted_files": {"files": "<file>"},
+    "compacted_standing": {"sections": "## The team"},
+    "compacted_words": {"messages": "<user-message>"},
+    "compaction": {"scope": "Summarise the whole conversation."},
+    "compaction_part": {"earlier": "Nothing.", "part": "It began."},
     "context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"},
     "fork_worktree": {"directory": "/tree", "origin": "/project"},
     "instructions": {"files": "Be kind."},
+    "notes": {"path": "/agent/notes.md", "notes": "# Worklog", "section": "2,000", "total": "12,000"},
     "tools/agent": {"kinds": "- explore: looks around"},
 }
 NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPTS.rglob("*.md"))

@@ -9,7 +9,9 @@ import attrs
 import trio
 
 from coterie.agents.agent import Agent
+from coterie.agents.compaction.step import CompactContext
 from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, text_block
+from coterie.agents.conversation.records import WordsRecord
 from coterie.agents.events import Event
 from coterie.agents.gate import LocalGate
 from coterie.agents.layers.clearing import api_clearing
@@ -19,7 +21,7 @@ from coterie.agents.model.retry import RetryPolicy
 from coterie.agents.models import load_models
 from coterie.agents.pipeline import LayerSettings, layered_pipeline
 from coterie.agents.tokens import Thresholds
-from coterie.agents.tools.tool import RESULT_CAP, Access, Denial, ToolResult, Workspace, definition, permit
+from coterie.agents.tools.tool import RESULT_CAP, Access, Denial, Tool, ToolResult, Workspace, definition, permit
 from coterie.agents.window import WindowMeter
 from tests.servers import Served, open_served
 
@@ -61,12 +63,13 @@ class Noting:
 async def open_agent(
     script: str,
     directory: Path,
-    *tools: Noting,
+    *tools: Tool,
     denial: Denial = permit,
     model: str = "claude-opus-5-5",
     layers: LayerSettings | None = None,
     gate: LocalGate | None = None,
     window: int | None = None,
+    compact: CompactContext | None = None,
     **options: Any,
 ) -> AsyncIterator[tuple[Agent, Served]]:
     """An agent with a task, or the one whose transcript is in *directory*; with *layers* it has their pipeline.
@@ -102,9 +105,9 @@ async def open_agent(
                     durability="never",
                 )
                 if layers is not None:
-                    agent.pipeline = layered_pipeline(layers, dict(by_name), directory)
+                    agent.pipeline = layered_pipeline(layers, dict(by_name), directory, compact)
                 if begun is None:
-                    agent.say("user", [text_block("the task")])
+                    agent.say("user", [text_block("the task")], WordsRecord(texts=["the task"]))
                 yield agent, served
 
 

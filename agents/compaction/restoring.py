@@ -1,0 +1,67 @@
+"""What a compaction puts back: the newest files that the model has seen, as they are now."""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from coterie.agents.tokens import TEXT_BYTES
+from coterie.agents.tools.tool import Workspace
+from coterie.memory.compaction.limits import CompactionLimits
+
+
+@attrs.frozen(kw_only=True)
+class RestoredFile:
+    """A file, or its beginning."""
+
+    path: str
+    text: str
+    is_cut: bool
+
+    def shown(self) -> str:
+        """As the model reads it."""
+        more = "\n[... there is more; read the file]" if self.is_cut else ""
+        return f'<file path="{self.path}">\n{self.text}{more}\n</file>'
+
+
+def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
+    """The *count* files that the model saw last, the newest first.
+
+    Left out are the agent's own, and what one of the *calls* has named that stay in the conversation: it is in view.
+    """
+    files: list[str] = []
+    for path in reversed(list(workspace.seen.known())):
+        if len(files) == count:
+            break
+        if not Path(path).is_relative_to(workspace.scratch) and not _is_named(path, workspace.root, calls):
+            files.append(path)
+    return files
+
+
+def _is_named(path: str, root: Path, calls: Sequence[bytes]) -> bool:
+    names = [path, str(Path(path).relative_to(root))] if Path(path).is_relative_to(root) else [path]
+    return any(msgspec.json.encode(name) in call for name in names for call in calls)
+
+
+def read_files(paths: Iterable[str], limits: CompactionLimits) -> list[RestoredFile]:
+    """The files that can still be read as text, within *limits*. Blocks on the disk."""
+    files: list[RestoredFile] = []
+    room = limits.files_total * TEXT_BYTES
+    for path in paths:
+        size = min(limits.file * TEXT_BYTES, room)
+        if size <= 0:
+            break
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(size + 1)
+            is_cut = len(content) > size
+            # A character that the cut has parted is no sign that the file is no text.
+            text = codecs.getincrementaldecoder("utf-8")().decode(content[:size], final=not is_cut)
+        except (OSError, UnicodeDecodeError):
+            continue  # gone, or no text any more: there is nothing to put back
+        lines, newline, _ = text.rpartition("\n") if is_cut else ("", "", "")
+        files.append(RestoredFile(path=path, text=lines if newline else text, is_cut=is_cut))
+        room -= len(content)
+    return files

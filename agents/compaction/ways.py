@@ -1,0 +1,72 @@
+"""The ways to a summary, the cheapest first: the session notes, the model, or none at all."""
+
+import attrs
+import trio
+
+from coterie.agents.compaction.breaker import LAYER, Breaker
+from coterie.agents.compaction.job import Job
+from coterie.agents.compaction.plan import Plan
+from coterie.agents.compaction.rebuilding import earlier_summaries
+from coterie.agents.compaction.summarising import Summariser
+from coterie.agents.conversation.records import Way
+from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
+from coterie.agents.events import LayerFailed
+from coterie.agents.layers.notes import KeepNotes
+from coterie.agents.tokens import TEXT_BYTES
+from coterie.memory.compaction.cut import choose_start, first_unknown
+from coterie.memory.errors import SummaryUnusable
+from coterie.memory.tool_results import beginning
+
+NOTES_WAIT = 15.0
+"""Seconds for which an update of the notes that is under way is waited for."""
+
+
+async def by_notes(job: Job, notes: KeepNotes | None) -> Plan | None:
+    """The notes as summary, without a call; what they do not know of must stay.
+
+    None when there are none, or when they are so far behind that too much would have to stay.
+    """
+    if notes is None or not job.limits.by_notes or job.pivot is not None:
+        return None
+    with trio.move_on_after(NOTES_WAIT):
+        await notes.settled()
+    stand = await notes.current()
+    if stand is None:
+        return None
+    unknown = first_unknown(job.messages, job.agent.turn - stand.turn)
+    start = choose_start(job.messages, job.sizes, job.limits.keep, unknown)
+    return None if start is None else Plan(by="notes", summary=stand.text, start=start)
+
+
+async def by_model(job: Job, breaker: Breaker, notes: KeepNotes | None) -> Plan | None:
+    """A summary of the model; None, and an event, when there is none to be had.
+
+    Known failures that the notes hold are kept beside it, whatever it says.
+    """
+    if not job.limits.by_model or breaker.is_open:
+        return None
+    span, summariser = job.span(), Summariser(job.agent, job.messages, job.sizes)
+    try:
+        summary = await summariser.summarise(span.scope, job.overflow)
+    except (SummaryUnusable, ModelError, ReplyMalformed) as exc:
+        breaker.failed(job.agent, str(exc))
+        return None
+    except (BudgetSpent, ControlLost) as exc:
+        # No fault of the summary: whoever waits for the budget, or ends the agent, will see to it.
+        job.agent.tell(LayerFailed(layer=LAYER, reason=str(exc)))
+        return None
+    breaker.worked()
+    stand = None if notes is None else await notes.current()
+    if stand is not None and stand.errors and stand.errors not in summary:
+        summary += f"\n\nErrors & Corrections, from the notes:\n{stand.errors}"
+    by: Way = "chunks" if summariser.parts > 1 else "summary"
+    return Plan(by=by, summary=summary, first=span.first, start=span.start, cost=summariser.cost)
+
+
+def by_rule(job: Job) -> Plan:
+    """No summary: the oldest leave, and as much stays as there is room for, earlier summaries among it."""
+    span = job.span(attrs.evolve(job.limits.keep, least=job.room // 2, most=job.room // 2))
+    leaving = job.messages[span.first : span.start]
+    earlier = beginning("\n\n".join(earlier_summaries(leaving)), job.room // 8 * TEXT_BYTES)
+    summary = f"{earlier}\n\n({len(leaving)} messages left.)".strip()
+    return Plan(by="rule", summary=summary, first=span.first, start=span.start)
