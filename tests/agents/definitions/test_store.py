@@ -39,7 +39,7 @@ def test_the_built_in_definitions_are_read_without_a_word(project: Path) -> None
 def test_the_built_in_readers_can_only_read_and_share_a_process(project: Path) -> None:
     found = load_definitions(project)
     for name in ("explore", "plan"):
-        assert found.get(name).tools == ("Read", "Grep", "Glob")
+        assert found.get(name).tools == ("Read", "Grep", "Glob", "SearchTranscript")
         assert found.get(name).process == "shared"
     verifier = found.get("verifier").tools
     assert verifier is not None
