@@ -114,6 +114,8 @@ def _notes(report: Report) -> Iterator[str]:
     for (agent, cause), count in breaks.items():
         times = f", {count} times" if count > 1 else ""
         yield f"the cache broke for {one_line(agent, SHOWN)}: {cause}{times}"
+    for agent, count in Counter(each.agent for each in report.trips).items():
+        yield f"breaker trips of {one_line(agent, SHOWN)}: {count}; its summaries kept failing"
 
 
 def _replies(count: int) -> str:

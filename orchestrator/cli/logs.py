@@ -3,6 +3,7 @@
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
@@ -13,6 +14,7 @@ from rich.text import Text
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.nearest import suggestion
 from coterie.orchestrator.cli.completion import complete_session
+from coterie.orchestrator.cli.looking_back import LookingBack, looking_back_options
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import one_line, printable
 from coterie.orchestrator.cli.wording import SHOWN, describe
@@ -30,10 +32,16 @@ NARROWEST = 20
 @click.option("--agent", metavar="NAME", help="Show this agent alone.")
 @click.option("--follow", "-f", "is_following", is_flag=True, help="Go on until the run has finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON; see docs/events.md.")
-def logs(*, session: str | None, agent: str | None, is_following: bool, as_json: bool) -> None:
+@looking_back_options
+def logs(*, session: str | None, agent: str | None, is_following: bool, as_json: bool, **given: Any) -> None:
     """Show what happened in SESSION, or in the newest one of this directory; the beginning of its id is enough."""
+    looking_back = LookingBack(**given, as_json=as_json)
+    looking_back.check(is_following=is_following)
     found = Session.find(session) if session else Session.newest(Path.cwd())
     _check_agent(found, agent)
+    if looking_back.view is not None:
+        looking_back.show(found, agent or MAIN)
+        return
     log = _Log(as_json=as_json)
     with open_output():
         if not is_following:

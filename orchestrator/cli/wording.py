@@ -8,11 +8,14 @@ import msgspec
 
 from coterie.agents.events import (
     AgentChanged,
+    BreakerTripped,
     CacheBroke,
+    Compacted,
     Decided,
     Event,
     Finished,
     LayerFailed,
+    NotesUpdated,
     Noticed,
     ResultsCleared,
     ResultsStored,
@@ -137,6 +140,15 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
         case ResultsCleared():
             sizes = f"{event.tokens_before:,} tokens became {event.tokens_after:,}"
             return f"{event.results} old results left the context by {event.mechanism}: {sizes}"
+        case NotesUpdated():
+            trimmed = f"; trimmed: {', '.join(event.trimmed)}" if event.trimmed else ""
+            sizes = f"{event.tokens:,} tokens after {_counted(event.edits, 'edit')}"
+            return f"the session notes are up to date: {sizes}, {event.seconds:.1f} s, ${event.cost_usd}{trimmed}"
+        case Compacted():
+            return _compaction(event)
+        case BreakerTripped():
+            failed = f"{_counted(event.failures, 'summary', 'summaries')} failed in a row"
+            return f"{failed}: {event.reason}; from now on the oldest messages leave by rule"
         case CacheBroke():
             sizes = f"{event.read_now:,} tokens read, {event.read_before:,} before"
             return f"the cache was missed, by {event.cause}: {event.detail}; {sizes}"
@@ -160,3 +172,15 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"finished: {finish_text(event)}{error}"
         case _:
             return str(event)
+
+
+def _compaction(event: Compacted) -> str:
+    sizes = f"{event.tokens_before:,} tokens became {event.tokens_after:,}"
+    left = f"{_counted(event.left, 'message')} left, {event.kept} stayed"
+    words = f"with {_counted(event.words, 'message')} of the user word for word"
+    gone = f"; {_counted(event.dropped_count, 'name')} of the last turns gone" if event.dropped_count else ""
+    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{gone}; ${event.cost_usd}"
+
+
+def _counted(count: int, noun: str, nouns: str | None = None) -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

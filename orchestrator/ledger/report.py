@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from coterie.agents.events import CacheBroke
+from coterie.agents.events import BreakerTripped, CacheBroke
 from coterie.orchestrator.events.reader import SessionReader
 from coterie.orchestrator.events.sources import open_sources
 from coterie.orchestrator.ledger.ledger import LEDGER, Damage, read_ledger
@@ -24,6 +24,15 @@ class Break:
 
 
 @attrs.frozen(kw_only=True)
+class Trip:
+    """Summaries of an agent's conversation have failed so often that no model is asked for them any more."""
+
+    at: float
+    agent: str
+    event: BreakerTripped
+
+
+@attrs.frozen(kw_only=True)
 class Report:
     """What a session has cost so far, and why."""
 
@@ -36,6 +45,7 @@ class Report:
     per_100_turns: dict[str, float]
     """Calls of each other purpose."""
     breaks: tuple[Break, ...]
+    trips: tuple[Trip, ...]
     damaged: tuple[Damage, ...]
     """Lines of the ledger that are missing in all of this."""
 
@@ -49,6 +59,7 @@ class Report:
             "turns": self.turns,
             "per_100_turns": self.per_100_turns,
             "breaks": [_break(each) for each in self.breaks],
+            "breaker_trips": [_trip(each) for each in self.trips],
             "damaged": [attrs.asdict(damage) for damage in self.damaged],
         }
 
@@ -56,6 +67,7 @@ class Report:
 def make_report(directory: Path, by: Grouping = "agent") -> Report:
     """Read the session in *directory*. Blocks on the disk; raises `OSError`, also if there is no ledger."""
     reading = read_ledger(directory / LEDGER)
+    told = sorted(_told(directory), key=lambda each: each.at)
     return Report(
         by=by,
         rows=tuple(rows(reading.lines, by)),
@@ -63,18 +75,24 @@ def make_report(directory: Path, by: Grouping = "agent") -> Report:
         alternatives=alternatives(reading.lines),
         turns=sum(line.purpose == TURN and not line.is_estimated for line in reading.lines),
         per_100_turns=per_100_turns(reading.lines),
-        breaks=tuple(sorted(_breaks(directory), key=lambda each: each.at)),
+        breaks=tuple(each for each in told if isinstance(each, Break)),
+        trips=tuple(each for each in told if isinstance(each, Trip)),
         damaged=reading.damaged,
     )
 
 
-def _breaks(directory: Path) -> Iterator[Break]:
+def _told(directory: Path) -> Iterator[Break | Trip]:
     for path in SessionReader(directory).agent_directories():
-        # The transcript, by far the longer of the two, says nothing of breaks.
+        # The transcript, by far the longer of the two, says nothing of either.
         told, _ = open_sources(path, session=directory.name)
         for arrival in told.read(told.lines.size()):
-            if isinstance(arrival.event.event, CacheBroke):
-                yield Break(at=arrival.event.at, agent=arrival.event.agent, event=arrival.event.event)
+            match arrival.event.event:
+                case CacheBroke() as event:
+                    yield Break(at=arrival.event.at, agent=arrival.event.agent, event=event)
+                case BreakerTripped() as event:
+                    yield Trip(at=arrival.event.at, agent=arrival.event.agent, event=event)
+                case _:
+                    pass
 
 
 def _row(row: Row, by: Grouping) -> dict[str, Any]:
@@ -98,3 +116,7 @@ def _break(each: Break) -> dict[str, Any]:
     event = each.event
     reads = {"read_before": event.read_before, "read_now": event.read_now}
     return {"at": each.at, "agent": each.agent, "cause": event.cause, "detail": event.detail, **reads}
+
+
+def _trip(each: Trip) -> dict[str, Any]:
+    return {"at": each.at, "agent": each.agent, "failures": each.event.failures, "reason": each.event.reason}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from coterie.agents.events import CacheBroke
+from coterie.agents.events import BreakerTripped, CacheBroke
 from coterie.clock import Clock
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.ledger import LEDGER, Ledger
@@ -94,6 +94,16 @@ def test_programs_get_everything_with_exact_dollars(session: Session) -> None:
     ]
     bounds = [Decimal(found[f"{name}_usd"]) for name in ("perfect_sharing", "without_sharing", "without_cache")]
     assert bounds == sorted(bounds)
+
+
+def test_a_breaker_that_tripped_is_counted_for_its_agent(session: Session) -> None:
+    assert printed()["breaker_trips"] == []
+    assert "breaker" not in costs().stdout
+    with writing(session.directory, "scout") as agent:
+        agent.tell(BreakerTripped(failures=3, reason="the summary was empty"))
+    [trip] = printed()["breaker_trips"]
+    assert (trip["agent"], trip["failures"], trip["reason"]) == ("scout", 3, "the summary was empty")
+    assert costs().stdout.splitlines()[-1].rstrip() == "breaker trips of scout: 1; its summaries kept failing"
 
 
 @pytest.mark.parametrize(
