@@ -1,6 +1,6 @@
 """A long-lived agent: it works, waits for mail, and works again, until it is asked to end."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 import attrs
@@ -17,6 +17,17 @@ from coterie.mailbox.contract import MemberState
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.lifecycle import ShutdownResponse
 
+Meanwhile = Callable[[Agent, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Waits for mail in the way it is given, and does meanwhile what else is asked for.
+
+It may return early: what has come is then in the conversation.
+"""
+
+
+async def only_wait(_agent: Agent, wait: Callable[[], Awaitable[None]]) -> None:
+    """The `Meanwhile` of an agent of which nothing else is asked."""
+    await wait()
+
 
 async def live(
     agent: Agent,
@@ -25,17 +36,24 @@ async def live(
     membership: Membership,
     tell_state: Callable[[MemberState], None] = lambda _: None,
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    meanwhile: Meanwhile = only_wait,
 ) -> Ended:
     """Let *agent* work on what it has, and on whatever comes by *mail*, until a run ends otherwise than completed.
 
     *limits* are those of one run. Every change between running and idle is told, and the lead hears of each time it is
-    idle; each wait for mail is in a block of *waiting*. Asked to end, the agent finishes its tool round and has one
-    more turn to wrap up, or none if it has nothing to do; at the deadline it is interrupted, with its open calls
-    answered. Either way the end is `shutdown`, and the response is stored before this returns. Cancellation stops it at
-    once and answers nobody; mail that is not in the transcript by then is delivered to its next start. Raises as
-    `run_loop` does, and `MailboxFailed` when the mailbox of an idle agent cannot be read.
+    idle; each wait for mail is in a block of *waiting*, and left to *meanwhile*. Asked to end, the agent finishes its
+    tool round and has one more turn to wrap up, or none if it has nothing to do; at the deadline it is interrupted,
+    with its open calls answered. Either way the end is `shutdown`, and the response is stored before this returns.
+    Cancellation stops it at once and answers nobody; mail that is not in the transcript by then is delivered to its
+    next start. Raises as `run_loop` and *meanwhile* do, and `MailboxFailed` when the mailbox of an idle agent cannot be
+    read.
     """
     ended: Ended | None = None
+
+    async def wait() -> None:
+        async with waiting():
+            await mail.wait_for_work()
+
     while True:
         if has_work(agent):
             tell_state("running")
@@ -45,12 +63,12 @@ async def live(
         if not mail.shutdown.requests:
             tell_state("idle")
             await membership.tell_idle(agent, None if ended is None else ended.reason)
-        async with waiting():
-            await mail.wait_for_work()
-        if not mail.has_work:
+        await meanwhile(agent, wait)
+        if mail.has_work:
+            added = mail.add(agent, ())
+            agent.say("user", added.blocks, *added.records)
+        elif mail.shutdown.requests:
             break
-        added = mail.add(agent, ())
-        agent.say("user", added.blocks, *added.records)
     if mail.shutdown.requests:
         return await _shut_down(agent, mail, membership, ended or Ended(reason="completed"))
     assert ended is not None, "an agent that was not asked to end goes on until a run ends badly"

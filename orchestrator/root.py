@@ -18,6 +18,7 @@ from coterie.mailbox.file import note_waiting
 from coterie.orchestrator.control_socket.reception import open_door, open_reception
 from coterie.orchestrator.control_socket.requests import (
     Answer,
+    CompactAgent,
     Granted,
     MoveToBackground,
     PostMail,
@@ -39,6 +40,7 @@ from coterie.orchestrator.starting import open_warm_starter, run_reaper
 from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
 from coterie.orchestrator.tree.announcing import ROOT
 from coterie.orchestrator.tree.charge import Outcome
+from coterie.orchestrator.tree.compacting import compact_agent
 from coterie.orchestrator.tree.ordering import Order
 from coterie.orchestrator.tree.remains import SESSION_VARIABLE
 from coterie.orchestrator.tree.supervisor import Supervisor
@@ -74,6 +76,8 @@ class Root:
                 await self.supervisor.stop(request.name)
             case MoveToBackground():
                 self.supervisor.move_to_background(request.name)
+            case CompactAgent():
+                return await compact_agent(self.supervisor.tenures, request.name, request.pivot())
             case PostMail() | ResendLetter() | ReleaseLetter():
                 return await serve_mail(self.supervisor.office, request)
         return Granted()

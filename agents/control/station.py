@@ -9,6 +9,7 @@ import trio
 
 from coterie.agents.control.asker import RemoteAsker
 from coterie.agents.control.asking_words import Answered
+from coterie.agents.control.compaction_words import Compact, NotCompacted
 from coterie.agents.control.gate import RemoteGate
 from coterie.agents.control.gate_words import Admitted, Refused
 from coterie.agents.control.line import Line, open_line
@@ -48,6 +49,8 @@ class Station:
     _line: Line[RootWord]
     release: Callable[[str], None] = lambda _: None
     """Lets the agent go on without waiting for the one named."""
+    compact: Callable[[Compact], None] | None = None
+    """Has the agent's conversation compacted; None as long as there is none."""
     hosting: Callable[[GuestWord], None] | None = None
     """Told what is about agents that run here as tasks; None where there can be none, or no more."""
     _take: Take | None = None
@@ -80,6 +83,13 @@ class Station:
     def give_up(self, reason: str, *, is_for_user: bool) -> None:
         """Say why the agent ends without having done its work. Raises `ControlLost`."""
         self.say(Unable(reason=reason, is_for_user=is_for_user))
+
+    def heed_compact(self, word: Compact) -> None:
+        """Pass on that the conversation is to be compacted, or say that it cannot be yet."""
+        if self.compact is not None:
+            self.compact(word)
+        else:
+            self.say(NotCompacted(call=word.call, reason="it has only begun"))
 
     def heed_guest(self, word: GuestWord) -> None:
         """Pass on what is about an agent that is a task here; one that there is no place for has ended."""
@@ -140,6 +150,8 @@ async def _listen(line: Line[RootWord], station: Station) -> None:
                 station.asker.hear(word)
             case Release():
                 station.release(word.name)
+            case Compact():
+                station.heed_compact(word)
             case RunHere() | Relayed() | Signal():
                 station.heed_guest(word)
             case Deliver():

@@ -6,6 +6,7 @@ import attrs
 import msgspec
 
 from coterie.agents.control.asking_words import Answered, Ask, TakeBack
+from coterie.agents.control.compaction_words import Compact, Compaction, NotCompacted
 from coterie.agents.control.gate_words import Admit, Admitted, Began, CoolDown, Left, Refused, Used, Voided
 from coterie.agents.control.word import Word
 from coterie.agents.spawning import Isolation, Spawned, SpawnRequest
@@ -132,8 +133,12 @@ class Unable(Word, tag="unable", frozen=True):
     """Whether the user gave what cannot be used, and must mend it."""
 
 
-AgentWord = Admit | Began | Used | Voided | Left | CoolDown | Doing | Spawn | Ask | TakeBack | Unable | Relayed | Over
-RootWord = Admitted | Refused | Begun | NotBegun | Deliver | Answered | Release | RunHere | Relayed | Signal
+GateWord = Admit | Began | Used | Voided | Left | CoolDown
+Wish = Doing | Spawn | Ask | TakeBack | Unable
+OwnWord = GateWord | Wish | Compaction | NotCompacted
+"""What an agent says for itself."""
+AgentWord = OwnWord | Relayed | Over
+RootWord = Admitted | Refused | Begun | NotBegun | Deliver | Answered | Release | Compact | RunHere | Relayed | Signal
 
 agent_words: msgspec.json.Decoder[AgentWord] = msgspec.json.Decoder(AgentWord)
 root_words: msgspec.json.Decoder[RootWord] = msgspec.json.Decoder(RootWord)

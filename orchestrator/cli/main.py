@@ -36,6 +36,7 @@ COMMANDS = {
     "list": Entry("coterie.orchestrator.cli.sessions:list_sessions", "List sessions, and how they stand."),
     "stop": Entry("coterie.orchestrator.cli.stop:stop", "Stop a running session, or one of its agents."),
     "background": Entry("coterie.orchestrator.cli.stop:background", "Let nobody wait for an agent that works."),
+    "compact": Entry("coterie.orchestrator.cli.compact:compact", "Compact the conversation of an agent."),
     "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
     "costs": Entry("coterie.orchestrator.cli.costs:costs", "Show what a session has cost, and why."),
     "mail": Entry("coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."),

@@ -117,7 +117,7 @@ def run(*, task: str | None, model: str | None, agent: str | None, **shared: Any
     options = _Options(**shared)
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
-    _need_a_model(options)
+    need_a_model(options.script)
     words = _from_stdin() if task in (None, "-") else task
     if not words or not words.strip():
         raise click.UsageError('a task is needed: coterie run "find the bug in a.py", or on standard input')
@@ -135,14 +135,15 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     agent is told that it was interrupted.
     """
     options = _Options(**shared)
-    _need_a_model(options)
+    need_a_model(options.script)
     found = Session.find(session)
     settings = options.settings(found.project, model=found.model, agent=found.agent)
     _work(options, settings, task=(message or "").strip(), project=found.project, session=found.id)
 
 
-def _need_a_model(options: _Options) -> None:
-    if options.script is None and not any(os.environ.get(name) for name in KEYS):
+def need_a_model(script: Path | None) -> None:
+    """Raise `NoModel` unless a *script*, or a key, gives one."""
+    if script is None and not any(os.environ.get(name) for name in KEYS):
         raise NoModel("no model to ask: set ANTHROPIC_API_KEY, or give --script FILE to play one without a key")
 
 

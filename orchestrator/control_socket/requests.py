@@ -7,6 +7,8 @@ import struct
 import msgspec
 import trio
 
+from coterie.agents.compaction.plan import Pivot, Side
+from coterie.agents.control.compaction_words import Compaction, NotCompacted
 from coterie.agents.control.word import Word
 from coterie.agents.control.words import Unable
 from coterie.mailbox.bridge import BridgeReceipt
@@ -29,6 +31,19 @@ class MoveToBackground(Word, tag="move_to_background", frozen=True):
     """Let whoever waits for this agent go on."""
 
     name: str
+
+
+class CompactAgent(Word, tag="compact_agent", frozen=True):
+    """Compact an agent's conversation. Answered by `Compaction` or `NotCompacted`."""
+
+    name: str
+    side: Side | None = None
+    """None for the older part of it."""
+    message: int = 1
+
+    def pivot(self) -> Pivot | None:
+        """Which part is meant."""
+        return None if self.side is None else Pivot(side=self.side, message=self.message)
 
 
 class PostMail(Word, tag="post_mail", frozen=True):
@@ -87,9 +102,9 @@ class NotStored(Word, tag="not_stored", frozen=True):
 
 
 MailRequest = PostMail | ResendLetter | ReleaseLetter
-Request = StopAgent | MoveToBackground | MailRequest
+Request = StopAgent | MoveToBackground | CompactAgent | MailRequest
 MailAnswer = Fates | NotStored
-Answer = Granted | MailAnswer
+Answer = Granted | Compaction | NotCompacted | MailAnswer
 Response = Answer | Unable
 
 requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)

@@ -100,7 +100,8 @@ async def _open_model(assignment: Assignment) -> AsyncIterator[str | None]:
 
 
 def _check_unfinished(session: Session, assignment: Assignment) -> None:
-    if assignment.session is not None and not assignment.task and look_at(session).reason == "completed":
+    is_to_go_on = assignment.session is not None and assignment.compaction is None and not assignment.task
+    if is_to_go_on and look_at(session).reason == "completed":
         raise ConfigInvalid("session", f"{session.id} has ended; say what to do next to go on")
 
 

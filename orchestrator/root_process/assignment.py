@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from coterie.agents.control.compaction_words import Compact
 from coterie.clock import Clock
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings import Settings
@@ -30,6 +31,10 @@ class Assignment:
     is_bare: bool = False
     can_ask: bool = False
     """Whether whoever starts the root can be asked for permissions."""
+    name: str = MAIN
+    """Which agent is run; another than the lead only to be compacted."""
+    compaction: Compact | None = None
+    """What the agent is to do instead of a task."""
 
     @property
     def has_instructions(self) -> bool:
@@ -45,12 +50,13 @@ class Assignment:
     def order(self) -> Order:
         """The lead that is wanted."""
         return Order(
-            name=MAIN,
+            name=self.name,
             task=self.task,
             model=self.model,
             settings=self.settings,
             definition=self.definition,
             is_bare=self.is_bare,
+            compaction=self.compaction,
         )
 
     def to_bytes(self) -> bytes:
@@ -62,4 +68,5 @@ class Assignment:
     def from_bytes(cls, data: bytes) -> "Assignment":
         """What `to_bytes` wrote."""
         members: dict[str, Any] = msgspec.json.decode(data)
-        return cls(**members | {"settings": read(members["settings"])})
+        compaction = msgspec.convert(members["compaction"], Compact | None)
+        return cls(**members | {"settings": read(members["settings"]), "compaction": compaction})

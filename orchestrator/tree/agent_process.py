@@ -116,6 +116,9 @@ async def _work(worker: Worker, duty: Duty, heeding: Heeding) -> None:
         await _report(worker, duty, notification(ended, worker.room.mail.reason_to_end()))
 
     async with heeding(worker.agent):
+        if duty.compaction is not None:
+            await worker.compact(duty.compaction)
+            return
         try:
             await (worker.live(report, lead=duty.parent) if duty.stays else worker.run(report))
         except (ReplyMalformed, MailboxError, OSError) as exc:

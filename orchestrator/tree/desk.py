@@ -7,6 +7,7 @@ import trio
 
 from coterie.agents.control.asker import NOBODY
 from coterie.agents.control.asking_words import Answered, Ask, TakeBack
+from coterie.agents.control.compaction_words import Compaction, NotCompacted
 from coterie.agents.control.gate_words import Admit, Admitted, Began, CoolDown, Left, Refused, Used, Voided
 from coterie.agents.control.line import Line
 from coterie.agents.control.word import Word
@@ -15,18 +16,22 @@ from coterie.agents.control.words import (
     Begun,
     Deliver,
     Doing,
+    GateWord,
     NotBegun,
     Over,
+    OwnWord,
     Relayed,
     Release,
     Spawn,
     Unable,
+    Wish,
 )
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.gate import Gate, Permit
 from coterie.agents.permissions import Asker, Refusal
 from coterie.agents.spawning import Spawner, SpawnRefused
 from coterie.mailbox.envelope import Envelope
+from coterie.orchestrator.tree.compactor import Compactor
 from coterie.orchestrator.tree.hosting import Guests
 
 
@@ -60,12 +65,15 @@ class Desk:
     """Whose desk it is."""
     guests: Guests = attrs.field(init=False)
     """Those whom the agent has started as tasks of its own process."""
+    compactor: Compactor = attrs.field(init=False)
+    """Has the agent compact its conversation."""
     _line: Line[AgentWord] | None = attrs.field(default=None, init=False)
     _calls: dict[int, _Call] = attrs.field(factory=dict, init=False)
     _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.guests = Guests(self._say)
+        self.compactor = Compactor.over(self._say)
 
     async def run(self, line: Line[AgentWord]) -> None:
         """Talk on *line* until the agent has gone; what it holds at the gate by then is counted as used up.
@@ -83,6 +91,7 @@ class Desk:
                 nursery.cancel_scope.cancel()
         finally:
             self.guests.close()
+            self.compactor.leave()
 
     def deliver(self, envelope: Envelope) -> None:
         """Hand the agent a message that it believes. Raises `ControlLost` if it has gone."""
@@ -102,16 +111,31 @@ class Desk:
             raise ControlLost("the agent has not begun")
         self._line.say(word)
 
-    def _heed(self, word: AgentWord, nursery: trio.Nursery) -> None:
+    def _heed(self, word: OwnWord, nursery: trio.Nursery) -> None:
         self._hear(word)
+        if isinstance(word, Compaction | NotCompacted):
+            self.compactor.hear(word)
+        elif isinstance(word, Admit | CoolDown | Left | Began | Used | Voided):
+            self._heed_call(word, nursery)
+        else:
+            self._heed_wish(word, nursery)
+
+    def _heed_call(self, word: GateWord, nursery: trio.Nursery) -> None:
         match word:
             case Admit():
                 call = self._calls[word.call] = _Call()
                 nursery.start_soon(self._admit, word, call)
-            case Spawn():
-                nursery.start_soon(self._spawn, word)
             case CoolDown():
                 self._gate.cool_down(word.seconds)
+            case Left():
+                self._call(word.call).leave()
+            case Began() | Used() | Voided():
+                self._report(word)
+
+    def _heed_wish(self, word: Wish, nursery: trio.Nursery) -> None:
+        match word:
+            case Spawn():
+                nursery.start_soon(self._spawn, word)
             case Doing() | Unable():
                 pass  # it says so, and that is all
             case Ask():
@@ -120,10 +144,6 @@ class Desk:
             case TakeBack():
                 if (open_ := self._questions.get(word.call)) is not None:  # else the answer is on its way
                     open_.cancel()
-            case Left():
-                self._call(word.call).leave()
-            case Began() | Used() | Voided():
-                self._report(word)
 
     def _report(self, word: Began | Used | Voided) -> None:
         permit = self._call(word.call).permit

@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from coterie.agents.control.compaction_words import Compact
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.screen import Digest
 from coterie.orchestrator.settings import Settings
@@ -51,6 +52,8 @@ class Duty:
     """The secret that the session's mail is signed with, as `SessionKeys.to_hex` gives it; None for no signatures."""
     believed: tuple[Digest, ...] = ()
     """What waited in its mailbox when the root began, which needs no signature."""
+    compaction: Compact | None = None
+    """What it is to do instead of its task."""
 
     def to_bytes(self) -> bytes:
         """One JSON object."""
@@ -63,4 +66,6 @@ class Duty:
         members: dict[str, Any] = msgspec.json.decode(data)
         settings = {"settings": read(members["settings"]), "above": tuple(map(read, members["above"]))}
         worktree = None if members["worktree"] is None else worktree_of(members["worktree"])
-        return cls(**members | settings | {"worktree": worktree, "believed": tuple(members["believed"])})
+        compaction = msgspec.convert(members["compaction"], Compact | None)
+        facts = {"worktree": worktree, "believed": tuple(members["believed"]), "compaction": compaction}
+        return cls(**members | settings | facts)

@@ -5,65 +5,25 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import attrs
 import psutil
 import pytest
 
 from coterie.orchestrator.overview import look_at
 from coterie.orchestrator.root_record import find_root
-from coterie.orchestrator.session import Session
+from tests.processes.places import PATIENCE, Place
 from tests.processes.strays import has_no_processes
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 60.0
 
-
-@attrs.frozen
-class Place:
-    """A project with a home of its own, and the shell of its user."""
-
-    project: Path
-
-    def coterie(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A command, run to its end."""
-        return subprocess.run(
-            self.command(*arguments), cwd=self.project, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-
-    def command(self, *arguments: str) -> list[str]:
-        """What the shell runs."""
-        return [sys.executable, "-P", "-m", "coterie", *arguments]
+class Sessions(Place):
+    """A place for sessions of one command."""
 
     def run(self, script: str, *arguments: str) -> list[str]:
         """The command that runs a session whose model follows *script*."""
-        path = self.project.parent / "script.yaml"
-        path.write_text(script)
-        return self.command("run", "Go.", "--script", str(path), "--permission-mode", "bypassPermissions", *arguments)
-
-    @property
-    def session(self) -> Session:
-        """Its only one."""
-        [directory] = self.project.parent.glob("home/projects/*/sessions/*")
-        return Session.find(directory.name)
-
-    def is_so(self, what: Callable[[], bool]) -> bool:
-        """Whether *what* comes to be."""
-        ends = time.monotonic() + PATIENCE
-        while time.monotonic() < ends:
-            if what():
-                return True
-            time.sleep(0.1)
-        return False
-
-    def state(self, agent: str) -> str | None:
-        """What *agent* does now."""
-        return next((glance.state for glance in look_at(self.session).agents if glance.name == agent), None)
+        return self.command("run", "Go.", *self.model(script), "--permission-mode", "bypassPermissions", *arguments)
 
     def has_no_processes(self) -> bool:
         """Whether nothing of its session is left."""
@@ -71,12 +31,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Sessions:
     """An empty project."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
-    return Place(tmp_path / "project")
+    return Sessions(tmp_path / "project")
 
 
 WAITING = """
@@ -90,7 +50,9 @@ scout:
 """
 
 
-def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_in_the_users_name(place: Place) -> None:
+def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_in_the_users_name(
+    place: Sessions,
+) -> None:
     script = WAITING.replace("COTERIE stop", " ".join(place.command("stop")))
     started = subprocess.run(
         place.run(script, "--detach", "-p"), cwd=place.project, capture_output=True, text=True, check=True
@@ -121,7 +83,7 @@ def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_i
 SLEEPING = 'default: [{text: I sleep., tools: [{Bash: {command: "sleep 300"}}]}, {text: I woke., times: always}]'
 
 
-def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resumed(place: Place) -> None:
+def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resumed(place: Sessions) -> None:
     with subprocess.Popen(place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, text=True) as viewer:
         assert viewer.stdout is not None
         assert viewer.stdout.readline() == "I sleep.\n"
@@ -136,7 +98,7 @@ def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resume
     assert (resumed.returncode, resumed.stdout) == (0, "I woke.\n")
 
 
-def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Place) -> None:
+def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Sessions) -> None:
     with subprocess.Popen(
         place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as viewer:
@@ -152,7 +114,7 @@ def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Place)
     assert place.is_so(place.has_no_processes)
 
 
-def test_a_root_that_is_killed_is_told_in_one_line(place: Place) -> None:
+def test_a_root_that_is_killed_is_told_in_one_line(place: Sessions) -> None:
     with subprocess.Popen(
         place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as viewer:
