@@ -21,6 +21,7 @@ from coterie.agents.project import checkout_root, project_root
 from coterie.agents.prompt import render
 from coterie.agents.tokens import Thresholds, window_of
 from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.search_transcript import SearchTranscript
 from coterie.agents.tools.send_message import SendMessage
 from coterie.agents.tools.tasks import task_tools
 from coterie.agents.tools.tool import Tool, definition
@@ -37,10 +38,11 @@ THINKING_BUDGET = 4_000
 """Tokens for models that must be told how long to think."""
 
 
-def tools_of(room: Mailroom, tasks: TaskList) -> dict[str, Tool]:
+def tools_of(room: Mailroom, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
     """The tools of the agent whose mail is in *room*, in the order of a request; all agents have the same."""
     owner = Owner(name=room.sender.name, incarnation=room.sender.incarnation)
-    tools = (*BUILT_IN, SendMessage(router=room.router, sender=room.sender), *task_tools(tasks, owner))
+    sending = SendMessage(router=room.router, sender=room.sender)
+    tools = (*BUILT_IN, SearchTranscript(path=transcript), sending, *task_tools(tasks, owner))
     return {tool.name: tool for tool in tools}
 
 

@@ -3,55 +3,52 @@
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 
 import attrs
 import msgspec
 import trio
 
 from coterie.agents.agent import Agent
+from coterie.agents.compaction.breaker import LAYER
+from coterie.agents.compaction.by_hand import CompactByHand, with_compaction_by_hand
+from coterie.agents.control.compaction_words import Compact, NotCompacted
 from coterie.agents.control.station import Station
-from coterie.agents.conversation import Conversation, text_block
+from coterie.agents.conversation import text_block
+from coterie.agents.conversation.records import WordsRecord
 from coterie.agents.definitions import load_definitions
-from coterie.agents.errors import ReplyMalformed
-from coterie.agents.events import Noticed
-from coterie.agents.forks import ForkPoint, begin_fork, fork_pipeline, fork_workspace
-from coterie.agents.layers.mail import with_mail
+from coterie.agents.errors import ConfigInvalid, ReplyMalformed
+from coterie.agents.events import LayerFailed, Noticed
+from coterie.agents.layers.notes import KeepNotes
 from coterie.agents.lifecycle.membership import Membership
 from coterie.agents.lifecycle.releasing import tasks_released
 from coterie.agents.living import has_work, live
 from coterie.agents.loop import close_open_calls, run_loop
 from coterie.agents.model.client import ModelClient
-from coterie.agents.model.request import Identity
 from coterie.agents.outcome import Ended, Limits
 from coterie.agents.permissions import Asker, Authority
-from coterie.agents.pipeline import layered_pipeline
 from coterie.agents.tools.agent import AgentTool
-from coterie.agents.tools.jobs import Jobs, open_jobs
-from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
-from coterie.agents.window import WindowMeter
+from coterie.agents.tools.jobs import open_jobs
+from coterie.agents.tools.tool import JOBS_DIRECTORY
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.instructions import Instructions
 from coterie.orchestrator.assembly import (
-    begin_conversation,
     context_text,
     instructions_of,
-    layers_of,
     permissions_of,
-    thresholds_of,
     tools_of,
 )
 from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
+from coterie.orchestrator.keeping_context import compaction_of, notes_kept, standings_of
 from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
 from coterie.orchestrator.mailroom import Mailroom
+from coterie.orchestrator.making import Outfit, make_agent
 from coterie.orchestrator.run_events import decided, finished, started
 from coterie.orchestrator.seat import Seat, Work
 from coterie.orchestrator.session import TASKS
-from coterie.orchestrator.tree.remains import AGENT_VARIABLE, agent_tag
 
 Report = Callable[[Ended], Awaitable[None]]
 """Stores what came of a run for whoever wants to know."""
@@ -69,6 +66,8 @@ class Worker:
     _keeper: PrefixKeeper
     _station: Station
     _instructions: Instructions | None
+    _by_hand: CompactByHand
+    _notes: KeepNotes | None
 
     async def run(self, report: Report) -> None:
         """Let the agent work until its run has ended, and *report* it before the event of the end is told.
@@ -77,6 +76,8 @@ class Worker:
         once, and what was recorded stays; the event of the end says so. Raises `ReplyMalformed`, `OSError`, and what
         *report* raises.
         """
+        if self._notes is not None:
+            self._notes.goes_on = False
         await self._between_events(self._run, report)
 
     async def live(self, report: Report, *, lead: str | None) -> None:
@@ -85,9 +86,24 @@ class Worker:
         The *lead* is told each time it is idle. Otherwise as `run`.
         """
         membership = Membership(router=self.room.router, sender=self.room.sender, lead=lead)
+        agent, mail, meanwhile = self.agent, self.room.mail, self._by_hand.meanwhile
         await self._between_events(
-            lambda limits: live(self.agent, self.room.mail, limits, membership, self._tell, self._waiting), report
+            lambda limits: live(agent, mail, limits, membership, self._tell, self._waiting, meanwhile), report
         )
+
+    async def compact(self, word: Compact) -> None:
+        """Compact the conversation as *word* says, without a turn; if nothing can leave, an event says why.
+
+        Calls that a crash left open are answered first. `Agent.interrupt` leaves all as it was. Raises `ConfigInvalid`
+        for what cannot be meant, and `OSError`.
+        """
+        close_open_calls(self.agent)
+        with self.agent.scope:
+            answer = await self._by_hand.do(self.agent, word)
+            if isinstance(answer, NotCompacted) and answer.is_for_user:
+                raise ConfigInvalid("message", answer.reason)
+            if isinstance(answer, NotCompacted):
+                self.agent.tell(LayerFailed(layer=LAYER, reason=answer.reason))
 
     async def _between_events(self, run: Callable[[Limits], Awaitable[Ended]], report: Report) -> None:
         end, given = finished(Ended(reason="cancelled")), self.work.settings
@@ -96,6 +112,8 @@ class Worker:
         try:
             self._take_up()
             ended = await run(limits)
+            if ended.reason == "completed":
+                await self._by_hand.serve(self.agent)
             # Whoever sees that it has finished can count on its report.
             await report(ended)
             end = finished(ended)
@@ -129,11 +147,16 @@ class Worker:
 
     async def _wait_for_mail(self, unheard: int) -> None:
         self._station.tell("waiting", f"{unheard} agent{'s' if unheard > 1 else ''}")
-        async with self._waiting():
-            await self.room.mail.wait_for_work()
+
+        async def wait() -> None:
+            async with self._waiting():
+                await self.room.mail.wait_for_work()
+
+        await self._by_hand.meanwhile(self.agent, wait)
         self._station.tell("running")
         added = self.room.mail.add(self.agent, ())
-        self.agent.say("user", added.blocks, *added.records)
+        if added.blocks:  # else it has come with a compaction
+            self.agent.say("user", added.blocks, *added.records)
 
     def _take_up(self) -> None:
         """Make the conversation end with something for the model to answer."""
@@ -145,12 +168,14 @@ class Worker:
             for note in () if instructions is None else instructions.notes:
                 agent.tell(Noticed(source=note.source, reason=note.reason))
             context = context_text(work.project, agent.clock, instructions)
-            agent.say("user", [text_block(context), text_block(work.task)])
+            agent.say("user", [text_block(context), text_block(work.task)], WordsRecord(texts=[work.task]))
         else:
             # What others wrote while nobody worked comes along: of its subagents, too, that ended with it in a crash.
             waiting = self.room.mail.add(agent, ())
-            if blocks := [*waiting.blocks, *map(text_block, filter(None, [work.task]))]:
-                agent.say("user", blocks, *waiting.records)
+            words = [work.task] if work.task else []
+            if blocks := [*waiting.blocks, *map(text_block, words)]:
+                said = [WordsRecord(texts=words)] if words else []
+                agent.say("user", blocks, *waiting.records, *said)
 
 
 def _last_words(agent: Agent) -> str:
@@ -183,17 +208,23 @@ async def open_worker(
     kinds = await trio.to_thread.run_sync(load_definitions, seat.session.project)
     purposes = {name: kind.description for name, kind in kinds.by_name.items()}
     starting = AgentTool(station.spawner, room.mail, purposes)
-    tools = {**tools_of(room, tasks), starting.name: starting}
+    tools = {**tools_of(room, tasks, seat.transcript.path), starting.name: starting}
     async with (
         tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
         authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
-        agent = _agent(work, seat, room, client, tools, authority, jobs, point)
-        async with open_keeper(agent) as keeper:
+        standings = standings_of(seat, room, tasks)
+        compact = compaction_of(work, seat, room, standings)
+        outfit = Outfit(tools=tools, authority=authority, jobs=jobs, compact=compact, point=point)
+        agent = make_agent(work, seat, room, client, outfit)
+        async with open_keeper(agent) as keeper, notes_kept(agent, work, standings, compact) as notes:
             starting.fork_point = partial(write_fork_file, agent, seat.directory)
             starting.waiting = keeper.waiting
             station.release = starting.release
+            by_hand = CompactByHand(compact, station.say)
+            agent.pipeline = with_compaction_by_hand(agent.pipeline, by_hand)
+            station.compact = by_hand.ask
             yield Worker(
                 work=work,
                 seat=seat,
@@ -203,66 +234,12 @@ async def open_worker(
                 keeper=keeper,
                 station=station,
                 instructions=instructions,
+                by_hand=by_hand,
+                notes=notes,
             )
-
-
-def _agent(
-    work: Work,
-    seat: Seat,
-    room: Mailroom,
-    client: ModelClient,
-    tools: dict[str, Tool],
-    authority: Authority,
-    jobs: Jobs,
-    point: ForkPoint | None,
-) -> Agent:
-    """The agent as its transcript left it, or else as its fork point or its work says."""
-    workspace, meter = _workspace(work.project, seat, jobs), WindowMeter(thresholds_of(work.settings, work.model))
-    conversation = seat.transcript.loaded.conversation
-    is_fresh = conversation is None
-    if conversation is None:
-        conversation = _begin(work, tools, point)
-    layers = layered_pipeline(layers_of(work.settings, conversation.header, tools), tools, seat.directory)
-    pipeline = with_mail(layers, room.mail)
-    if point is not None and is_fresh:
-        point.fill(meter)
-        fork_workspace(point, workspace)
-        seat.transcript.record(conversation)
-    return Agent(
-        identity=Identity(agent=seat.name, incarnation=seat.incarnation),
-        model=work.model,
-        client=client,
-        conversation=conversation,
-        transcript=seat.transcript,
-        tools=tools,
-        workspace=workspace,
-        denial=authority.denial,
-        meter=meter,
-        pipeline=pipeline if point is None else fork_pipeline(point, pipeline),
-        clock=seat.clock,
-        tell=seat.log.tell,
-        durability=work.settings.transcript.fsync,
-        fork_of=None if point is None else point.parent,
-        inherited=0 if point is None else len(point.prefix),
-    )
 
 
 def _failure(error: ReplyMalformed | OSError) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
     return str(error)
-
-
-def _begin(work: Work, tools: Mapping[str, Tool], point: ForkPoint | None) -> Conversation:
-    if point is not None:
-        return begin_fork(point, work.task)
-    return begin_conversation(work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded)
-
-
-def _workspace(root: Path, seat: Seat, jobs: Jobs) -> Workspace:
-    # What belongs to an agent is found by it, also where the agent shares its process with others.
-    environment = {AGENT_VARIABLE: agent_tag(seat.name, seat.incarnation)}
-    workspace = Workspace(root=root, scratch=seat.directory, jobs=jobs, environment=environment)
-    for state in seat.transcript.loaded.states:
-        workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory))
-    return workspace

@@ -17,6 +17,10 @@ LOCAL_FILE = "settings.local.toml"
 MANAGED_FILE = Path("/etc/coterie") / FILE
 
 
+PATHS = ("memory_directory", "layers.notes.template", "layers.notes.prompt")
+"""Settings that name files of the user's."""
+
+
 def load_settings(
     project: Path, flags: Mapping[str, object], environ: Mapping[str, str], managed: Path = MANAGED_FILE
 ) -> Settings:
@@ -55,9 +59,10 @@ def _in_order(project: Path, flags: Mapping[str, object], environ: Mapping[str, 
 
 
 def _of_the_project(given: Given) -> Given:
-    if "memory_directory" in given.values:
-        reason = "memory_directory may not be set by a project: it could point anywhere; set it in your own settings"
-        raise ConfigInvalid(given.source, reason)
+    for key in PATHS:
+        if key in given.values:
+            reason = f"{key} may not be set by a project: it could point anywhere; set it in your own settings"
+            raise ConfigInvalid(given.source, reason)
     return _without_bypass(given)
 
 

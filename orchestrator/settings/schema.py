@@ -74,6 +74,37 @@ class ClearingSettings:
 
 
 @attrs.frozen(kw_only=True)
+class NotesSettings:
+    """`[layers.notes]`, the third layer; sizes in tokens."""
+
+    enabled: bool = True
+    first: int = 10_000
+    step: int = 5_000
+    calls: int = 3
+    share: float = 0.08
+    section: int = 2_000
+    total: int = 12_000
+    template: Path | None = None
+    prompt: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CompactionSettings:
+    """`[layers.compaction]`, the fourth layer; sizes in tokens."""
+
+    enabled: bool = True
+    by_notes: bool = True
+    by_model: bool = True
+    keep_least: int = 10_000
+    keep_texts: int = 5
+    keep_most: int = 40_000
+    files: int = 5
+    file: int = 5_000
+    files_total: int = 50_000
+    failures: int = 3
+
+
+@attrs.frozen(kw_only=True)
 class WindowSettings:
     """`[layers.window]`."""
 
@@ -86,6 +117,8 @@ class LayerSettings:
 
     results: ResultSettings = ResultSettings()
     clearing: ClearingSettings = ClearingSettings()
+    notes: NotesSettings = NotesSettings()
+    compaction: CompactionSettings = CompactionSettings()
     window: WindowSettings = WindowSettings()
 
 

@@ -1,5 +1,6 @@
 """What people write as a value, and the value it stands for."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -28,10 +29,13 @@ def from_text(text: str, kind: Any) -> object:
     """What the *text* of an environment variable means for a setting of *kind*; the text itself if nothing."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    if kind is not str:
+        with contextlib.suppress(ValueError):
+            return int(text)
+    if kind in (float, Decimal):
+        with contextlib.suppress(ArithmeticError):
+            return Decimal(text)
+    return text
 
 
 def shown(value: object) -> str:

@@ -1,0 +1,86 @@
+"""An agent's context over days: session notes, compaction, and what must come through every summary."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+
+from coterie.agents.agent import Agent
+from coterie.agents.compaction.standings import OpenTasks, Team, UnansweredMail
+from coterie.agents.compaction.step import CompactContext
+from coterie.agents.layers.notes import KeepNotes, open_notes
+from coterie.agents.standing import Standing
+from coterie.mailbox.tasks import TaskList
+from coterie.memory.compaction.cut import KeepLimits
+from coterie.memory.compaction.limits import CompactionLimits
+from coterie.memory.notes import NotesLimits
+from coterie.orchestrator.assembly import context_text, instructions_of
+from coterie.orchestrator.mailroom import Mailroom
+from coterie.orchestrator.overview import last_told
+from coterie.orchestrator.seat import Seat, Work
+from coterie.orchestrator.settings.schema import CompactionSettings
+
+
+def standings_of(seat: Seat, room: Mailroom, tasks: TaskList) -> Sequence[Standing]:
+    """What the agent of *seat* must not forget."""
+    roster = room.router.roster
+    return (
+        Team(roster, partial(last_told, seat.session)),
+        OpenTasks(tasks),
+        UnansweredMail(roster, room.mail, room.sender),
+    )
+
+
+def compaction_of(work: Work, seat: Seat, room: Mailroom, standings: Sequence[Standing]) -> CompactContext | None:
+    """What compacts the context of the agent; None where that is switched off."""
+    settings = work.settings.layers.compaction
+    if not settings.enabled:
+        return None
+    return CompactContext(
+        limits=_limits(settings), standings=standings, context=partial(_context, work, seat), mail=room.mail
+    )
+
+
+@asynccontextmanager
+async def notes_kept(
+    agent: Agent, work: Work, standings: Sequence[Standing], compact: CompactContext | None
+) -> AsyncIterator[KeepNotes | None]:
+    """Keep the session notes of *agent* until the block ends, for *compact* to use; none where that is switched off.
+
+    Raises `ConfigInvalid` for a template or a prompt that cannot be used.
+    """
+    settings = work.settings.layers.notes
+    if not settings.enabled:
+        yield None
+        return
+    limits = NotesLimits(
+        first=settings.first,
+        step=settings.step,
+        calls=settings.calls,
+        share=settings.share,
+        section=settings.section,
+        total=settings.total,
+    )
+    async with open_notes(agent, limits, standings, template=settings.template, prompt=settings.prompt) as notes:
+        if compact is not None:
+            compact.notes = notes
+        yield notes
+
+
+async def _context(work: Work, seat: Seat) -> str:
+    """What the agent is told before its task, with instruction files as they are now. Raises `ConfigInvalid`."""
+    instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
+    return context_text(work.project, seat.clock, instructions)
+
+
+def _limits(settings: CompactionSettings) -> CompactionLimits:
+    return CompactionLimits(
+        by_notes=settings.by_notes,
+        by_model=settings.by_model,
+        keep=KeepLimits(least=settings.keep_least, texts=settings.keep_texts, most=settings.keep_most),
+        files=settings.files,
+        file=settings.file,
+        files_total=settings.files_total,
+        failures=settings.failures,
+    )

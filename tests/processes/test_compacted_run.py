@@ -1,0 +1,150 @@
+"""`coterie run` over several compactions, killed in the middle of them: the work ends right, and no word is lost."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.agents.conversation import load_transcript
+from coterie.agents.conversation.records import EpochRecord, read_line
+from coterie.agents.conversation.replay import replay_turns
+from coterie.memory.compaction.readable import readable
+from tests.processes.test_resume import Place, fresh, resume, running
+
+pytestmark = pytest.mark.slow
+
+TURNS = 24
+LINES = 40
+"""That a run prints, at least."""
+SMALL = {
+    "LAYERS_WINDOW_COMPACT_WINDOW": "60000",
+    "LAYERS_CLEARING_BY_TIME": "false",
+    "LAYERS_CLEARING_BY_CACHE": "false",
+    "LAYERS_CLEARING_BY_API": "false",
+    "LAYERS_NOTES_FIRST": "8000",
+    "LAYERS_NOTES_STEP": "4000",
+    "LAYERS_NOTES_SHARE": "1.0",
+}
+"""Settings by which a context of some 27,000 tokens is full."""
+
+
+def script() -> dict[str, Any]:
+    """Turns that think, append to a file and read much, then an answer; notes and summaries when they are wanted."""
+    hint = "_What is being done at this moment, what is still open, and what comes next._"
+    edit = {"file_path": "{{match.1}}", "old_string": hint, "new_string": f"{hint}\nNoted at {{{{turn}}}}."}
+    notes = {"purpose": "notes", "when": {"last_user_text": r"/(\/\S+notes\.md)/"}, "tools": [{"Edit": edit}]}
+    summary = {"purpose": "compaction", "times": "always", "text": "<summary>It went well.</summary>"}
+    replies = [
+        {"thinking": "what next", "text": f"turn {turn}", "tools": [{"Bash": {"command": command(turn)}}]}
+        for turn in range(1, TURNS)
+    ]
+    return {"default": [notes, summary, *replies, {"text": "done", "times": "always"}]}
+
+
+def command(turn: int) -> str:
+    return f"echo {turn} >> effects; seq {turn * 10_000} {turn * 10_000 + 1_500}"
+
+
+@pytest.fixture
+def model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an embedded server that outlives the runs of a test; they have a small window."""
+    for name, value in SMALL.items():
+        monkeypatch.setenv(f"COTERIE_{name}", value)
+    path = tmp_path_factory.mktemp("script") / "script.yaml"
+    path.write_text(json.dumps(script()))
+    serve = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
+    with subprocess.Popen(
+        [*serve, "--script", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        yield json.loads(server.stdout.readline())["url"]
+        server.stdin.close()
+
+
+def transcript_of(place: Place) -> Path:
+    [path] = place.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
+    return path
+
+
+def compactions(path: Path) -> list[str]:
+    """By what the conversation was compacted, each time."""
+    records = [read_line(line) for line in path.read_bytes().splitlines() if line]
+    boundaries = [record.boundary for record in records if isinstance(record, EpochRecord)]
+    return [boundary.by for boundary in boundaries if boundary is not None]
+
+
+def check_ended(place: Place, *words: str) -> None:
+    """The work was done, each part once, over compactions; the last request has all *words* as they were said."""
+    path = transcript_of(place)
+    assert len(compactions(path)) >= 2
+    last = list(replay_turns(path))[-1]
+    texts = [readable(block) for message in last.conversation.messages for block in message.blocks]
+    assert [said for said in words if not any(said in text for text in texts)] == []
+    assert place.conversation().messages[-1].blocks == (b'{"type":"text","text":"done"}',)
+    effects = place.effects()
+    assert len(set(effects)) == len(effects)
+    assert len(effects) >= TURNS - 3
+
+
+def check_killed_sessions(root: Path, model: str, seed: int, kills: int) -> None:
+    """In each run the root is killed, and the human says how to go on."""
+    draw = random.Random(seed)
+    for number in range(kills):
+        place = fresh(root, root / "project", model)
+        with running(place) as wait:
+            wait(draw.randint(1, LINES), draw.uniform(0, 0.05))
+            place.kill_root()
+        whole = load_transcript(transcript_of(place)).size
+        crashed = transcript_of(place).read_bytes()[:whole]
+        said = f'Mind run {number} of "{seed}":\n\tit is a café.'
+        done = resume(place, said)
+        assert done.returncode == 0, (seed, number, done.stderr)
+        assert transcript_of(place).read_bytes().startswith(crashed), (seed, number)
+        check_ended(place, "Go.", said)
+
+
+def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
+    """In each run the lead is killed twice, and goes on by itself."""
+    draw = random.Random(seed)
+    for _ in range(runs):
+        place = fresh(root, root / "project", model)
+        with running(place) as wait:
+            for _ in range(2):
+                wait(draw.randint(1, LINES // 2), draw.uniform(0, 0.05))
+                place.kill_lead()
+        check_ended(place, "Go.")
+
+
+@pytest.fixture
+def without_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is asked for summaries."""
+    monkeypatch.setenv("COTERIE_LAYERS_NOTES_ENABLED", "false")
+
+
+def test_a_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
+    check_killed_sessions(tmp_path, model, seed=3, kills=1)
+
+
+@pytest.mark.usefixtures("without_notes")
+def test_a_killed_lead_goes_on_over_its_compactions(tmp_path: Path, model: str) -> None:
+    """Two kills."""
+    check_killed_leads(tmp_path, model, seed=4, runs=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_twenty_killed_sessions_are_resumed_over_their_compactions(tmp_path: Path, model: str) -> None:
+    check_killed_sessions(tmp_path, model, seed=5, kills=20)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("without_notes")
+def test_twenty_killed_leads_go_on_over_their_compactions(tmp_path: Path, model: str) -> None:
+    check_killed_leads(tmp_path, model, seed=6, runs=10)
