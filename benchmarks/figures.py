@@ -1,6 +1,6 @@
 """What a benchmark gives: figures, some with a goal, as a table for people and as JSON for programs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -60,3 +60,28 @@ def rows(figures: Sequence[Figure]) -> Iterator[str]:
         goal = figure.goal
         limit = "" if goal is None else f"goal {goal.kind} {goal.limit:,.{figure.digits}f}"
         yield f"  {figure.name:<{width}} {value} {limit:<22} {LABELS[figure.is_met]}".rstrip()
+
+
+def aligned(figures: Iterable[Figure], columns: Sequence[str]) -> Iterator[str]:
+    """One line for each subject of figures named `subject: column`; others are passed over.
+
+    Where a cell has several, they are named `subject: column, part`.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    for figure in figures:
+        subject, colon, name = figure.name.partition(": ")
+        if colon:
+            row, column = cells.setdefault(subject, {}), name.partition(", ")[0]
+            row[column] = f"{row.get(column, '')} {figure.value:,.{figure.digits}f}".strip()
+    lines = [("", *columns), *((subject, *(row.get(c, "-") for c in columns)) for subject, row in cells.items())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *rest in lines:
+        right = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        yield f"  {first:<{widths[0]}}  {'  '.join(right)}"
+
+
+def missed(figures: Iterable[Figure]) -> Iterator[str]:
+    """One line for each goal that was not met."""
+    for figure in figures:
+        if figure.is_met is False and figure.goal is not None:
+            yield f"  MISSED  {figure.name}: {figure.value:,g}, goal {figure.goal.kind} {figure.goal.limit:,g}"

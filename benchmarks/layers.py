@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from benchmarks.figures import Figure, at_least, at_most, rows
+from benchmarks.figures import Figure, aligned, at_least, at_most, missed, rows
 from benchmarks.history import MODEL
 from benchmarks.long_session import SHORT, LongSession, build_session
 from benchmarks.recorded_runs import DIRECTORY, has_runs
@@ -75,33 +75,14 @@ async def measure() -> list[Figure]:
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
     """One line for each choice of layers, and one for everything that is not as it should be."""
-    cells: dict[str, dict[str, str]] = {}
-    others: list[Figure] = []
-    for figure in figures:
-        setup, colon, column = figure.name.partition(": ")
-        if not colon:
-            others.append(figure)
-            continue
-        row = cells.setdefault(setup, {})
-        name, _, _ = column.partition(", ")
-        row[name] = f"{row.get(name, '')} {figure.value:,.{figure.digits}f}".strip()
-    if others:
+    if others := [figure for figure in figures if ": " not in figure.name]:
         yield from rows(others)
-        yield from _aligned(cells)
+        yield from aligned(figures, COLUMNS)
         yield f"  ({LEGEND})"
     for figure in figures:
         if figure.unit == "times" and not figure.value:
             yield f"  NEVER FIRED  {figure.name.removesuffix(', fired')}"
-        if figure.is_met is False and figure.goal is not None:
-            yield f"  MISSED  {figure.name}: {figure.value:,g}, goal {figure.goal.kind} {figure.goal.limit:,g}"
-
-
-def _aligned(cells: dict[str, dict[str, str]]) -> Iterator[str]:
-    lines = [("", *COLUMNS), *((name, *(row.get(column, "-") for column in COLUMNS)) for name, row in cells.items())]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for first, *rest in lines:
-        right = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
-        yield f"  {first:<{widths[0]}}  {'  '.join(right)}"
+    yield from missed(figures)
 
 
 def _described(session: LongSession, played: Played) -> Iterator[Figure]:

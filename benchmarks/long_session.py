@@ -40,7 +40,7 @@ class LongSession:
     def script(self) -> str:
         """The model's side for the embedded server. Nobody recorded thoughts: a reply thinks what it says."""
         # JSON is YAML.
-        return json.dumps({"default": [_scripted(reply) for reply in self.replies]})
+        return json.dumps({"default": [scripted(reply) for reply in self.replies]})
 
 
 def build_session(calls: int, seed: int = 0) -> LongSession:
@@ -58,7 +58,7 @@ def build_session(calls: int, seed: int = 0) -> LongSession:
         if len(pauses) >= calls:
             break
         exchanges.append(_with_looks(exchange, packages))
-        pauses += _pauses(source, len(exchanges[-1].replies))
+        pauses += draw_pauses(source, len(exchanges[-1].replies))
     return LongSession(exchanges=tuple(exchanges), pauses=tuple(pauses), service_tools=frozenset(service_tools))
 
 
@@ -74,14 +74,15 @@ def _with_looks(exchange: Exchange, packages: PackageCalls) -> Exchange:
     return attrs.evolve(exchange, replies=tuple(replies))
 
 
-def _pauses(source: random.Random, replies: int) -> Iterator[float]:
+def draw_pauses(source: random.Random, replies: int) -> Iterator[float]:
     """After each reply of an exchange; the last one waits for the user."""
     for left in reversed(range(replies)):
         share = LONG_IN_A_TURN if left else LONG_BETWEEN_TURNS
         yield source.uniform(*(LONG if source.random() < share else SHORT))
 
 
-def _scripted(reply: Said) -> dict[str, Any]:
+def scripted(reply: Said) -> dict[str, Any]:
+    """*reply* as a script has it."""
     text = {"text": reply.text} if reply.text else {}
     tools = {"tools": [{call.name: call.arguments} for call in reply.calls]} if reply.calls else {}
     return {"thinking": reply.text or f"Next comes {reply.calls[0].name}.", **text, **tools}

@@ -12,6 +12,8 @@ from benchmarks.recorded_runs import Call
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 PATTERNS = ("^class ", "^import ", "def __init__", "raise ", "return None", "isinstance", "TODO")
+LINES = (None, 100, 400)
+"""That a call of Read asks for: one of these."""
 MOST_PRINTED = 150_000
 """Bytes a drawn command prints: some are far over what a conversation takes, none fills a window alone."""
 
@@ -23,15 +25,18 @@ class PackageCalls:
     source: random.Random
     files: Sequence[Path] = attrs.field(factory=lambda: _sources(PACKAGES))
     """Relative to the directory of the packages."""
+    weights: Sequence[int] = (9, 5, 2, 4)
+    """How often a file is read, searched, listed with others, and printed with others by a command."""
+    lines: Sequence[int | None] = LINES
 
     def draw(self) -> Call:
         """A call as an agent makes it that finds its way in a strange project."""
         kinds: tuple[Callable[[Path], Call], ...] = (self._read, self._grep, self._glob, self._bash)
-        [kind] = self.source.choices(kinds, weights=(9, 5, 2, 4))
+        [kind] = self.source.choices(kinds, weights=self.weights)
         return kind(self.source.choice(self.files))
 
     def _read(self, file: Path) -> Call:
-        limit = self.source.choice((None, 100, 400))
+        limit = self.source.choice(self.lines)
         arguments = {"file_path": str(file)} | ({} if limit is None else {"limit": limit})
         return Call(name="Read", arguments=arguments)
 

@@ -1,0 +1,142 @@
+"""What it costs to work for days in a small window: all layers against what is common, in dollars and in words kept.
+
+One session of real parts, of thousands of turns and millions of tokens of tool results, is played once with each
+strategy: claude-opus-5-5 thinking, the embedded server strict, a window of 200,000 tokens that it enforces. Dollars are
+the server's own count. A rewrite is what a turn writes to the cache because an epoch began anew, or the
+API had cleared.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from statistics import median
+
+import trio
+
+from benchmarks.context_outcome import Outcome
+from benchmarks.context_play import Order, play_apart
+from benchmarks.context_session import Size
+from benchmarks.context_strategies import EDITING, OURS, OVERFLOWING, STRATEGIES, SUMMARISING, WITHOUT_NOTES
+from benchmarks.figures import Figure, aligned, at_least, at_most, missed, rows
+from benchmarks.recorded_runs import DIRECTORY, has_runs
+
+WHOLE = Size(calls=3_000, window=200_000, looks=tuple(range(3, 11)))
+RESULTS = 5_000_000
+SEED = 2
+AT_ONCE = 2
+"""Sessions that are played at the same time; each has a server beside it."""
+
+OTHERS = (OVERFLOWING.name, SUMMARISING.name, EDITING.name)
+NOTES_SHARE = 0.1
+BY_NOTES = 0.8
+GROWTH = 1.5
+COMPACTION_MS = 50
+COLUMNS = (
+    *("turns", "dollars", "turns $", "rewrites $", "notes $", "summaries $", "ratio", "largest", "cached"),
+    *("epochs", "by notes", "by model", "by rule", "breaks", "expired", "refused", "ended", "words lost"),
+)
+LEGEND = (
+    "turns $: all that turns cost but rewrites; ratio: dollars, of all layers; largest: prompt in tokens; by ..: "
+    "compactions; breaks: of the cache, unexpected or expired; refused: too long for the server; ended: before its time"
+)
+
+
+async def measure() -> list[Figure]:
+    """The session with each strategy; nothing where the recorded runs are missing."""
+    if not has_runs():
+        print(f"context: skipped: {DIRECTORY} is not there", file=sys.stderr, flush=True)
+        return []
+    return figures_of(await play_all(list(STRATEGIES), WHOLE))
+
+
+async def play_all(names: Sequence[str], size: Size) -> dict[str, Outcome]:
+    """What becomes of one session with each strategy, by name."""
+    outcomes: dict[str, Outcome] = {}
+    limiter = trio.CapacityLimiter(AT_ONCE)
+
+    async def play(name: str) -> None:
+        async with limiter:
+            outcomes[name] = await play_apart(Order(strategy=name, size=size, seed=SEED))
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(play, name)
+    return {name: outcomes[name] for name in names}
+
+
+def figures_of(outcomes: dict[str, Outcome]) -> list[Figure]:
+    """What the outcomes of all strategies say together."""
+    ours = outcomes[OURS.name]
+    compared = [figure for outcome in outcomes.values() for figure in _compared(outcome, ours)]
+    return [*_described(ours), *_goals(outcomes), *compared]
+
+
+def table(figures: Sequence[Figure]) -> Iterator[str]:
+    """What is asked of all layers, then a line for each strategy, and one for whatever is not as it should be."""
+    if others := [figure for figure in figures if ": " not in figure.name]:
+        yield from rows(others)
+        yield from aligned(figures, COLUMNS)
+        yield f"  ({LEGEND})"
+    yield from missed(figure for figure in figures if ": " in figure.name)
+
+
+def notes_share(outcome: Outcome) -> float:
+    """What notes cost, of what the turns do."""
+    return float(outcome.helpers.get("notes", Decimal(0)) / (outcome.turns_else + outcome.rewrites))
+
+
+def by_notes(outcome: Outcome) -> float:
+    """Of all compactions, those for which no model was asked."""
+    ways = Counter(compaction.by for compaction in outcome.compactions)
+    return ways["notes"] / max(1, ways.total())
+
+
+def _described(ours: Outcome) -> Iterator[Figure]:
+    yield Figure(name="window", value=WHOLE.window, unit="tokens", digits=0)
+    yield Figure(name="turns", value=ours.turns, unit="", digits=0, goal=at_least(WHOLE.calls))
+    yield Figure(name="tool results", value=ours.results / 1e6, unit="M tokens", goal=at_least(RESULTS / 1e6))
+    yield Figure(name="words of the user", value=ours.words, unit="messages", digits=0)
+
+
+def _goals(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
+    ours = outcomes[OURS.name]
+    cheapest = min(outcomes[name].dollars for name in OTHERS if name in outcomes)
+    yield Figure(
+        name="all layers, of the cheapest other", value=float(ours.dollars / cheapest), unit="x", goal=at_most(1)
+    )
+    yield Figure(name="notes, of the turns", value=notes_share(ours), unit="x", digits=3, goal=at_most(NOTES_SHARE))
+    added = float(ours.dollars / outcomes[WITHOUT_NOTES.name].dollars)
+    yield Figure(name="all layers, of all but notes", value=added, unit="x", digits=3, goal=at_most(1 + NOTES_SHARE))
+    yield Figure(name="updates of the notes", value=ours.updates, unit="", digits=0)
+    yield Figure(name="compactions", value=len(ours.compactions), unit="", digits=0, goal=at_least(1))
+    yield Figure(name="compactions by notes", value=by_notes(ours), unit="of all", goal=at_least(BY_NOTES))
+    if times := [compaction.seconds * 1e3 for compaction in ours.compactions if compaction.by == "notes"]:
+        yield Figure(name="a compaction by notes", value=median(times), unit="ms", goal=at_most(COMPACTION_MS))
+    yield Figure(name="a late turn, of an early one", value=ours.growth, unit="x CPU", goal=at_most(GROWTH))
+
+
+def _compared(outcome: Outcome, ours: Outcome) -> Iterator[Figure]:
+    name = outcome.strategy
+    is_ours = name == OURS.name
+    none = at_most(0) if is_ours else None
+    ways = Counter(compaction.by for compaction in outcome.compactions)
+    helpers = outcome.helpers
+    yield Figure(name=f"{name}: turns", value=outcome.turns, unit="", digits=0)
+    yield Figure(name=f"{name}: dollars", value=float(outcome.dollars), unit="$")
+    yield Figure(name=f"{name}: turns $", value=float(outcome.turns_else), unit="$")
+    yield Figure(name=f"{name}: rewrites $", value=float(outcome.rewrites), unit="$")
+    yield Figure(name=f"{name}: notes $", value=float(helpers.get("notes", 0)), unit="$")
+    yield Figure(name=f"{name}: summaries $", value=float(helpers.get("compaction", 0)), unit="$")
+    yield Figure(name=f"{name}: ratio", value=float(outcome.dollars / ours.dollars), unit="of all layers")
+    yield Figure(name=f"{name}: largest", value=outcome.largest, unit="tokens", digits=0)
+    yield Figure(name=f"{name}: cached", value=outcome.read / outcome.sent, unit="of sent", digits=3)
+    yield Figure(name=f"{name}: epochs", value=outcome.epochs, unit="", digits=0)
+    yield Figure(name=f"{name}: by notes", value=ways["notes"], unit="compactions", digits=0)
+    yield Figure(name=f"{name}: by model", value=ways["summary"] + ways["chunks"], unit="compactions", digits=0)
+    yield Figure(name=f"{name}: by rule", value=ways["rule"], unit="compactions", digits=0)
+    yield Figure(name=f"{name}: breaks", value=len(outcome.breaks), unit="unexpected", digits=0, goal=none)
+    yield Figure(name=f"{name}: expired", value=outcome.expired, unit="breaks", digits=0)
+    yield Figure(name=f"{name}: refused", value=outcome.refused, unit="requests", digits=0)
+    yield Figure(name=f"{name}: ended", value=len(outcome.ended), unit="runs", digits=0, goal=none)
+    yield Figure(name=f"{name}: words lost", value=outcome.lost_words, unit="messages", digits=0, goal=none)

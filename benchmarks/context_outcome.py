@@ -1,0 +1,177 @@
+"""What became of a session: what it cost, by the server's own log, and what is left of it in the last request."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import attrs
+import msgspec
+
+from benchmarks.history import MODEL
+from coterie.agents.agent import Agent
+from coterie.agents.events import CacheBroke, Compacted, Event, LayerFailed, NotesUpdated, ResultsCleared, ToolEnded
+from coterie.agents.model.reply import Reply
+from coterie.agents.models import MILLION, known_models
+from coterie.scenarios.server.caching.tokens import BYTES_PER_TOKEN, TOOL_BLOCK
+
+EARLY = slice(9, 109)
+LATE = slice(-100, None)
+"""The turns whose times are compared."""
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """One of them."""
+
+    by: str
+    tokens: int
+    """Before it."""
+    seconds: float
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left when the files are gone."""
+
+    strategy: str
+    turns: int
+    ended: list[str]
+    """Why the run ended before its time."""
+    refused: int
+    """Requests that the server found too long."""
+    words: int
+    """Messages of the human."""
+    lost_words: int
+    """Those that are no longer in the last request word for word."""
+    results: int
+    """Tokens of all tool results, before any layer."""
+    largest: int
+    """Tokens of the largest prompt."""
+    sent: int
+    """Tokens of all prompts of turns."""
+    read: int
+    """Those that came from the cache."""
+    helpers: dict[str, Decimal]
+    """Dollars by purpose."""
+    rewrites: Decimal
+    """Dollars for what turns wrote to the cache because an epoch began anew, or the API had cleared."""
+    turns_else: Decimal
+    """Dollars of turns for all else."""
+    epochs: int
+    breaks: list[str]
+    """Of the cache, unexpected ones."""
+    expired: int
+    updates: int
+    """Of the notes."""
+    compactions: list[Compaction]
+    failures: list[str]
+    """Of layers."""
+    cpu: list[float]
+    """Seconds of the client for each turn without a compaction."""
+
+    @property
+    def dollars(self) -> Decimal:
+        """All of it."""
+        return self.turns_else + self.rewrites + sum(self.helpers.values())
+
+    @property
+    def growth(self) -> float:
+        """The time of a late turn, of that of an early one."""
+        return median(self.cpu[LATE]) / median(self.cpu[EARLY])
+
+
+@attrs.define(eq=False)
+class Seen:
+    """Watches an agent."""
+
+    agent: Agent
+    ended: list[str] = attrs.field(factory=list)
+    events: list[tuple[int, Event]] = attrs.field(factory=list)
+    """Each with the number of the next model call."""
+    replied: list[tuple[int, int, float]] = attrs.field(factory=list)
+    """Turn, epoch, and the client's CPU so far."""
+
+    def __attrs_post_init__(self) -> None:
+        self.agent.tell = lambda event: self.events.append((self.agent.turn, event))
+
+    def heard(self, agent: Agent, _reply: Reply) -> None:
+        """Note when a reply came, and to which epoch."""
+        self.replied.append((agent.turn - 1, agent.conversation.epoch, time.process_time()))
+
+    @property
+    def renewals(self) -> set[int]:
+        """The turns with which an epoch began, but for the first."""
+        return {turn for (_, before, _), (turn, epoch, _) in pairwise(self.replied) if epoch != before}
+
+    @property
+    def clearings(self) -> set[int]:
+        """The turns whose prompts the API made shorter."""
+        cleared = ((turn, event) for turn, event in self.events if isinstance(event, ResultsCleared))
+        return {turn - 1 for turn, event in cleared if event.mechanism == "api"}
+
+    def of(self, kind: type[Event]) -> Iterator[Any]:
+        """The events of one kind."""
+        return (event for _, event in self.events if isinstance(event, kind))
+
+
+def outcome_of(strategy: str, seen: Seen, requests: Sequence[Mapping[str, Any]]) -> Outcome:
+    """What *seen* and the server's log say together."""
+    answered = [entry for entry in requests if entry["status"] == 200]
+    turns = [entry for entry in answered if entry["purpose"] == "turn"]
+    rewritten = seen.renewals | seen.clearings
+    rewrites = sum((_written(entry) for entry in turns if entry["turn"] in rewritten), Decimal(0))
+    purposes = {entry["purpose"] for entry in answered} - {"turn"}
+    breaks = list(seen.of(CacheBroke))
+    return Outcome(
+        strategy=strategy,
+        turns=len(turns),
+        ended=seen.ended,
+        refused=len(requests) - len(answered),
+        words=len(seen.agent.words),
+        lost_words=len(_lost_words(seen.agent)),
+        results=sum(-(-event.characters // BYTES_PER_TOKEN) + TOOL_BLOCK for event in seen.of(ToolEnded)),
+        largest=max(map(_prompt, answered)),
+        sent=sum(map(_prompt, turns)),
+        read=sum(entry["usage"]["cache_read_input_tokens"] for entry in turns),
+        helpers={purpose: _dollars(e for e in answered if e["purpose"] == purpose) for purpose in sorted(purposes)},
+        rewrites=rewrites,
+        turns_else=_dollars(turns) - rewrites,
+        epochs=len(seen.renewals),
+        breaks=[event.detail for event in breaks if event.cause != "expired"],
+        expired=sum(event.cause == "expired" for event in breaks),
+        updates=len(list(seen.of(NotesUpdated))),
+        compactions=[Compaction(event.by, event.tokens_before, event.seconds) for event in seen.of(Compacted)],
+        failures=[f"{event.layer}: {event.reason}" for event in seen.of(LayerFailed)],
+        cpu=list(_cpu(seen)),
+    )
+
+
+def _cpu(seen: Seen) -> Iterator[float]:
+    compacted = {turn for turn, event in seen.events if isinstance(event, Compacted)}
+    for (_, _, before), (turn, _, after) in pairwise(seen.replied):
+        if turn not in compacted:
+            yield after - before
+
+
+def _lost_words(agent: Agent) -> list[str]:
+    blocks = (msgspec.json.decode(segment.data) for segment in agent.conversation.segments if segment.role == "user")
+    said = "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    return [words for words in agent.words if words not in said]
+
+
+def _dollars(entries: Iterable[Mapping[str, Any]]) -> Decimal:
+    return sum((Decimal(entry["cost_usd"]) for entry in entries), Decimal(0))
+
+
+def _written(entry: Mapping[str, Any]) -> Decimal:
+    """Dollars for what a request wrote to the cache."""
+    price = known_models().get(MODEL).price(_prompt(entry))
+    written: dict[str, int] = entry["usage"]["cache_creation"]
+    short, long = written["ephemeral_5m_input_tokens"], written["ephemeral_1h_input_tokens"]
+    return (short * price.write_5m + long * price.write_1h) / MILLION
+
+
+def _prompt(entry: Mapping[str, Any]) -> int:
+    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return sum(entry["usage"][key] for key in keys)

@@ -1,0 +1,130 @@
+"""A session of thousands of model calls: an agent that works for days on few words of its user."""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+
+from benchmarks.long_session import LongSession, draw_pauses
+from benchmarks.package_calls import LINES, PackageCalls
+from benchmarks.recorded_runs import CODING, SERVICE, Call, Exchange, Said, read_runs
+from benchmarks.replayed_tools import session_tools
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, call_tool
+
+AT_ONCE = (1, 1, 2, 2)
+"""How many calls a look makes."""
+PLACES = 400
+"""To which an agent comes back: as many calls are drawn, and each is made several times."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a session, and of the window that it is played in."""
+
+    calls: int
+    """Of the model; there may be more, up to the end of an exchange."""
+    window: int
+    looks: tuple[int, ...]
+    """How many looks into the packages precede a recorded call: one of these."""
+    weights: tuple[int, int, int, int] = (20, 3, 1, 1)
+    """Of the kinds of calls that a look makes, as `PackageCalls` has them."""
+    lines: tuple[int | None, ...] = LINES
+    """That a call of Read asks for: one of these."""
+
+
+def build_days(size: Size, seed: int) -> LongSession:
+    """A session of this *size*; the same for the same seed. Runs that are used up come again in another order."""
+    source = random.Random(seed)
+    coding, service = read_runs(CODING), read_runs(SERVICE)
+    packages = PackageCalls(source, weights=size.weights, lines=size.lines)
+    places = [packages.draw() for _ in range(PLACES)]
+    exchanges, pauses = list[Exchange](), list[float]()
+    for exchange in _endless(source, coding, service):
+        if len(pauses) >= size.calls:
+            break
+        exchanges.append(_with_looks(source, exchange, places, size.looks))
+        pauses += draw_pauses(source, len(exchanges[-1].replies))
+    names = frozenset(call.name for run in service for exchange in run for call in _calls(exchange))
+    return LongSession(exchanges=tuple(exchanges), pauses=tuple(pauses), service_tools=names)
+
+
+async def remembering_tools(session: LongSession, workspace: Workspace) -> dict[str, Tool]:
+    """All tools of *session*. What only looks and is slow has made each of its calls already, for real."""
+    tools = session_tools(session)
+    slow = {name: RememberingTool(tools[name]) for name in ("Bash", "Glob", "Grep")}
+    for call in chain.from_iterable(map(_calls, session.exchanges)):
+        if call.result is None and call.name in slow:
+            await call_tool(slow, call.name, call.arguments, workspace)
+    return tools | slow
+
+
+@attrs.define(eq=False)
+class RememberingTool:
+    """A built-in tool that answers a call as it did the first time, so that only the agent's own time is measured."""
+
+    _tool: Tool
+    _results: dict[Any, ToolResult] = attrs.field(factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The tool's own, as all that follows."""
+        return self._tool.name
+
+    @property
+    def description(self) -> str:
+        """For the model."""
+        return self._tool.description
+
+    @property
+    def input_type(self) -> type[attrs.AttrsInstance]:
+        """The class of its arguments."""
+        return self._tool.input_type
+
+    @property
+    def access(self) -> Access:
+        """What a call may do."""
+        return self._tool.access
+
+    @property
+    def is_clearable(self) -> bool:
+        """Whether an old result may leave."""
+        return self._tool.is_clearable
+
+    @property
+    def result_cap(self) -> int | None:
+        """Characters over which a result is stored."""
+        return self._tool.result_cap
+
+    def touches(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
+        """The paths that a call names."""
+        return self._tool.touches(arguments, workspace)
+
+    async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
+        """The result, the first time for real."""
+        if arguments not in self._results:
+            self._results[arguments] = await self._tool.run(arguments, workspace)
+        return self._results[arguments]
+
+
+def _endless(source: random.Random, coding: list[list[Exchange]], service: list[list[Exchange]]) -> Iterator[Exchange]:
+    while True:
+        source.shuffle(coding)
+        source.shuffle(service)
+        yield from chain.from_iterable(chain.from_iterable(zip(coding, service, strict=False)))
+
+
+def _with_looks(source: random.Random, exchange: Exchange, places: Sequence[Call], looks: Sequence[int]) -> Exchange:
+    replies: list[Said] = []
+    for reply in exchange.replies:
+        for _ in range(source.choice(looks) if reply.calls else 0):
+            calls = tuple(source.sample(places, source.choice(AT_ONCE)))
+            replies.append(Said(text="I look at how others have done this.", calls=calls))
+        replies.append(reply)
+    return attrs.evolve(exchange, replies=tuple(replies))
+
+
+def _calls(exchange: Exchange) -> Iterator[Call]:
+    return chain.from_iterable(reply.calls for reply in exchange.replies)

@@ -1,0 +1,86 @@
+"""Ways to live with a window that is too small for the session: all layers, some of them, or what is common today."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+import attrs
+
+from coterie.agents.agent import Agent, Pipeline
+from coterie.agents.compaction.step import CompactContext
+from coterie.agents.conversation import text_block
+from coterie.agents.layers.notes import KeepNotes, open_notes
+from coterie.agents.layers.window_check import CheckWindow
+from coterie.agents.loop import OUTPUT_SIZES
+from coterie.agents.overflow import Overflow
+from coterie.agents.pipeline import LayerSettings, layered_pipeline
+from coterie.agents.tokens import estimate_block
+from coterie.memory.clearing import cleared
+from coterie.memory.compaction.cut import messages_of, oldest_rounds
+from coterie.memory.compaction.limits import CompactionLimits
+
+LEFT_OUT = "(The oldest part of this conversation has been left out.)"
+NO_LAYERS = LayerSettings(stores_results=False, clears_by_time=False, clears_by_cache=False, clears_by_api=False)
+TWO_LAYERS = LayerSettings(clears_by_cache=True)
+
+
+@attrs.frozen(kw_only=True)
+class Strategy:
+    """One way."""
+
+    name: str
+    layers: LayerSettings
+    """The first two."""
+    has_notes: bool = False
+    compaction: CompactionLimits | None = None
+    """None: when the window is full, the oldest rounds leave."""
+
+    @asynccontextmanager
+    async def open_steps(self, agent: Agent) -> AsyncIterator[KeepNotes | None]:
+        """Give *agent* its pipeline, and its notes their task, until the block ends."""
+        compact = None if self.compaction is None else CompactContext(limits=self.compaction)
+        agent.pipeline = layered_pipeline(self.layers, dict(agent.tools), agent.workspace.scratch, compact)
+        if compact is None:
+            agent.pipeline = _dropping(agent.pipeline, DropOldest(agent.model.window))
+        async with open_notes(agent) if self.has_notes else nullcontext() as notes:
+            if compact is not None:
+                compact.notes = notes
+            yield notes
+
+
+OURS = Strategy(name="all layers", layers=TWO_LAYERS, has_notes=True, compaction=CompactionLimits())
+WITHOUT_NOTES = Strategy(name="all but notes", layers=TWO_LAYERS, compaction=CompactionLimits(by_notes=False))
+OVERFLOWING = Strategy(name="nothing until overflow", layers=NO_LAYERS)
+SUMMARISING = Strategy(name="a summary each time", layers=NO_LAYERS, compaction=CompactionLimits(by_notes=False))
+EDITING = Strategy(name="context editing only", layers=attrs.evolve(NO_LAYERS, clears_by_api=True))
+STRATEGIES = {each.name: each for each in (OURS, WITHOUT_NOTES, OVERFLOWING, SUMMARISING, EDITING)}
+
+
+@attrs.frozen
+class DropOldest:
+    """Without a layer for it, the oldest half of a conversation leaves when the next reply might not fit."""
+
+    window: int
+    share: float = 0.5
+
+    async def prepare(self, agent: Agent) -> None:
+        """Make room if it is time."""
+        if agent.meter.tokens(agent.conversation) > self.window - OUTPUT_SIZES[0]:
+            await self.recover(agent, Overflow())
+
+    async def recover(self, agent: Agent, _overflow: Overflow) -> bool:
+        """Begin a new epoch with the newest rounds, behind a word that there was more."""
+        messages = messages_of(agent.conversation.segments)
+        sizes = [sum(estimate_block(segment.data) for segment in message) for message in messages]
+        # The last round stays whatever its size: its calls wait for their results to be read.
+        start = oldest_rounds(messages[:-2], sizes[:-2], int(sum(sizes) * self.share))
+        staying = [segment for message in messages[start:] for segment in message]
+        agent.conversation.rewrite([("user", [text_block(LEFT_OUT)]), *cleared(staying, has_changed=True)])
+        agent.transcript.record(agent.conversation)
+        agent.announced.append("the oldest rounds dropped")
+        return start > 0
+
+
+def _dropping(pipeline: Pipeline, drop: DropOldest) -> Pipeline:
+    """*pipeline* with *drop* in the place of what ends a run whose window is full."""
+    calls = (step for step in pipeline.calls if not isinstance(step, CheckWindow))
+    return attrs.evolve(pipeline, calls=(*calls, drop), overflows=(drop,))
