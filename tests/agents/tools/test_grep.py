@@ -256,7 +256,14 @@ async def test_a_cancelled_search_ends_its_process(workspace: Workspace) -> None
 
 
 def _workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if str(WORKER) in child.cmdline()]
+    return [child for child in psutil.Process().children() if _is_worker(child)]
+
+
+def _is_worker(child: psutil.Process) -> bool:
+    try:
+        return str(WORKER) in child.cmdline()
+    except psutil.NoSuchProcess:  # of another test, and not reaped yet
+        return False
 
 
 @pytest.mark.slow
