@@ -49,7 +49,7 @@ def compact(
 
     An agent at work is compacted before its next model call, one that waits at once. A session that does not run is
     taken up for it, without a turn. Messages are counted as `coterie logs --rendered` shows them. The transcript keeps
-    all that leaves. Ends with 1 if there is nothing that could leave.
+    all that leaves. Ends with 1 if nothing could leave, or no summary was to be had.
     """
     if first is not None and behind is not None:
         raise click.UsageError("--from and --up-to exclude each other: say which side of a message is to leave")
