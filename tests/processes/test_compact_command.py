@@ -159,7 +159,8 @@ def test_a_killed_session_is_compacted_and_goes_on_where_it_stopped(place: Sessi
 
     done = place.coterie("compact", session.id, "--up-to", "4", *place.model(script))
     assert done.returncode == 0, done.stderr
-    assert look_at(session).state == "interrupted"
+    # Whether the lead could still say that it was stopped depends on who saw the root's end first.
+    assert look_at(session).reason in (None, "cancelled")
     assert INTERRUPTED.text in place.texts()[-1]
     options = ("--permission-mode", "bypassPermissions", "-p")
     resumed = place.coterie("resume", session.id, *place.model(script), *options)
