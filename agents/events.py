@@ -143,6 +143,58 @@ class Compacted(Event, tag="compacted", frozen=True):
     """The file in which all that left can be read again."""
 
 
+class MemoryChanged(Event, tag="memory_changed", frozen=True):
+    """A memory was written or removed; what it was before stands in the store's history."""
+
+    path: str
+    change: str
+    """The id of the change, by which it can be shown and undone."""
+    action: Literal["added", "changed", "removed"]
+    by: Literal["agent", "extraction", "dream", "user"]
+
+
+class Recalled(Event, tag="recalled", frozen=True):
+    """Memories that may be of use for what the human said were looked for."""
+
+    by: Literal["model", "local"]
+    candidates: int
+    chosen: list[str]
+    left_out: dict[str, str]
+    """Why not, by file; the first of them."""
+    bytes: int
+    """Of what is shown to the model."""
+    seconds: float
+    cost_usd: str
+
+
+class MemoryExtracted(Event, tag="memory_extracted", frozen=True):
+    """Layer 5: what is worth keeping of the last messages is in the memory, or there was nothing."""
+
+    saved: list[str]
+    turns: int
+    seconds: float
+    cost_usd: str
+    skipped: str | None = None
+    """Why no model was asked."""
+
+
+class Dreamed(Event, tag="dreamed", frozen=True):
+    """Layer 6: a dream is in another phase, or has ended."""
+
+    state: Literal["starting", "updating", "completed", "failed", "killed"]
+    change: str | None = None
+    """The id of what it changed, by which it can be shown and undone."""
+    applied: int = 0
+    """Hunks that are in the memory."""
+    waiting: int = 0
+    """Hunks that wait for the user."""
+    dropped: int = 0
+    """Hunks whose file has changed meanwhile."""
+    reason: str | None = None
+    seconds: float = 0.0
+    cost_usd: str = "0"
+
+
 class BreakerTripped(Event, tag="breaker_tripped", frozen=True):
     """Summaries have failed too often: from here on the oldest messages leave by rule, and no model is asked."""
 
@@ -221,6 +273,10 @@ AnyEvent = (
     | ResultsCleared
     | NotesUpdated
     | Compacted
+    | MemoryChanged
+    | Recalled
+    | MemoryExtracted
+    | Dreamed
     | BreakerTripped
     | CacheBroke
     | WindowFilling

@@ -13,8 +13,8 @@ from coterie.agents.tokens import estimate_block
 from coterie.memory.clearing import CACHE_EDITS, PLACEHOLDER, edited_results
 
 What = Literal[
-    "tools", "system", "context", "task", "human", "mail", "directive", "news", "thinking", "said", "call", "result",
-    "edit", "summary", "words", "standing", "files",
+    "tools", "system", "context", "task", "human", "mail", "recalled", "directive", "news", "thinking", "said", "call",
+    "result", "edit", "summary", "words", "standing", "files",
 ]  # fmt: skip
 """news: what we told the model besides; the last four: what compaction writes, see `Part`."""
 Layer = Literal[
@@ -32,6 +32,7 @@ _BY_WAY: dict[Way, Layer] = {
 _SAID: dict[str, What] = {"thinking": "thinking", "redacted_thinking": "thinking", "tool_use": "call", "text": "said"}
 _TEXTS: tuple[tuple[bytes, What, Layer | None], ...] = (
     (b"<message from=", "mail", None),
+    (b"<recalled-memories>", "recalled", None),
     (b"<fork-directive>", "directive", None),
     (b"<earlier-call>", "result", "loop closed"),
 )

@@ -184,12 +184,30 @@ class NotesRecord(msgspec.Struct, tag_field="kind", tag="notes", kw_only=True):
     at: float = 0.0
 
 
-Record = MarksRecord | MessageRecord | EpochRecord | ReplyRecord | StateRecord | MailRecord | WordsRecord | NotesRecord
-Addition = ReplyRecord | StateRecord | MailRecord | WordsRecord | NotesRecord
+class RecallRecord(msgspec.Struct, tag_field="kind", tag="recall", kw_only=True):
+    """Memories are in the message right before: they are not shown again before a compaction."""
+
+    v: int = VERSION
+    paths: list[str]
+    bytes: int
+    at: float = 0.0
+
+
+class ExtractionRecord(msgspec.Struct, tag_field="kind", tag="extraction", kw_only=True):
+    """What is worth keeping was taken from the conversation, or there was nothing."""
+
+    v: int = VERSION
+    turn: int
+    """The first turn that it does not know of."""
+    at: float = 0.0
+
+
+Addition = ReplyRecord | StateRecord | MailRecord | WordsRecord | NotesRecord | RecallRecord | ExtractionRecord
+Record = MarksRecord | MessageRecord | EpochRecord | Addition
 """What is recorded along with messages, and is none."""
 
 _record = msgspec.json.Decoder(Record)
-_KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail", "words", "notes"})
+_KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail", "words", "notes", "recall", "extraction"})
 
 
 class _Kind(msgspec.Struct):

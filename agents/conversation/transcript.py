@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import attrs
 import msgspec
@@ -18,11 +18,13 @@ from coterie.agents.conversation.records import (
     Boundary,
     EpochMessage,
     EpochRecord,
+    ExtractionRecord,
     MailRecord,
     MarksRecord,
     MessageRecord,
     NotesRecord,
     OpenMail,
+    RecallRecord,
     Record,
     ReplyRecord,
     StateRecord,
@@ -64,6 +66,12 @@ class Loaded:
     """The last update of the session notes."""
     boundary: Boundary | None = None
     """The last compaction."""
+    recalled: frozenset[str] = frozenset()
+    """Memories that were shown since."""
+    recalled_bytes: int = 0
+    """Of all memories that were shown."""
+    extraction: ExtractionRecord | None = None
+    """The last time that memories were taken from the conversation."""
 
 
 def load_transcript(path: Path) -> Loaded:
@@ -228,24 +236,41 @@ def _kept_aside(loaded: Loaded) -> Loaded:
 
 
 def _apply(loaded: Loaded, record: Record) -> Loaded:
+    if isinstance(record, EpochRecord | MessageRecord | MarksRecord):
+        if isinstance(record, EpochRecord):
+            loaded = _with_epoch(loaded, record.boundary)
+        return attrs.evolve(loaded, conversation=apply_record(loaded.conversation, record))
+    return attrs.evolve(loaded, **_learnt(loaded, record))
+
+
+def _with_epoch(loaded: Loaded, boundary: Boundary | None) -> Loaded:
+    if boundary is None:
+        return attrs.evolve(loaded, counted=0)
+    mail = loaded.mail.union(map(MessageId, boundary.mail))
+    return attrs.evolve(loaded, counted=0, boundary=boundary, mail=mail, recalled=frozenset())
+
+
+def _learnt(loaded: Loaded, record: Addition) -> dict[str, Any]:
+    """The members of *loaded* that *record* changes."""
+    changed: dict[str, Any]
     match record:
         case StateRecord():
-            return attrs.evolve(loaded, states=(*loaded.states, record))
+            changed = {"states": (*loaded.states, record)}
         case MailRecord():
             mail = loaded.mail.union(map(MessageId, record.ids))
-            return attrs.evolve(loaded, mail=mail, open_mail=record.update(loaded.open_mail))
+            changed = {"mail": mail, "open_mail": record.update(loaded.open_mail)}
         case WordsRecord():
-            return attrs.evolve(loaded, words=(*loaded.words, *record.texts))
+            changed = {"words": (*loaded.words, *record.texts)}
         case NotesRecord():
-            return attrs.evolve(loaded, notes=record)
+            changed = {"notes": record}
+        case RecallRecord():
+            size = loaded.recalled_bytes + record.bytes
+            changed = {"recalled": loaded.recalled.union(record.paths), "recalled_bytes": size}
+        case ExtractionRecord():
+            changed = {"extraction": record}
         case ReplyRecord():
-            counted = len(loaded.conversation) if loaded.conversation else 0
-            return attrs.evolve(loaded, reply=record, counted=counted)
-        case EpochRecord():
-            boundary = record.boundary
-            mail = loaded.mail.union(map(MessageId, boundary.mail if boundary else ()))
-            loaded = attrs.evolve(loaded, counted=0, boundary=boundary or loaded.boundary, mail=mail)
-    return attrs.evolve(loaded, conversation=apply_record(loaded.conversation, record))
+            changed = {"reply": record, "counted": len(loaded.conversation) if loaded.conversation else 0}
+    return changed
 
 
 def apply_record(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:

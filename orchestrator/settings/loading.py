@@ -17,7 +17,7 @@ LOCAL_FILE = "settings.local.toml"
 MANAGED_FILE = Path("/etc/coterie") / FILE
 
 
-PATHS = ("memory_directory", "layers.notes.template", "layers.notes.prompt")
+PATHS = ("memory_directory", "memory.guidelines", "layers.notes.template", "layers.notes.prompt")
 """Settings that name files of the user's."""
 
 
@@ -27,8 +27,9 @@ def load_settings(
     """The settings of a run in *project*, a directory; its project's root holds the project's files.
 
     *flags* are values by dotted key, None for a flag that was not given. Of *environ* the variables
-    `COTERIE_LAYERS_...` are read. A later source replaces the value of an earlier one; lists add up. Raises
-    `ConfigInvalid`, naming the source and the key, for an unknown key, a wrong value and what a project may not set.
+    `COTERIE_LAYERS_...` and `COTERIE_MEMORY_...` are read. A later source replaces the value of an earlier one; lists
+    add up. Raises `ConfigInvalid`, naming the source and the key, for an unknown key, a wrong value and what a project
+    may not set.
     """
     values: dict[str, Any] = {}
     sources: dict[str, tuple[str, ...]] = {}
@@ -63,6 +64,9 @@ def _of_the_project(given: Given) -> Given:
         if key in given.values:
             reason = f"{key} may not be set by a project: it could point anywhere; set it in your own settings"
             raise ConfigInvalid(given.source, reason)
+    if given.values.get("layers.dreaming.deletions") == "apply":
+        reason = "layers.dreaming.deletions may not be apply in a project: what you remember is yours to delete"
+        raise ConfigInvalid(given.source, reason)
     return _without_bypass(given)
 
 

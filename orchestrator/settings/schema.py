@@ -9,6 +9,8 @@ import attrs
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Fsync = Literal["never", "turn", "always"]
+Deletions = Literal["ask", "apply"]
+Recaller = Literal["model", "local"]
 # Written out, because `coterie.agents.permissions` brings trio along, which a mistake in a file should not wait for.
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
@@ -105,6 +107,55 @@ class CompactionSettings:
 
 
 @attrs.frozen(kw_only=True)
+class ExtractionSettings:
+    """`[layers.extraction]`, the fifth layer."""
+
+    enabled: bool | None = None
+    every: int = 1
+    turns: int = 5
+    drain: float = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class DreamingSettings:
+    """`[layers.dreaming]`, the sixth layer."""
+
+    enabled: bool | None = None
+    hours: float = 24.0
+    scan_minutes: float = 10.0
+    sessions: int = 5
+    turns: int = 30
+    deletions: Deletions = "ask"
+    drain: float = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class RecallSettings:
+    """`[memory.recall]`."""
+
+    enabled: bool = True
+    by: Recaller | None = None
+    model: str = "sonnet"
+    most: int = 5
+    scan: int = 200
+    file_lines: int = 200
+    file_bytes: int = 4_096
+    session_bytes: int = 61_440
+    stale_days: int = 2
+
+
+@attrs.frozen(kw_only=True)
+class MemorySettings:
+    """`[memory]`."""
+
+    enabled: bool = True
+    daily_log: bool = False
+    search_past: bool = False
+    guidelines: Path | None = None
+    recall: RecallSettings = RecallSettings()
+
+
+@attrs.frozen(kw_only=True)
 class WindowSettings:
     """`[layers.window]`."""
 
@@ -119,6 +170,8 @@ class LayerSettings:
     clearing: ClearingSettings = ClearingSettings()
     notes: NotesSettings = NotesSettings()
     compaction: CompactionSettings = CompactionSettings()
+    extraction: ExtractionSettings = ExtractionSettings()
+    dreaming: DreamingSettings = DreamingSettings()
     window: WindowSettings = WindowSettings()
 
 
@@ -138,6 +191,7 @@ class Settings:
     permissions: PermissionSettings = PermissionSettings()
     transcript: TranscriptSettings = TranscriptSettings()
     instructions: InstructionSettings = InstructionSettings()
+    memory: MemorySettings = MemorySettings()
     agents: AgentSettings = AgentSettings()
     layers: LayerSettings = LayerSettings()
     _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)

@@ -14,8 +14,13 @@ from coterie.orchestrator.settings.schema import SECTIONS, SETTINGS, Settings, s
 from coterie.orchestrator.settings.values import Unfit, convert, from_text, shown
 
 COMMAND_LINE = "command line"
-VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith("layers.")}
-"""Environment variable -> the setting it overrides: the numbers and switches of the layers."""
+PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_")
+OTHERS = ("COTERIE_MEMORY_DIR",)
+"""Variables with such a prefix that are no setting."""
+VARIABLES = {
+    "COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(("layers.", "memory."))
+}
+"""Environment variable -> the setting it overrides: the numbers and switches of layers and memory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +51,7 @@ def from_file(path: Path) -> Given:
 def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     """Each variable that overrides a setting; an empty one counts as not set. Raises `ConfigInvalid`."""
     for name, text in sorted(environ.items()):
-        if name.startswith("COTERIE_LAYERS_") and text:
+        if name.startswith(PREFIXES) and name not in OTHERS and text:
             if name not in VARIABLES:
                 raise ConfigInvalid(
                     name, f"overrides no setting; {_meant(name, {known: known for known in VARIABLES})}"
