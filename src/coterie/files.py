@@ -6,6 +6,9 @@ newline, so that a torn record cannot swallow the next one.
 Every durable byte of Coterie goes through `replace_file`, `exchange_file` or `Appender.append`, so a test that injects
 a torn write, a full disk or a failed rename or fsync reaches all of it. These functions block: call them from a
 thread, except a bounded append to an open log, which is one inline write.
+
+Where no link may be followed, a function is given a descriptor of the directory, *dir_fd*: of the path it then uses the
+name alone, and looks it up there.
 """
 
 import contextlib
@@ -28,7 +31,7 @@ _HERE = -100
 _RENAME_EXCHANGE = 2
 _CHECKSUM_SIZE = len(',"crc":"00000000"}')
 
-Operation = Literal["write", "fsync", "rename", "cut"]
+Operation = Literal["write", "fsync", "rename", "cut", "delete"]
 
 
 class FaultHook(Protocol):
@@ -99,7 +102,9 @@ def drafts_of(pid: int, directory: Path) -> Iterator[Path]:
     return directory.rglob(f".coterie-{pid}-*.draft")
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool = True, mode: int | None = None) -> None:
+def replace_file(
+    path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, dir_fd: int | None = None
+) -> None:
     """Put *content* at *path* so that a reader sees the old file or the new one, never a part.
 
     The new file has exactly the permissions *mode*; with None those that the umask leaves of 0o666.
@@ -110,19 +115,26 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True, mode: int 
     # Short, so that a name as long as the file system allows can be replaced; counted, for several writers at once.
     draft = path.with_name(f".coterie-{os.getpid()}-{next(_drafts)}.draft")
     try:
-        with os.fdopen(_create(draft, mode), "wb", buffering=0) as file:
+        with os.fdopen(_create(draft, mode, dir_fd), "wb", buffering=0) as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             _write(file.fileno(), content, draft)
             if durable:
                 _fsync(file.fileno(), draft)
         _ask("rename", path, 0)
-        draft.replace(path)
+        os.replace(_name(draft, dir_fd), _name(path, dir_fd), src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        _unlink(draft, dir_fd)
         raise
     if durable:
-        sync_directory(path.parent)
+        sync_directory(path.parent, dir_fd=dir_fd)
+
+
+def delete_file(path: Path, *, dir_fd: int | None = None) -> None:
+    """Delete *path*, durably. Raises `OSError`; the file is then there, or a power cut may bring it back."""
+    _ask("delete", path, 0)
+    os.unlink(_name(path, dir_fd), dir_fd=dir_fd)
+    sync_directory(path.parent, dir_fd=dir_fd)
 
 
 def exchange_file(path: Path, content: bytes, *, mode: int) -> None:
@@ -153,10 +165,12 @@ class Appender:
     _descriptor: int
 
     @classmethod
-    def open(cls, path: Path) -> "Appender":
-        """Open or create *path*; its directory must exist. Raises `OSError`."""
+    def open(cls, path: Path, *, dir_fd: int | None = None) -> "Appender":
+        """Open or create *path*; its directory must exist. Raises `OSError`, with *dir_fd* also for a link."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        return cls(path, os.open(path, flags, 0o600))
+        if dir_fd is not None:
+            flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait at a pipe that lies in its place
+        return cls(path, os.open(_name(path, dir_fd), flags, 0o600, dir_fd=dir_fd))
 
     def append(self, record: bytes) -> None:
         """Write *record* at the end in one call. Raises `OSError`; part of the record may then be on disk.
@@ -178,6 +192,10 @@ class Appender:
         _ask("fsync", self.path, 0)
         os.fdatasync(self._descriptor)
 
+    def fileno(self) -> int:
+        """The descriptor, to look at what was opened."""
+        return self._descriptor
+
     def close(self) -> None:
         """Close the descriptor; appending afterwards is an error."""
         os.close(self._descriptor)
@@ -189,11 +207,14 @@ class Appender:
         self.close()
 
 
-def sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path, *, dir_fd: int | None = None) -> None:
     """Return once the names in *directory* survive a power cut: without it, a crash can bring old ones back.
 
     Raises `OSError`.
     """
+    if dir_fd is not None:
+        _fsync(dir_fd, directory)
+        return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _fsync(descriptor, directory)
@@ -226,10 +247,22 @@ def _exchange(one: Path, other: Path) -> bool:
     return done == 0
 
 
-def _create(draft: Path, mode: int | None) -> int:
+def _create(draft: Path, mode: int | None, dir_fd: int | None) -> int:
     # Made with the mode it will have: one made readable for all and closed later could be opened in between.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    return os.open(draft, flags, 0o666 if mode is None else mode)
+    if dir_fd is not None:
+        _unlink(draft, dir_fd)  # left by a dead process that had our number; or a link that waits for us
+        flags |= os.O_EXCL | os.O_NOFOLLOW
+    return os.open(_name(draft, dir_fd), flags, 0o666 if mode is None else mode, dir_fd=dir_fd)
+
+
+def _name(path: Path, dir_fd: int | None) -> str:
+    return os.fspath(path) if dir_fd is None else path.name
+
+
+def _unlink(path: Path, dir_fd: int | None) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_name(path, dir_fd), dir_fd=dir_fd)
 
 
 def _ask(operation: Operation, path: Path, size: int) -> int:
