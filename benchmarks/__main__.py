@@ -26,6 +26,7 @@ NAMES = (
     "loop_cpu",
     "grep",
     "layers",
+    "recall",
     "context",
 )
 

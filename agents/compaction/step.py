@@ -19,6 +19,7 @@ from coterie.agents.errors import ConfigInvalid
 from coterie.agents.events import Compacted, LayerFailed
 from coterie.agents.layers.mail import DeliverMail
 from coterie.agents.layers.notes import KeepNotes
+from coterie.agents.layers.recall import Recall
 from coterie.agents.overflow import Overflow
 from coterie.agents.standing import Standing
 from coterie.agents.tools.tool import RESULTS_DIRECTORY
@@ -41,6 +42,7 @@ class CompactContext:
     """What the agent is told before its task, read anew."""
     mail: DeliverMail | None = None
     notes: KeepNotes | None = None
+    recall: Recall | None = None
     _breaker: Breaker | None = attrs.field(default=None, init=False)
 
     async def prepare(self, agent: Agent) -> None:
@@ -73,6 +75,8 @@ class CompactContext:
         told = take(job, plan, rebuilt, self.mail, failures=failures, began=began)
         if self.notes is not None:
             self.notes.compacted()
+        if self.recall is not None:
+            self.recall.compacted()
         return told
 
     def _breaker_of(self, agent: Agent) -> Breaker:
