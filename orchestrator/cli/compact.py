@@ -1,6 +1,5 @@
 """`coterie compact`: a summary for the older part of an agent's conversation, because the user wants it now."""
 
-import os
 from pathlib import Path
 
 import click
@@ -9,25 +8,18 @@ import trio
 
 from coterie.agents.compaction.plan import Pivot
 from coterie.agents.control.compaction_words import Compact, Compaction, NotCompacted
-from coterie.agents.conversation import load_transcript
-from coterie.agents.errors import ConfigInvalid, TranscriptCorrupt
-from coterie.agents.nearest import suggestion
+from coterie.agents.errors import ConfigInvalid
+from coterie.orchestrator.cli.chores import chore_for
 from coterie.orchestrator.cli.completion import complete_member, complete_session
 from coterie.orchestrator.cli.exit_codes import Refused
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import printable
-from coterie.orchestrator.cli.run import need_a_model
 from coterie.orchestrator.control_socket.asking import ask_root
 from coterie.orchestrator.control_socket.requests import CompactAgent
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.kinds import of_a_kind
-from coterie.orchestrator.overview import is_running, members_of
-from coterie.orchestrator.root_process.assignment import Assignment
+from coterie.orchestrator.overview import is_running
 from coterie.orchestrator.root_process.at_rest import compact_at_rest
 from coterie.orchestrator.root_record import RootProcess, find_root
 from coterie.orchestrator.session import MAIN, Session
-from coterie.orchestrator.settings import load_settings
-from coterie.orchestrator.tree.ordering import FORK
 
 PATIENCE = 2.0
 """Seconds after which whoever waits is told for what."""
@@ -98,38 +90,7 @@ async def _explain(agent: str) -> None:
 
 def _take_up(session: Session, agent: str, pivot: Pivot | None, script: Path | None) -> Compaction | NotCompacted:
     """Have an agent of a session that does not run compacted. Raises `ConfigInvalid` and `Refused`."""
-    model = _model_of(session, agent)
-    need_a_model(script)
-    engagement = members_of(session)[agent].engagement if agent in members_of(session) else None
-    kind = session.agent if agent == MAIN else engagement and engagement.kind
-    given = {"model": session.model, "agent": None if kind == FORK else kind}
-    settings, definition = of_a_kind(load_settings(session.project, given, os.environ), session.project)
-    assignment = Assignment(
-        project=session.project,
-        task="",
-        model=model,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        session=session.id,
-        script=None if script is None else str(script),
-        name=agent,
-        compaction=Compact.of(0, pivot),
-    )
-    return trio.run(compact_at_rest, assignment)
-
-
-def _model_of(session: Session, agent: str) -> str:
-    """The model that an agent's conversation is with. Raises `Refused` if there is none."""
-    transcripts = {path.parent.name: path for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
-    if agent not in transcripts:
-        raise Refused(f"session {session.id} has no agent {agent!r}; {suggestion(agent, transcripts)}")
-    try:
-        conversation = load_transcript(transcripts[agent]).conversation
-    except TranscriptCorrupt as exc:
-        raise Refused(f"{transcripts[agent]} is damaged, {exc}; nothing was changed") from exc
-    if conversation is None:
-        raise Refused(f"{agent} of session {session.id} has no conversation yet")
-    return conversation.header.model
+    return trio.run(compact_at_rest, chore_for(session, agent, Compact.of(0, pivot), script))
 
 
 def _say(session: Session, agent: str, done: Compaction, *, is_json: bool) -> None:

@@ -100,7 +100,7 @@ async def _open_model(assignment: Assignment) -> AsyncIterator[str | None]:
 
 
 def _check_unfinished(session: Session, assignment: Assignment) -> None:
-    is_to_go_on = assignment.session is not None and assignment.compaction is None and not assignment.task
+    is_to_go_on = assignment.session is not None and assignment.chore is None and not assignment.task
     if is_to_go_on and look_at(session).reason == "completed":
         raise ConfigInvalid("session", f"{session.id} has ended; say what to do next to go on")
 

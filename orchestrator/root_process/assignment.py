@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.control.compaction_words import Compact
+from coterie.agents.control.chores import Chore, read_chore
 from coterie.clock import Clock
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings import Settings
@@ -32,9 +32,9 @@ class Assignment:
     can_ask: bool = False
     """Whether whoever starts the root can be asked for permissions."""
     name: str = MAIN
-    """Which agent is run; another than the lead only to be compacted."""
-    compaction: Compact | None = None
-    """What the agent is to do instead of a task."""
+    """Which agent is run; another than the lead only for a chore."""
+    chore: Chore | None = None
+    """What the agent is to do instead of a task: that alone, without a turn."""
 
     @property
     def has_instructions(self) -> bool:
@@ -56,7 +56,7 @@ class Assignment:
             settings=self.settings,
             definition=self.definition,
             is_bare=self.is_bare,
-            compaction=self.compaction,
+            chore=self.chore,
         )
 
     def to_bytes(self) -> bytes:
@@ -68,5 +68,4 @@ class Assignment:
     def from_bytes(cls, data: bytes) -> "Assignment":
         """What `to_bytes` wrote."""
         members: dict[str, Any] = msgspec.json.decode(data)
-        compaction = msgspec.convert(members["compaction"], Compact | None)
-        return cls(**members | {"settings": read(members["settings"]), "compaction": compaction})
+        return cls(**members | {"settings": read(members["settings"]), "chore": read_chore(members["chore"])})

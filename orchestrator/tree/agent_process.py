@@ -116,8 +116,8 @@ async def _work(worker: Worker, duty: Duty, heeding: Heeding) -> None:
         await _report(worker, duty, notification(ended, worker.room.mail.reason_to_end()))
 
     async with heeding(worker.agent):
-        if duty.compaction is not None:
-            await worker.compact(duty.compaction)
+        if duty.chore is not None:
+            await worker.do(duty.chore)
             return
         try:
             await (worker.live(report, lead=duty.parent) if duty.stays else worker.run(report))

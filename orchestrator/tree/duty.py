@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.control.compaction_words import Compact
+from coterie.agents.control.chores import Chore, read_chore
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.screen import Digest
 from coterie.orchestrator.settings import Settings
@@ -52,7 +52,7 @@ class Duty:
     """The secret that the session's mail is signed with, as `SessionKeys.to_hex` gives it; None for no signatures."""
     believed: tuple[Digest, ...] = ()
     """What waited in its mailbox when the root began, which needs no signature."""
-    compaction: Compact | None = None
+    chore: Chore | None = None
     """What it is to do instead of its task."""
 
     def to_bytes(self) -> bytes:
@@ -66,6 +66,5 @@ class Duty:
         members: dict[str, Any] = msgspec.json.decode(data)
         settings = {"settings": read(members["settings"]), "above": tuple(map(read, members["above"]))}
         worktree = None if members["worktree"] is None else worktree_of(members["worktree"])
-        compaction = msgspec.convert(members["compaction"], Compact | None)
-        facts = {"worktree": worktree, "believed": tuple(members["believed"]), "compaction": compaction}
+        facts = {"worktree": worktree, "believed": tuple(members["believed"]), "chore": read_chore(members["chore"])}
         return cls(**members | settings | facts)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from coterie.agents.control.compaction_words import Compact
+from coterie.agents.control.chores import Chore
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.models import known_models
 from coterie.agents.spawning import Isolation, SpawnRefused, SpawnRequest
@@ -60,8 +60,8 @@ class Order:
     """Whether it is run again when a message comes for it later."""
     above: tuple[Settings, ...] = ()
     """Those of the agents above it, the nearest first."""
-    compaction: Compact | None = None
-    """What it is to do instead of a task: to compact its conversation, and end."""
+    chore: Chore | None = None
+    """What it is to do instead of a task, to end when that is done."""
 
     @property
     def depth(self) -> int:
@@ -71,7 +71,7 @@ class Order:
     @property
     def engagement(self) -> Engagement | None:
         """What the roster says of it; None for what it has said before."""
-        if self.compaction is not None:
+        if self.chore is not None:
             return None
         kind = FORK if self.fork is not None else self.definition
         task = " ".join(self.task.split())

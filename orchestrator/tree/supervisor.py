@@ -245,5 +245,5 @@ class Supervisor(ProcessOwner):
             above=order.above,
             keys=None if self.office.keys is None else self.office.keys.to_hex(),
             believed=tuple(self.office.files.believed.get(order.name, ())),
-            compaction=order.compaction,
+            chore=order.chore,
         )
