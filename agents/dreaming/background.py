@@ -1,0 +1,137 @@
+"""Dreams in the background of a session: begun when its agent has finished and one is due, and never in its way."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.agents.agent import Agent
+from coterie.agents.control.chores import Dream
+from coterie.agents.dreaming.dream import FAILURES, PURPOSE, Dreamer, DreamLimits
+from coterie.agents.dreaming.progress import Progress
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.events import LayerFailed
+from coterie.agents.permissions import Authority
+from coterie.memory.dreaming.gates import Gates, SessionTouched, touched_since
+from coterie.memory.errors import DreamRefused
+from coterie.memory.store.change import Author
+from coterie.memory.store.store import Store
+
+
+@attrs.define(eq=False)
+class Dreaming:
+    """Dreams of one store beside the turns of one agent, one at a time. Made by `open_dreaming`.
+
+    Whatever goes wrong is an event.
+    """
+
+    _dreamer: Dreamer
+    _gates: Gates
+    closed: str | None = attrs.field(default=None, init=False)
+    """Why no dream was begun when the agent last finished; None if one was."""
+    progress: Progress | None = attrs.field(default=None, init=False)
+    """The dream that is under way, or was the last."""
+    _is_wanted: bool = attrs.field(default=False, init=False)
+    _called: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def finished(self) -> None:
+        """The agent's turn loop has ended: begin a dream if one is due and none is under way; never blocks."""
+        if not self._is_wanted:
+            self._is_wanted = True
+            self._called.set()
+
+    async def settled(self) -> None:
+        """Return when nothing is under way; it takes as long as the model does."""
+        while self._is_wanted:
+            await self._settled.wait()
+
+    async def now(self, word: Dream) -> None:
+        """Dream because the user wants it, as *word* says; what goes wrong is an event.
+
+        Cancellation kills the dream. Raises `ConfigInvalid` while none can begin.
+        """
+        await self.settled()
+        if not word.is_forced and (reason := await trio.to_thread.run_sync(self._gates.closed)) is not None:
+            raise ConfigInvalid("dream", reason)
+        limits = attrs.evolve(self._dreamer.limits, deletions=word.deletions)
+        try:
+            await self._dream(attrs.evolve(self._dreamer, limits=limits), is_dry=word.is_dry)
+        except DreamRefused as exc:
+            raise ConfigInvalid("dream", exc.reason) from exc
+
+    async def run(self) -> None:
+        """Do what is asked for, one time after another, until cancelled."""
+        while True:
+            await self._called.wait()
+            self._called = trio.Event()
+            await self._look()
+            self._is_wanted = False
+            self._settled.set()
+            self._settled = trio.Event()
+
+    async def _look(self) -> None:
+        try:
+            self.closed = await trio.to_thread.run_sync(self._gates.closed)
+            if self.closed is None:
+                await self._dream(self._dreamer)
+        except DreamRefused as exc:
+            self.closed = exc.reason  # somebody else was quicker
+        except OSError as exc:
+            self._dreamer.agent.tell(LayerFailed(layer=PURPOSE, reason=str(exc)))
+
+    async def _dream(self, dreamer: Dreamer, *, is_dry: bool = False) -> None:
+        """One dream; what goes wrong is an event. Raises `DreamRefused`."""
+        agent = dreamer.agent
+        self.progress = Progress(agent.model, agent.tell)
+        try:
+            sessions = await trio.to_thread.run_sync(self._sessions)
+            await dreamer.dream(sessions, is_dry=is_dry, progress=self.progress)
+        except DreamRefused:
+            raise
+        except FAILURES as exc:
+            if self.progress.state != "failed":  # else it was told
+                agent.tell(LayerFailed(layer=PURPOSE, reason=str(exc)))
+
+    def _sessions(self) -> Sequence[Path]:
+        """Those that a dream is about."""
+        return [session.directory for session in touched_since(self._gates.sessions(), self._gates.last)]
+
+
+@asynccontextmanager
+async def open_dreaming(
+    agent: Agent,
+    store: Store,
+    sessions: Callable[[], Sequence[SessionTouched]],
+    limits: DreamLimits,
+    author: Callable[[], Author],
+    *,
+    scratch: Path | None = None,
+    authority: Authority | None = None,
+) -> AsyncIterator[Dreaming]:
+    """Dream of *store* each time *agent* has `finished` and a dream is due, until the block ends.
+
+    *sessions* gives those that count, in a thread; *author* says who *agent* is; what the rules of *authority* deny, a
+    dream is denied too. The copy is made in *scratch*, else in the agent's own directory. The end of the block waits
+    for what is under way, up to the limit, and then kills it, which leaves the memory as it was; an error that ends
+    the block, or cancellation, does so at once.
+    """
+    dreamer = Dreamer(
+        agent=agent,
+        store=store,
+        limits=limits,
+        author=author,
+        scratch=scratch or agent.workspace.scratch,
+        authority=authority,
+    )
+    dreaming = Dreaming(dreamer, Gates(store.directory, sessions, limits.gates, agent.clock))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(dreaming.run, name="dreaming")
+        try:
+            yield dreaming
+            with trio.move_on_after(limits.drain):
+                await dreaming.settled()
+        finally:
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,75 @@
+"""Recall before and after a dream: what past queries found must still be found, wherever it is now."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from coterie.memory.dreaming.change import RecallTest
+from coterie.memory.dreaming.copy import Copied, texts_in
+from coterie.memory.dreaming.facts import said_in
+from coterie.memory.recall.local import LocalRanker
+from coterie.memory.store.index import INDEX
+
+FOUND = 5
+"""Memories that a query gives."""
+WORST = 0.1
+"""The share of what was found that may be missing; a change that loses more is not applied without approval."""
+SHOWN = 20
+
+
+def compare_recall(copied: Copied, queries: Sequence[str]) -> RecallTest:
+    """What *queries* found in the copy as it was, and find in it as it is now.
+
+    A memory that was merged counts as found where at least half of its sentences are. Blocks; needs a moment for
+    thousands of files. Raises `OSError` and `sqlite3.Error`.
+    """
+    if not queries:
+        return RecallTest(queries=0)
+    before, after = (_found(directory, queries) for directory in (copied.base, copied.work))
+    homes = _homes(copied, {path for paths in before for path in paths})
+    lost = [
+        f"{query} -> {path}"
+        for query, paths, now in zip(queries, before, after, strict=True)
+        for path in paths
+        if homes[path].isdisjoint(now)
+    ]
+    found = sum(map(len, before))
+    return RecallTest(queries=len(queries), found=found, kept=found - len(lost), lost=tuple(lost[:SHOWN]))
+
+
+def _found(directory: Path, queries: Sequence[str]) -> list[list[str]]:
+    # Not beside the copy: that may be removed meanwhile.
+    with (
+        TemporaryDirectory(prefix="coterie-") as place,
+        LocalRanker.open(directory, Path(place) / "cache.db") as ranker,
+    ):
+        ranker.refresh()
+        return [[ranked.path for ranked in ranker.rank(query, FOUND)] for query in queries]
+
+
+def _homes(copied: Copied, paths: Iterable[str]) -> Mapping[str, set[str]]:
+    """Where each of *paths* is now: where it was, and wherever most of it was moved to."""
+    homes = {path: {path} for path in paths}
+    moved = {path: _keys(path, text) for path, text in texts_in(copied.base) if path in homes}
+    moved = {path: keys for path, keys in moved.items() if keys and keys != _now(copied, path)}
+    owners: dict[str, list[str]] = {}
+    for path, keys in moved.items():
+        for key in keys:
+            owners.setdefault(key, []).append(path)
+    for place, text in texts_in(copied.work):
+        if place != INDEX:
+            shared = Counter(path for key in _keys(place, text) for path in owners.get(key, ()))
+            for path, count in shared.items():
+                if count * 2 >= len(moved[path]):
+                    homes[path].add(place)
+    return homes
+
+
+def _now(copied: Copied, path: str) -> set[str]:
+    place = copied.work / path
+    return _keys(path, place.read_text(encoding="utf-8")) if place.exists() else set()
+
+
+def _keys(path: str, text: str) -> set[str]:
+    return {said.key for said in said_in(path, text)}

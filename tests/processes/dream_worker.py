@@ -1,0 +1,94 @@
+"""Processes that dream until they are killed; what is left of that is what the test looks at.
+
+`python -m tests.processes.dream_worker DIRECTORY FIRST STEP` dreams in one process after another, each in a directory
+of its own: one is killed after FIRST writes of files, the next STEP writes later, until one comes to its end. A line
+for each says which that was, and how it ended.
+"""
+
+import itertools
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from coterie.agents.dreaming.dream import Dreamer, DreamLimits
+from coterie.agents.tools import BUILT_IN
+from coterie.clock import Clock
+from coterie.files import Operation, file_faults
+from coterie.memory.dreaming.lock import LOCK
+from coterie.memory.store.change import Author
+from coterie.memory.store.store import Store
+from tests.agents.working import open_agent
+
+LAST = 5_000.0
+"""When the last dream was."""
+BEFORE = {"ann.md": "Ann likes tea.\n", "ben.md": "Ben likes coffee.\n"}
+AFTER = {"people.md": "Ann likes tea.\n\nBen likes coffee.\n"}
+
+
+@attrs.define(eq=False)
+class Killing:
+    """Ends this process, as a crash would, before one of its writes."""
+
+    left: int
+
+    def before(self, _operation: Operation, _path: Path, size: int) -> int:
+        """As `FaultHook`."""
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return size
+
+
+def store_in(directory: Path) -> Store:
+    """The store of a test, filled when it is first asked for."""
+    store = Store.at(directory / "memory", Clock())
+    if not store.directory.exists():
+        for path, text in BEFORE.items():
+            store.write(path, text.encode(), Author(by="user"), base=None)
+        (store.directory / LOCK).write_text("{}")
+        os.utime(store.directory / LOCK, (LAST, LAST))
+    return store
+
+
+async def dream(directory: Path, writes: int) -> None:
+    """Merge two memories into one, and be killed at the write after *writes* others."""
+    copy = directory / "dream" / "memory"
+    calls: list[dict[str, Any]] = [{"Read": {"file_path": str(copy / path)}} for path in BEFORE]
+    texts = {**dict.fromkeys(BEFORE, ""), **AFTER}
+    calls += [{"Write": {"file_path": str(copy / path), "content": text}} for path, text in texts.items()]
+    script = [{"purpose": "dream", "tools": calls}, {"purpose": "dream", "text": "Done."}]
+    async with open_agent(json.dumps({"default": script}), directory, *BUILT_IN) as (agent, _):
+        dreamer = Dreamer(
+            agent=agent,
+            store=store_in(directory),
+            limits=DreamLimits(),
+            author=lambda: Author(by="agent"),
+            scratch=directory,
+        )
+        with file_faults(Killing(writes)):
+            await dreamer.dream(())
+
+
+def kill_each(directory: Path, first: int, step: int) -> None:
+    """See above. This process has one thread, and no event loop, whenever it forks."""
+    for writes in itertools.count(first, step):
+        place = directory / str(writes)
+        place.mkdir()
+        pid = os.fork()
+        if pid == 0:
+            trio.run(dream, place, writes)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(writes, status, flush=True)  # noqa: T201 - the test reads it
+        if status != -signal.SIGKILL:
+            return
+
+
+if __name__ == "__main__":
+    kill_each(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
