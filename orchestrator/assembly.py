@@ -54,11 +54,18 @@ def thresholds_of(settings: Settings, model: Model) -> Thresholds:
 
 
 def begin_conversation(
-    settings: Settings, model: Model, kind: Definition | None, tools: Mapping[str, Tool], *, is_embedded: bool
+    settings: Settings,
+    model: Model,
+    kind: Definition | None,
+    tools: Mapping[str, Tool],
+    manual: str = "",
+    *,
+    is_embedded: bool,
 ) -> Conversation:
     """A new conversation: what is in it and in its key header stays as long as it lasts.
 
-    Edits of the cache are offered by the embedded server alone.
+    The *manual* of the agent's memory goes into its system prompt. Edits of the cache are offered by the embedded
+    server alone.
     """
     clearing = settings.layers.clearing
     header = KeyHeader(model=model.id, effort=settings.effort, thinking=_thinking(settings.thinking, model))
@@ -66,9 +73,9 @@ def begin_conversation(
         header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
     if clearing.by_api:
         header = api_clearing(header, model, thresholds_of(settings, model), _clearing_limits(settings), tools)
-    system = [render("agent"), *([kind.prompt] if kind is not None and kind.prompt else [])]
+    system = [render("agent"), manual, "" if kind is None else kind.prompt]
     defined = [definition(tool) for tool in tools.values()]
-    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system])
+    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
 
 
 def layers_of(settings: Settings, header: KeyHeader, tools: Mapping[str, Tool]) -> LayerSettings:
@@ -120,13 +127,13 @@ def instructions_of(project: Path) -> Instructions:
     return load_instructions(places, ApprovedFiles.of(project_root(project)).__contains__)
 
 
-def context_text(project: Path, clock: Clock, instructions: Instructions | None) -> str:
-    """What an agent is told before its task."""
+def context_text(project: Path, clock: Clock, instructions: Instructions | None, memory: str) -> str:
+    """What an agent is told before its task; *memory* is the index of what it remembers."""
     # Read once, when the session begins: a date that changed overnight would break the prefix.
     date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
     context = render("context", directory=str(project), platform=platform.system(), date=date)
     words = instructions.to_text() if instructions is not None else ""
-    return f"{context}\n\n{render('instructions', files=words)}" if words else context
+    return "\n\n".join(filter(None, [context, words and render("instructions", files=words), memory]))
 
 
 def _thinking(wanted: bool | None, model: Model) -> bytes | None:

@@ -15,6 +15,7 @@ from coterie.mailbox.tasks import TaskList
 from coterie.memory.compaction.cut import KeepLimits
 from coterie.memory.compaction.limits import CompactionLimits
 from coterie.memory.notes import NotesLimits
+from coterie.orchestrator.agent_memory import AgentMemory
 from coterie.orchestrator.assembly import context_text, instructions_of
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.overview import last_told
@@ -32,13 +33,15 @@ def standings_of(seat: Seat, room: Mailroom, tasks: TaskList) -> Sequence[Standi
     )
 
 
-def compaction_of(work: Work, seat: Seat, room: Mailroom, standings: Sequence[Standing]) -> CompactContext | None:
+def compaction_of(
+    work: Work, seat: Seat, room: Mailroom, standings: Sequence[Standing], memory: AgentMemory
+) -> CompactContext | None:
     """What compacts the context of the agent; None where that is switched off."""
     settings = work.settings.layers.compaction
     if not settings.enabled:
         return None
     return CompactContext(
-        limits=_limits(settings), standings=standings, context=partial(_context, work, seat), mail=room.mail
+        limits=_limits(settings), standings=standings, context=partial(read_context, work, seat, memory), mail=room.mail
     )
 
 
@@ -68,10 +71,17 @@ async def notes_kept(
         yield notes
 
 
-async def _context(work: Work, seat: Seat) -> str:
-    """What the agent is told before its task, with instruction files as they are now. Raises `ConfigInvalid`."""
-    instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
-    return context_text(work.project, seat.clock, instructions)
+async def read_context(work: Work, seat: Seat, memory: AgentMemory) -> str:
+    """What the agent is told before its task, with instruction files and the index of its memory as they are now.
+
+    Raises `ConfigInvalid`.
+    """
+    return await trio.to_thread.run_sync(_context_sync, work, seat, memory)
+
+
+def _context_sync(work: Work, seat: Seat, memory: AgentMemory) -> str:
+    instructions = instructions_of(work.project) if work.has_instructions else None
+    return context_text(work.project, seat.clock, instructions, memory.index_text())
 
 
 def _limits(settings: CompactionSettings) -> CompactionLimits:

@@ -1,6 +1,5 @@
 """An agent is made: from its transcript, from the point it was forked at, or from what it is to do."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -18,6 +17,7 @@ from coterie.agents.pipeline import layered_pipeline
 from coterie.agents.tools.jobs import Jobs
 from coterie.agents.tools.tool import Tool, Workspace, WorkspaceChange
 from coterie.agents.window import WindowMeter
+from coterie.orchestrator.agent_memory import AgentMemory
 from coterie.orchestrator.assembly import begin_conversation, layers_of, thresholds_of
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.seat import Seat, Work
@@ -35,19 +35,20 @@ class Outfit:
     """None where its context is not compacted."""
     point: ForkPoint | None
     """Where it was forked from, if it was."""
+    memory: AgentMemory
 
 
 def make_agent(work: Work, seat: Seat, room: Mailroom, client: ModelClient, outfit: Outfit) -> Agent:
     """The agent as its transcript left it, or else as its fork point or its work says."""
     tools, point = outfit.tools, outfit.point
     workspace, meter = (
-        _workspace(work.project, seat, outfit.jobs),
+        _workspace(work.project, seat, outfit),
         WindowMeter(thresholds_of(work.settings, work.model)),
     )
     conversation = seat.transcript.loaded.conversation
     is_fresh = conversation is None
     if conversation is None:
-        conversation = _begin(work, tools, point)
+        conversation = _begin(work, outfit)
     layers = layers_of(work.settings, conversation.header, tools)
     pipeline = with_mail(layered_pipeline(layers, tools, seat.directory, outfit.compact), room.mail)
     words: list[str] = []
@@ -56,7 +57,7 @@ def make_agent(work: Work, seat: Seat, room: Mailroom, client: ModelClient, outf
         fork_workspace(point, workspace)
         words = [*point.words, work.task]
         seat.transcript.record(conversation, WordsRecord(texts=words))
-    return Agent(
+    agent = Agent(
         identity=Identity(agent=seat.name, incarnation=seat.incarnation),
         model=work.model,
         client=client,
@@ -74,18 +75,28 @@ def make_agent(work: Work, seat: Seat, room: Mailroom, client: ModelClient, outf
         inherited=0 if point is None else len(point.prefix),
         words=words,
     )
+    outfit.memory.agent = agent
+    return agent
 
 
-def _begin(work: Work, tools: Mapping[str, Tool], point: ForkPoint | None) -> Conversation:
-    if point is not None:
-        return begin_fork(point, work.task)
-    return begin_conversation(work.settings, work.model, work.kind, tools, is_embedded=work.is_embedded)
+def _begin(work: Work, outfit: Outfit) -> Conversation:
+    if outfit.point is not None:
+        return begin_fork(outfit.point, work.task)
+    return begin_conversation(
+        work.settings, work.model, work.kind, outfit.tools, outfit.memory.manual, is_embedded=work.is_embedded
+    )
 
 
-def _workspace(root: Path, seat: Seat, jobs: Jobs) -> Workspace:
+def _workspace(root: Path, seat: Seat, outfit: Outfit) -> Workspace:
     # What belongs to an agent is found by it, also where the agent shares its process with others.
     environment = {AGENT_VARIABLE: agent_tag(seat.name, seat.incarnation)}
-    workspace = Workspace(root=root, scratch=seat.directory, jobs=jobs, environment=environment)
+    workspace = Workspace(
+        root=root,
+        scratch=seat.directory,
+        jobs=outfit.jobs,
+        environment=environment,
+        memory=outfit.memory.opened(),
+    )
     for state in seat.transcript.loaded.states:
         workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory))
     return workspace

@@ -14,13 +14,12 @@ import trio
 from coterie.agents.agent import Agent
 from coterie.agents.compaction.breaker import LAYER
 from coterie.agents.compaction.by_hand import CompactByHand, with_compaction_by_hand
+from coterie.agents.control.chores import Chore, Dream, Extract
 from coterie.agents.control.compaction_words import Compact, NotCompacted
 from coterie.agents.control.station import Station
-from coterie.agents.conversation import text_block
-from coterie.agents.conversation.records import WordsRecord
 from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed
-from coterie.agents.events import LayerFailed, Noticed
+from coterie.agents.events import LayerFailed
 from coterie.agents.layers.notes import KeepNotes
 from coterie.agents.lifecycle.membership import Membership
 from coterie.agents.lifecycle.releasing import tasks_released
@@ -34,21 +33,22 @@ from coterie.agents.tools.jobs import open_jobs
 from coterie.agents.tools.tool import JOBS_DIRECTORY
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
-from coterie.memory.instructions import Instructions
+from coterie.orchestrator.agent_memory import memory_of
 from coterie.orchestrator.assembly import (
-    context_text,
     instructions_of,
     permissions_of,
     tools_of,
 )
 from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
 from coterie.orchestrator.keeping_context import compaction_of, notes_kept, standings_of
+from coterie.orchestrator.keeping_memory import KeptMemory, memory_kept
 from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.making import Outfit, make_agent
 from coterie.orchestrator.run_events import decided, finished, started
 from coterie.orchestrator.seat import Seat, Work
 from coterie.orchestrator.session import TASKS
+from coterie.orchestrator.taking_up import TakeUp
 
 Report = Callable[[Ended], Awaitable[None]]
 """Stores what came of a run for whoever wants to know."""
@@ -65,9 +65,10 @@ class Worker:
     _starting: AgentTool
     _keeper: PrefixKeeper
     _station: Station
-    _instructions: Instructions | None
+    _take_up: TakeUp
     _by_hand: CompactByHand
     _notes: KeepNotes | None
+    _memory: KeptMemory
 
     async def run(self, report: Report) -> None:
         """Let the agent work until its run has ended, and *report* it before the event of the end is told.
@@ -91,27 +92,52 @@ class Worker:
             lambda limits: live(agent, mail, limits, membership, self._tell, self._waiting, meanwhile), report
         )
 
-    async def compact(self, word: Compact) -> None:
-        """Compact the conversation as *word* says, without a turn; if nothing can leave, an event says why.
+    async def do(self, chore: Chore) -> None:
+        """Do *chore* instead of a task, without a turn. Calls that a crash left open are answered first.
 
-        Calls that a crash left open are answered first. `Agent.interrupt` leaves all as it was. Raises `ConfigInvalid`
-        for what cannot be meant, and `OSError`.
+        `Agent.interrupt` leaves all as it was, or done. What cannot be had is an event. Raises `ConfigInvalid` for what
+        cannot be meant, and `OSError`.
         """
         close_open_calls(self.agent)
+        if self.agent.conversation.messages:
+            await self._do(chore)
+            return
+        # A session that was made for it has no other run by which one could tell that it has ended.
+        end = Ended(reason="cancelled")
+        self.agent.tell(started(self.work, self.seat, self.agent))
+        try:
+            await self._do(chore)
+            if not self.agent.scope.cancelled_caught:
+                end = Ended(reason="completed")
+        finally:
+            self.agent.tell(finished(end))
+
+    async def _do(self, chore: Chore) -> None:
         with self.agent.scope:
-            answer = await self._by_hand.do(self.agent, word)
-            if isinstance(answer, NotCompacted) and answer.is_for_user:
-                raise ConfigInvalid("message", answer.reason)
-            if isinstance(answer, NotCompacted):
-                self.agent.tell(LayerFailed(layer=LAYER, reason=answer.reason))
+            match chore:
+                case Compact():
+                    await self._compact(chore)
+                case Extract():
+                    await self._memory.extract()
+                case Dream():
+                    await self._memory.dream(chore)
+
+    async def _compact(self, word: Compact) -> None:
+        answer = await self._by_hand.do(self.agent, word)
+        if isinstance(answer, NotCompacted) and answer.is_for_user:
+            raise ConfigInvalid("message", answer.reason)
+        if isinstance(answer, NotCompacted):
+            self.agent.tell(LayerFailed(layer=LAYER, reason=answer.reason))
 
     async def _between_events(self, run: Callable[[Limits], Awaitable[Ended]], report: Report) -> None:
         end, given = finished(Ended(reason="cancelled")), self.work.settings
         limits = Limits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
         self.agent.tell(started(self.work, self.seat, self.agent))
         try:
-            self._take_up()
-            ended = await run(limits)
+            await self._take_up(self.agent)
+            # Who interrupts it before its loop has begun means this run all the same.
+            is_interrupted = self.agent.scope.cancel_called
+            ended = Ended(reason="cancelled") if is_interrupted else await run(limits)
             if ended.reason == "completed":
                 await self._by_hand.serve(self.agent)
             # Whoever sees that it has finished can count on its report.
@@ -127,10 +153,16 @@ class Worker:
         if not has_work(self.agent):
             # Woken by what was no message for it, or ended by a crash when all was said.
             return Ended(reason="completed", text=_last_words(self.agent))
-        ended = await run_loop(self.agent, limits)
+        ended = await self._run_loop(limits)
         while ended.reason == "completed" and (unheard := self._unheard()):
             await self._wait_for_mail(unheard)
-            ended += await run_loop(self.agent, limits.without(ended))
+            ended += await self._run_loop(limits.without(ended))
+        return ended
+
+    async def _run_loop(self, limits: Limits) -> Ended:
+        ended = await run_loop(self.agent, limits)
+        if ended.reason == "completed":
+            self._memory.finished()
         return ended
 
     def _tell(self, state: MemberState) -> None:
@@ -158,25 +190,6 @@ class Worker:
         if added.blocks:  # else it has come with a compaction
             self.agent.say("user", added.blocks, *added.records)
 
-    def _take_up(self) -> None:
-        """Make the conversation end with something for the model to answer."""
-        agent, work, instructions = self.agent, self.work, self._instructions
-        if agent.fork_of is not None and work.task and has_work(agent) and not agent.conversation.open_tool_uses:
-            return  # its directive, or what it was told since, is there
-        close_open_calls(agent)
-        if len(agent.conversation.messages) == 0:
-            for note in () if instructions is None else instructions.notes:
-                agent.tell(Noticed(source=note.source, reason=note.reason))
-            context = context_text(work.project, agent.clock, instructions)
-            agent.say("user", [text_block(context), text_block(work.task)], WordsRecord(texts=[work.task]))
-        else:
-            # What others wrote while nobody worked comes along: of its subagents, too, that ended with it in a crash.
-            waiting = self.room.mail.add(agent, ())
-            words = [work.task] if work.task else []
-            if blocks := [*waiting.blocks, *map(text_block, words)]:
-                said = [WordsRecord(texts=words)] if words else []
-                agent.say("user", blocks, *waiting.records, *said)
-
 
 def _last_words(agent: Agent) -> str:
     """The text of the last reply."""
@@ -203,6 +216,7 @@ async def open_worker(
     for settings in work.above:
         permissions = permissions.within(permissions_of(settings, None))
     instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
+    memory = await trio.to_thread.run_sync(memory_of, work, seat)
     point = None if work.fork is None else await trio.to_thread.run_sync(read_fork_file, work.fork)
     tasks = TaskList(seat.session.directory / TASKS, seat.clock)
     kinds = await trio.to_thread.run_sync(load_definitions, seat.session.project)
@@ -215,10 +229,14 @@ async def open_worker(
     ):
         authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
         standings = standings_of(seat, room, tasks)
-        compact = compaction_of(work, seat, room, standings)
-        outfit = Outfit(tools=tools, authority=authority, jobs=jobs, compact=compact, point=point)
+        compact = compaction_of(work, seat, room, standings, memory)
+        outfit = Outfit(tools=tools, authority=authority, jobs=jobs, compact=compact, point=point, memory=memory)
         agent = make_agent(work, seat, room, client, outfit)
-        async with open_keeper(agent) as keeper, notes_kept(agent, work, standings, compact) as notes:
+        async with (
+            open_keeper(agent) as keeper,
+            notes_kept(agent, work, standings, compact) as notes,
+            memory_kept(agent, work, memory, authority, compact) as kept,
+        ):
             starting.fork_point = partial(write_fork_file, agent, seat.directory)
             starting.waiting = keeper.waiting
             station.release = starting.release
@@ -233,9 +251,10 @@ async def open_worker(
                 starting=starting,
                 keeper=keeper,
                 station=station,
-                instructions=instructions,
+                take_up=TakeUp(work=work, instructions=instructions, memory=memory, recall=kept.recall, mail=room.mail),
                 by_hand=by_hand,
                 notes=notes,
+                memory=kept,
             )
 
 

@@ -12,6 +12,7 @@ from coterie.agents.model.reply import Reply
 from coterie.agents.model.request import ModelRequest
 from coterie.agents.prompt import render
 from coterie.agents.tokens import estimate_block
+from coterie.agents.tools.memory_files import OpenMemory
 from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, WorkspaceChange, call_tool
 
 MAX_TOKENS = 8_000
@@ -34,6 +35,8 @@ class HelperStart:
     """Files that it is told of, and what is in them: it may change them without reading them first."""
     number: int = 1
     """Of its first request, among those of its purpose."""
+    memory: OpenMemory | None = None
+    """The memories that it may change."""
 
     @classmethod
     def of(cls, agent: Agent) -> "HelperStart":
@@ -68,7 +71,7 @@ async def ask_helper(
     """
     start = start or HelperStart.of(agent)
     helper = start.conversation.fork_with(render("helper_placeholder"), directive)
-    workspace = _workspace(agent, start.known)
+    workspace = _workspace(agent, start)
     for turn in range(1, max_turns + 1):
         reply = await agent.client.ask(_request(agent, helper, start, purpose, turn, max_tokens))
         is_last = not reply.tool_calls or turn == max_turns
@@ -116,15 +119,15 @@ async def _answer(agent: Agent, call: dict[str, Any], reply: Reply, workspace: W
     return Answer(call=call, tool=agent.tools.get(call["name"]), result=result)
 
 
-def _workspace(agent: Agent, known: Mapping[Path, bytes]) -> Workspace:
-    """The agent's, with a memory of files of its own, *known* among them.
+def _workspace(agent: Agent, start: HelperStart) -> Workspace:
+    """The agent's, with a memory of files of its own, those among them that it is told of.
 
     Commands in the background there can be none: nobody would hear of them.
     """
     theirs = agent.workspace
-    workspace = Workspace(root=theirs.root, scratch=theirs.scratch)
+    workspace = Workspace(root=theirs.root, scratch=theirs.scratch, memory=start.memory)
     directory = str(theirs.shell.directory.relative_to(theirs.shell.root))
     workspace.restore(WorkspaceChange(seen=theirs.seen.known(), directory=directory))
-    for path, content in known.items():
+    for path, content in start.known.items():
         workspace.seen.note(path, content)
     return workspace

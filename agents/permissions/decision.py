@@ -139,7 +139,7 @@ class Permissions:
             yield from self.parent._layers()  # noqa: SLF001 - of the same class
 
     def _judge(self, call: Call, workspace: Workspace, granted: Sequence[Rule]) -> Verdict:
-        denied = self._denied(call)
+        denied = self._denied(call, workspace)
         if denied is not None or self.mode == "bypassPermissions":
             return denied or Allowed()
         rule = next((rule for rule in self.ask if rule.may_be(call)), None)
@@ -152,12 +152,12 @@ class Permissions:
             return Allowed(by=", ".join(rule.text for rule in used))
         return self._ask(call, None, rules)
 
-    def _denied(self, call: Call) -> Denied | None:
+    def _denied(self, call: Call, workspace: Workspace) -> Denied | None:
         if rule := next((rule for rule in self.deny if rule.may_be(call)), None):
             return Denied(by=rule.text, reason=f"The rule {rule.text} denies this call.")
         if self.mode == "bypassPermissions":
             return None
-        if path := next((path for path in call.paths if _is_closed(path, call)), None):
+        if path := next((path for path in call.paths if _is_closed(path, call, workspace)), None):
             reason = "is protected: what stands there decides over later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{shown(path, call.root)} {reason}")
         if self.mode == "plan" and call.tool.access in ("edit", "run"):
@@ -170,6 +170,12 @@ class Permissions:
     def _is_free(self, call: Call, workspace: Workspace) -> bool:
         """Whether the mode lets the call happen by itself."""
         if call.tool.access in ("session", "spawn"):
+            return True
+        if (
+            call.tool.access in ("read", "edit")
+            and call.paths
+            and all(_is_memory(path, workspace) for path in call.paths)
+        ):
             return True
         if call.tool.access == "read":
             places = (call.root, workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
@@ -194,8 +200,12 @@ class Permissions:
         return Asks(by=by, question=question)
 
 
-def _is_closed(path: Path, call: Call) -> bool:
-    return call.tool.access == "edit" and is_protected(path, call.root)
+def _is_closed(path: Path, call: Call, workspace: Workspace) -> bool:
+    return call.tool.access == "edit" and is_protected(path, call.root) and not _is_memory(path, workspace)
+
+
+def _is_memory(path: Path, workspace: Workspace) -> bool:
+    return workspace.memory is not None and workspace.memory.holds(path)
 
 
 def _is_waived(call: Call, granted: Sequence[Rule]) -> bool:

@@ -17,7 +17,7 @@ from coterie.agents.tools.read import instead_of
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
-from coterie.agents.tools.write import Written, put_text, read_existing
+from coterie.agents.tools.write import Written
 
 AROUND = 3
 """Lines shown before a change and behind it."""
@@ -60,22 +60,20 @@ class Edit:
 
     def touches(self, arguments: EditInput, workspace: Workspace) -> list[Path]:
         """The file."""
-        return [workspace.locate(arguments.file_path)]
+        return [workspace.target(arguments.file_path).path]
 
     async def run(self, arguments: EditInput, workspace: Workspace) -> ToolResult:
         """Change the file whole or not at all; once begun it is finished, also when cancelled."""
-        written = await trio.to_thread.run_sync(_edit_sync, arguments, workspace)
-        workspace.seen.note(written.path, written.content)
-        return ToolResult(text=written.report)
+        return (await trio.to_thread.run_sync(_edit_sync, arguments, workspace)).take(workspace)
 
 
 def _edit_sync(wanted: EditInput, workspace: Workspace) -> Written:
     if not wanted.old_string:
         raise ToolFailed("old_string is empty. Give the text to replace; to fill a file, use Write.")
-    path = workspace.locate(wanted.file_path)
-    existing = read_existing(wanted.file_path, path, workspace.seen)
+    target = workspace.target(wanted.file_path)
+    existing = target.read(workspace.seen)
     if existing is None:
-        raise ToolFailed(f"{wanted.file_path} does not exist{instead_of(path)}")
+        raise ToolFailed(f"{wanted.file_path} does not exist{instead_of(target.path)}")
     text = existing.text
     old, new = _with_line_ends_of(text, wanted.old_string, wanted.new_string)
     if old == new:
@@ -87,10 +85,11 @@ def _edit_sync(wanted: EditInput, workspace: Workspace) -> Written:
             f"{wanted.file_path} would have more than the {LARGEST // 1024**2} MB that can be changed here."
         )
     edited = text.replace(old, new)
-    content = put_text(wanted.file_path, path, edited, existing.mode)
+    put = target.put(edited, existing, workspace.seen)
     report = f"edited {wanted.file_path}: {count:,} replacement{'s' * (count != 1)}"
     lines = _lines_around(edited, text.index(old), len(new))
-    return Written(path=path, content=content, report="\n".join([report, *lines]))
+    report = "\n".join([report, *lines])
+    return Written(path=target.path, content=put.content, report=report, change=put.change)
 
 
 def _with_line_ends_of(text: str, old: str, new: str) -> tuple[str, str]:

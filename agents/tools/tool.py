@@ -10,7 +10,9 @@ import msgspec
 from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import suggestion
 from coterie.agents.prompt import render
+from coterie.agents.tools.existing import PlainFile
 from coterie.agents.tools.jobs import Jobs
+from coterie.agents.tools.memory_files import MemoryFile, OpenMemory
 from coterie.agents.tools.schema import input_schema, read_input
 from coterie.agents.tools.seen import SeenFiles
 from coterie.agents.tools.working_directory import Shell
@@ -46,6 +48,8 @@ class Workspace:
     """The commands in the background; None where there can be none."""
     environment: Mapping[str, str] = attrs.field(factory=dict)
     """What commands are told besides what this process was."""
+    memory: OpenMemory | None = None
+    """The memories that the agent may change; None for one that keeps none."""
 
     def changes(self) -> WorkspaceChange | None:
         """What has changed since this was last asked, to be recorded; None if nothing has."""
@@ -68,6 +72,21 @@ class Workspace:
             return (self.root / path).resolve()
         except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: links that lead round in a circle
             raise ToolFailed(f"{path!r} is not a usable path: {exc}") from exc
+
+    def target(self, path: str) -> PlainFile | MemoryFile:
+        """The file that the model means by *path*, to be changed. Raises `ToolFailed`.
+
+        A memory is known by its path alone, so that nobody can put a link in its place between a decision and the
+        change: its store follows none. By a link from elsewhere no memory can be changed.
+        """
+        resolved = self.locate(path)
+        if self.memory is None:
+            return PlainFile(name=path, path=resolved)
+        if memory := self.memory.find(self.root / path):
+            return memory
+        if self.memory.holds(resolved):
+            raise ToolFailed(f"{path} leads to a memory by a link. Change {resolved} instead.")
+        return PlainFile(name=path, path=resolved)
 
 
 @attrs.frozen(kw_only=True)
