@@ -6,8 +6,9 @@ module importing it.
 """
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import click
@@ -41,6 +42,7 @@ COMMANDS = {
     "costs": Entry("coterie.orchestrator.cli.costs:costs", "Show what a session has cost, and why."),
     "mail": Entry("coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."),
     "tasks": Entry("coterie.orchestrator.cli.tasks:tasks", "Show and change the task list of a session."),
+    "memory": Entry("coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."),
     "doctor": Entry("coterie.orchestrator.cli.doctor:doctor", "Find what crashes have left behind, and mend it."),
 }
 
@@ -48,15 +50,17 @@ COMMANDS = {
 class CommandTable(click.Group):
     """A group whose commands are loaded by name; its help is written from the table alone."""
 
+    table: ClassVar[Mapping[str, Entry]] = COMMANDS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
         del ctx
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command; None for a name the table does not have."""
         del ctx
-        entry = COMMANDS.get(cmd_name)
+        entry = self.table.get(cmd_name)
         if entry is None:
             return None
         module, _, attribute = entry.target.partition(":")
@@ -67,9 +71,9 @@ class CommandTable(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that *args* name; a misspelt one is refused with the nearest name."""
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = nearest(args[0], COMMANDS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}."
+        if args and not args[0].startswith("-") and args[0] not in self.table:
+            near = nearest(args[0], self.table, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.table)}."
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -86,7 +90,7 @@ class CommandTable(click.Group):
         """The list in `--help`, without loading a command."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])
 
 
 @click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})

@@ -96,7 +96,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--detach", "is_detached", is_flag=True, help="Start it and return; `coterie list` shows how it stands."
         ),
-        click.option("--bare", "is_bare", is_flag=True, help="Read no instruction files."),
+        click.option("--bare", "is_bare", is_flag=True, help="Read no instruction files, and remember nothing."),
     )
     for option in reversed(options):
         function = option(function)
@@ -143,8 +143,13 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
 
 def need_a_model(script: Path | None) -> None:
     """Raise `NoModel` unless a *script*, or a key, gives one."""
-    if script is None and not any(os.environ.get(name) for name in KEYS):
+    if script is None and not has_key():
         raise NoModel("no model to ask: set ANTHROPIC_API_KEY, or give --script FILE to play one without a key")
+
+
+def has_key() -> bool:
+    """Whether the environment has a key for a model."""
+    return any(os.environ.get(name) for name in KEYS)
 
 
 def _from_stdin() -> str:

@@ -12,11 +12,15 @@ from coterie.agents.events import (
     CacheBroke,
     Compacted,
     Decided,
+    Dreamed,
     Event,
     Finished,
     LayerFailed,
+    MemoryChanged,
+    MemoryExtracted,
     NotesUpdated,
     Noticed,
+    Recalled,
     ResultsCleared,
     ResultsStored,
     Retrying,
@@ -27,6 +31,7 @@ from coterie.agents.events import (
     WindowFilling,
 )
 from coterie.agents.usage import Usage
+from coterie.orchestrator.cli.memory_wording import memory_sentence
 from coterie.orchestrator.cli.printable import one_line, printable
 from coterie.orchestrator.events.observed import (
     EpochBegan,
@@ -146,6 +151,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"the session notes are up to date: {sizes}, {event.seconds:.1f} s, ${event.cost_usd}{trimmed}"
         case Compacted():
             return _compaction(event)
+        case MemoryChanged() | Recalled() | MemoryExtracted() | Dreamed():
+            return memory_sentence(event)
         case BreakerTripped():
             failed = f"{_counted(event.failures, 'summary', 'summaries')} failed in a row"
             return f"{failed}: {event.reason}; from now on the oldest messages leave by rule"

@@ -5,7 +5,8 @@ import sys
 import attrs
 import click
 
-from coterie.agents.events import AgentChanged, Finished, LayerFailed, Noticed, Retrying, ToolEnded
+from coterie.agents.events import AgentChanged, Event, Finished, LayerFailed, Noticed, Retrying, ToolEnded
+from coterie.orchestrator.cli.memory_wording import is_news
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
 from coterie.orchestrator.cli.views.view import View
@@ -29,6 +30,8 @@ class PlainView(View):
             case ToolEnded() as event:
                 _aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
             case Retrying() | Noticed() | LayerFailed() as event:
+                _aside(f"  {sentence(event)}")
+            case Event() as event if is_news(event):
                 _aside(f"  {sentence(event)}")
             case AgentChanged() as event if is_trouble(event):
                 _aside(f"  {sentence(event)}")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from coterie.agents import events
 from coterie.agents.events import AgentChanged, Event, Finished, Retrying, Started, ToolEnded, ToolStarted
+from coterie.orchestrator.cli.memory_wording import is_news
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
 from coterie.orchestrator.cli.views.status import Status
@@ -105,7 +106,7 @@ class TerminalView(View):
             case Retrying():
                 self._coming = ""
                 self._mention(event)
-            case _ if isinstance(event, (*_SENTENCES, AgentChanged)):
+            case _ if isinstance(event, (*_SENTENCES, AgentChanged)) or is_news(event):
                 self._mention(event)
 
     def _open(self) -> None:

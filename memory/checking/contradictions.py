@@ -1,0 +1,91 @@
+"""Memories that contradict each other, as far as rules can tell: two values for one thing, do and do not.
+
+What a sentence means is not understood. Found are lines with a key of two words or an identifier and different short
+values, and advice that stands once as it is and once with a `never` or `not`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from coterie.memory.checking.finding import Finding, Memory
+from coterie.memory.checking.markdown import prose_lines
+
+VALUE_WORDS = 5
+"""What is longer is an explanation."""
+KEY_WORDS = 6
+_ITEM = re.compile(r"^\s*(?:[-*+]\s+|\d+[.)]\s+|#+\s+|>\s+)?")
+_MARKS = re.compile(r"[*`\"']|(?<!\w)_|_(?!\w)")
+_SETTING = re.compile(r"(?P<key>[\w .()/-]{3,60}?)\s*(?::|=|->)\s+(?P<value>\S.*)|(?P<key2>\w+)=(?P<value2>\S+)")
+_IS = re.compile(r"(?:the\s+|our\s+|my\s+)?(?P<key>[\w -]{3,60}?)\s+(?:is|are)\s+(?P<value>\S.*)", re.IGNORECASE)
+_EXACT = re.compile(r"(?:not\s+)?(?:[~<>=]*\d[\w.:/-]*(?:\s+\w+)?|[A-Z]\w*|\S*[_./:@]\S*|true|false|on|off|yes|no)")
+"""A value that leaves no room for another one beside it: a number, a name, an address."""
+_ADVICE = re.compile(
+    r"(?:please\s+)?(?P<word>always|never|do\s+not|don't|dont|avoid|use|prefer)\s+(?:use\s+|using\s+|to\s+)?(?P<rest>\S.*)",
+    re.IGNORECASE,
+)
+_AGAINST = frozenset(("never", "do not", "don't", "dont", "avoid"))
+_VAGUE = re.compile(
+    r"\b(?:it|this|that|there|these|those|he|she|they|we|i|you|which|what|who|user|why|how to apply|note|example"
+    r"|last|date|created|updated|status|author|source)\b",
+    re.IGNORECASE,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Statement:
+    """A line that says one thing about another."""
+
+    path: str
+    line: int
+    subject: str
+    value: str
+    """For comparing; advice is `do` or `do not`."""
+    shown: str
+
+
+def contradiction_findings(memories: Sequence[Memory]) -> Iterator[Finding]:
+    """Statements of different memories with the same subject and different values; the later one is found."""
+    known: dict[str, Statement] = {}
+    for memory in memories:
+        for statement in statements_of(memory):
+            first = known.setdefault(statement.subject, statement)
+            if first.path != memory.path and first.value != statement.value:
+                reason = f"says {statement.shown!r}, and {first.path}:{first.line} {first.shown!r}"
+                yield Finding(path=memory.path, line=statement.line, kind="contradiction", reason=reason)
+
+
+def statements_of(memory: Memory) -> Iterator[Statement]:
+    """The lines of *memory* that can be held against others."""
+    for number, line in prose_lines(memory.topic.body, memory.body_line):
+        shown = _ITEM.sub("", line).strip()
+        found = _read(_MARKS.sub("", shown).rstrip(" .!"))
+        if found is not None:
+            yield Statement(path=memory.path, line=number, subject=found[0], value=found[1], shown=shown[:80])
+
+
+def _read(text: str) -> tuple[str, str] | None:
+    """Subject and value of *text*, if it has them."""
+    if advice := _ADVICE.fullmatch(text):
+        word = " ".join(advice["word"].lower().split())
+        return f"advice: {_plain(advice['rest'])}", "do not" if word in _AGAINST else "do"
+    if setting := _SETTING.fullmatch(text):
+        return _held(setting["key"] or setting["key2"], setting["value"] or setting["value2"])
+    if (fact := _IS.fullmatch(text)) and _EXACT.fullmatch(fact["value"]):
+        return _held(fact["key"], fact["value"])
+    return None
+
+
+def _held(key: str, value: str) -> tuple[str, str] | None:
+    """A key that means the same wherever it stands, with its value."""
+    subject = re.sub(r"^(?:the|our|my) ", "", _plain(key))
+    words = len(subject.split())
+    is_telling = 2 <= words <= KEY_WORDS or (words == 1 and "_" in key)
+    if not is_telling or _VAGUE.search(subject) or len(value.split()) > VALUE_WORDS:
+        return None
+    return subject, _plain(value)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(" .,;:!")
