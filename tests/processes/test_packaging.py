@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ROOT, tmp_path / "source", symlinks=True, ignore=unwanted))
 
 
-@pytest.fixture(params=["wheel", "wheel from sdist"])
+@pytest.fixture(params=["wheel", pytest.param("wheel from sdist", marks=pytest.mark.soak)])
 def wheel(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Path:
     # Without a choice `build` makes the sdist and then the wheel out of it.
     choice = ["--wheel"] if request.param == "wheel" else []

@@ -40,7 +40,9 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Ours, with its own home, and the model."""
         model = {"ANTHROPIC_BASE_URL": self.model, "ANTHROPIC_API_KEY": "any"}
-        return {**os.environ, **model, "COTERIE_HOME": str(self.home)}
+        # An agent is told where its memory is, and the bytes of two homes are compared.
+        memory = {"COTERIE_MEMORY_DIR": str(self.project.parent / "memory")}
+        return {**os.environ, **model, **memory, "COTERIE_HOME": str(self.home)}
 
     def conversation(self) -> Conversation:
         """What the transcript of its one session holds."""
@@ -237,7 +239,8 @@ def test_fifty_killed_leads_go_on(tmp_path: Path, model: str) -> None:
     check_killed_leads(tmp_path, model, seed=10, runs=25)
 
 
-def test_a_session_that_has_ended_goes_on_only_with_a_message(tmp_path: Path, model: str) -> None:
+def test_what_cannot_be_resumed_is_refused_in_one_line_and_left_as_it_is(tmp_path: Path, model: str) -> None:
+    """A session that has ended without a word what to do next, one that nobody knows, and a damaged one."""
     place = fresh(tmp_path, tmp_path / "project", model)
     run_whole(place)
     before = place.conversation().prefix_bytes()
@@ -246,11 +249,7 @@ def test_a_session_that_has_ended_goes_on_only_with_a_message(tmp_path: Path, mo
     assert refused.stderr.startswith(f"Error: session: {place.session()} has ended; say what to do next")
     assert place.conversation().prefix_bytes() == before
 
-
-def test_an_unknown_session_is_answered_with_the_newest(tmp_path: Path, model: str) -> None:
-    place = fresh(tmp_path, tmp_path / "project", model)
-    run_whole(place)
-    done = subprocess.run(
+    unknown = subprocess.run(
         place.command("resume", "1999"),
         env=place.environment(),
         capture_output=True,
@@ -258,13 +257,9 @@ def test_an_unknown_session_is_answered_with_the_newest(tmp_path: Path, model: s
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"Error: session: no session's id begins with '1999'; the newest is {place.session()}\n"
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert unknown.stderr == f"Error: session: no session's id begins with '1999'; the newest is {place.session()}\n"
 
-
-def test_a_damaged_transcript_is_refused_by_name_and_line_and_left_as_it_is(tmp_path: Path, model: str) -> None:
-    place = fresh(tmp_path, tmp_path / "project", model)
-    run_whole(place)
     [transcript] = place.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
     damaged = transcript.read_bytes().replace(b"hello", b"jello", 1)
     transcript.write_bytes(damaged)
