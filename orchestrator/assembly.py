@@ -1,8 +1,6 @@
 """An agent's facts put together: from settings, its definition, instruction files, and the model it talks to."""
 
 import os
-import platform
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,12 +10,10 @@ import msgspec
 from coterie.agents.conversation import Conversation, KeyHeader, text_block
 from coterie.agents.definitions import Definition
 from coterie.agents.definitions.tool_list import bare_name
-from coterie.agents.home import home
 from coterie.agents.layers.clearing import api_clearing
 from coterie.agents.models import Model, known_models
 from coterie.agents.permissions import Permissions, RoleLimit, Rule
 from coterie.agents.pipeline import LayerSettings
-from coterie.agents.project import checkout_root, project_root
 from coterie.agents.prompt import render
 from coterie.agents.tokens import Thresholds, window_of
 from coterie.agents.tools import BUILT_IN
@@ -25,12 +21,9 @@ from coterie.agents.tools.search_transcript import SearchTranscript
 from coterie.agents.tools.send_message import SendMessage
 from coterie.agents.tools.tasks import task_tools
 from coterie.agents.tools.tool import Tool, definition
-from coterie.clock import Clock
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.clearing import ClearingLimits
-from coterie.memory.instructions import Instructions, Places, load_instructions
 from coterie.memory.tool_results import ResultLimits
-from coterie.orchestrator.approved_files import ApprovedFiles
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.settings import Settings
 
@@ -118,22 +111,6 @@ def _limit(kind: Definition) -> RoleLimit:
 
 def _narrow(entries: Iterable[str], kind: Definition) -> tuple[Rule, ...]:
     return tuple(Rule.parse(entry, str(kind.source or kind.name)) for entry in entries if "(" in entry)
-
-
-def instructions_of(project: Path) -> Instructions:
-    """The instruction files that hold in *project*. Blocks on the disk. Raises `ConfigInvalid`."""
-    # The files are those of this checkout; approvals hold for all worktrees of the project.
-    places = Places(home=home(), project=checkout_root(project), working=project)
-    return load_instructions(places, ApprovedFiles.of(project_root(project)).__contains__)
-
-
-def context_text(project: Path, clock: Clock, instructions: Instructions | None, memory: str) -> str:
-    """What an agent is told before its task; *memory* is the index of what it remembers."""
-    # Read once, when the session begins: a date that changed overnight would break the prefix.
-    date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
-    context = render("context", directory=str(project), platform=platform.system(), date=date)
-    words = instructions.to_text() if instructions is not None else ""
-    return "\n\n".join(filter(None, [context, words and render("instructions", files=words), memory]))
 
 
 def _thinking(wanted: bool | None, model: Model) -> bytes | None:

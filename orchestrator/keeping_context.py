@@ -16,7 +16,7 @@ from coterie.memory.compaction.cut import KeepLimits
 from coterie.memory.compaction.limits import CompactionLimits
 from coterie.memory.notes import NotesLimits
 from coterie.orchestrator.agent_memory import AgentMemory
-from coterie.orchestrator.assembly import context_text, instructions_of
+from coterie.orchestrator.first_context import context_text, instructions_of
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.overview import last_told
 from coterie.orchestrator.seat import Seat, Work

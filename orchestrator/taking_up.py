@@ -13,7 +13,7 @@ from coterie.agents.living import has_work
 from coterie.agents.loop import close_open_calls
 from coterie.memory.instructions import Instructions
 from coterie.orchestrator.agent_memory import AgentMemory
-from coterie.orchestrator.assembly import context_text
+from coterie.orchestrator.first_context import context_text
 from coterie.orchestrator.memory_texts import index_text, read_indexes
 from coterie.orchestrator.seat import Work
 

@@ -35,10 +35,10 @@ from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.orchestrator.agent_memory import memory_of
 from coterie.orchestrator.assembly import (
-    instructions_of,
     permissions_of,
     tools_of,
 )
+from coterie.orchestrator.first_context import instructions_of
 from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
 from coterie.orchestrator.keeping_context import compaction_of, notes_kept, standings_of
 from coterie.orchestrator.keeping_memory import KeptMemory, memory_kept

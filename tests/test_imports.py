@@ -88,6 +88,14 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     assert not {"anthropic", "trio", "httpx2"} & _loaded_by(code)
 
 
+def test_no_command_waits_for_the_sdk() -> None:
+    """What calls a model is a process of its own, or imported when a command is about to call one."""
+    paths = (ROOT / "orchestrator/cli").rglob("*.py")
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    assert len(modules) > 40
+    assert "anthropic" not in _loaded_by("\n".join(f"import coterie.{module}" for module in modules))
+
+
 def test_the_standard_librarys_mailbox_is_not_shadowed_at_the_root() -> None:
     code = "import mailbox; mailbox.Maildir"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -6,8 +6,8 @@ import click
 
 from coterie.agents.project import project_root
 from coterie.orchestrator.approved_files import ApprovedFiles
-from coterie.orchestrator.assembly import instructions_of
 from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.first_context import instructions_of
 
 
 def approve_includes(project: Path) -> None:

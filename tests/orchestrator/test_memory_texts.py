@@ -13,7 +13,7 @@ from coterie.memory.store.change import Author
 from coterie.memory.store.index import MOST_LINES
 from coterie.memory.store.places import MemoryPlace
 from coterie.memory.store.store import Store
-from coterie.orchestrator.assembly import context_text
+from coterie.orchestrator.first_context import context_text
 from coterie.orchestrator.memory_texts import index_text, manual, read_indexes
 from coterie.orchestrator.remembering import existing_places, project_memory
 from coterie.orchestrator.settings import Settings

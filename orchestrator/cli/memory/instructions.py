@@ -14,12 +14,12 @@ from coterie.agents.tokens import estimate_text
 from coterie.memory.instructions import InstructionFile, Instructions
 from coterie.memory.instructions import Scope as FileScope
 from coterie.memory.store.index import INDEX
-from coterie.orchestrator.assembly import instructions_of
 from coterie.orchestrator.cli.completion import complete_agent
 from coterie.orchestrator.cli.mail.wording import table
 from coterie.orchestrator.cli.memory.place import json_option, print_json
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import printable
+from coterie.orchestrator.first_context import instructions_of
 from coterie.orchestrator.kinds import of_a_kind
 from coterie.orchestrator.memory_texts import IndexShown, manual, read_indexes
 from coterie.orchestrator.remembering import places_for
