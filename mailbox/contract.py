@@ -73,7 +73,8 @@ class Receipt:
 
     id: MessageId
     recipient: str
-    transport: Literal["queue", "file", "bridge"]
+    transport: Literal["queue", "file", "bridge", "control"]
+    """control: the root was told, on a socket, and has acted upon it."""
     stored: float
     """Seconds since 1970."""
 

@@ -53,6 +53,10 @@ class PlanApprovalRequest(Body, frozen=True):
 
     kind: ClassVar[Kind] = "plan_approval_request"
     plan: str
+    agent: str = ""
+    """Whose plan it is, where somebody else sends it; empty for the sender's own."""
+    files: tuple[str, ...] = ()
+    """What it would change."""
 
 
 class PlanApprovalResponse(Body, frozen=True):
@@ -106,6 +110,8 @@ class TaskNotification(Body, frozen=True):
     """A report that nothing was done for is to be doubted."""
     cost_usd: str = "0"
     """Exact, as a decimal number."""
+    agent: str = ""
+    """Who had the task, where the root tells it of one that could not; empty for the sender."""
 
 
 class Idle(Body, frozen=True):

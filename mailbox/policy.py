@@ -9,7 +9,10 @@ from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.lifecycle import BODIES
 
 AUTHORITY: frozenset[Kind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
-"""Kinds that make somebody do, or be allowed, something. They travel inside a process only: a file proves nothing."""
+"""Kinds that make somebody do, or be allowed, something. They travel inside a process, or by its socket to the root: a
+file proves nothing."""
+REFERRED: frozenset[Kind] = frozenset({"plan_approval_response"})
+"""Kinds that the root judges, where there is one: it holds what they answer, and knows by the socket who sends them."""
 NEVER_WAKES: frozenset[Kind] = frozenset({"idle"})
 """Kinds that wait for the next turn: nobody pays for a turn because somebody else has nothing to do."""
 
@@ -20,7 +23,7 @@ _SENDERS: Mapping[Kind, frozenset[SenderKind]] = {
     "permission_response": _BOSSES,
     "task_assignment": _BOSSES,
     "shutdown_response": frozenset({"peer"}),
-    "plan_approval_request": frozenset({"peer"}),
+    "plan_approval_request": frozenset({"peer", "system"}),
     "permission_request": frozenset({"peer"}),
     "task_notification": frozenset({"peer", "system"}),
     "idle": frozenset({"peer"}),
@@ -42,6 +45,8 @@ class Post:
     """Whether it is for one agent of this session, by name."""
     is_answer: bool
     """Whether it says to which message it answers."""
+    is_referred: bool = False
+    """Whether the root says who may send it."""
 
 
 def check_post(post: Post) -> None:
@@ -49,13 +54,13 @@ def check_post(post: Post) -> None:
     if post.kind == "message":
         return
     allowed = _SENDERS[post.kind]
-    if post.sender_kind not in allowed:
+    if post.sender_kind not in allowed and not post.is_referred:
         raise _not_allowed(post, f"only {' or '.join(sorted(allowed))} may")
     if not post.is_named:
         raise _not_allowed(post, "it goes to one agent of this session, by name")
     if post.kind in _ANSWERS and not post.is_answer:
         raise _not_allowed(post, "it must name the request that it answers")
-    if post.recipient == post.sender:
+    if post.recipient == post.sender and not post.is_referred:
         raise _not_allowed(post, "nobody answers for themselves")
     _check_body(post)
 

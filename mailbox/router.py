@@ -10,7 +10,7 @@ from coterie.mailbox.contract import Keys, Receipt, Roster, Transport
 from coterie.mailbox.envelope import Envelope, Kind, Recipient, Sender
 from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
 from coterie.mailbox.ids import MessageId, new_message_id
-from coterie.mailbox.policy import AUTHORITY, Post, check_post
+from coterie.mailbox.policy import AUTHORITY, REFERRED, Post, check_post
 
 TIME_TO_LIVE = 7 * 24 * 3600.0
 """Seconds after which a message that nobody took is dead."""
@@ -21,6 +21,17 @@ class Bridge(Protocol):
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
         """Store *envelope* for the lead of that session, here until it can be handed over. Raises `SendRefused`."""
+        ...
+
+
+class AuthorityPort(Protocol):
+    """The way for what carries authority: to the root, on the socket of the one agent that it is the port of."""
+
+    async def send(self, envelope: Envelope) -> Receipt:
+        """Have the root act upon *envelope*; returns when it has. Raises `SendRefused` with the reason if it does not.
+
+        Cancellation leaves open whether it has.
+        """
         ...
 
 
@@ -66,7 +77,14 @@ class Router:
     clock: Clock = attrs.field(factory=Clock)
     locals: set[str] = attrs.field(factory=set)
     """Who is a task of this process."""
+    authority: AuthorityPort | None = None
+    """Of a router that sends for one agent alone; None where there is no root."""
     _sequences: dict[tuple[str, int, str], int] = attrs.field(factory=dict, init=False)
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether anything was ever addressed to somebody here."""
+        return bool(self._sequences)
 
     async def send(self, sender: Sender, draft: Draft) -> list[Posted]:
         """Send *draft* to everyone it is for, one envelope each.
@@ -104,6 +122,7 @@ class Router:
                 body=draft.body,
                 is_named=isinstance(address, str),
                 is_answer=draft.in_reply_to is not None,
+                is_referred=draft.kind in REFERRED and self.authority is not None,
             )
         )
         envelope = self._envelope(sender, name, draft, group)
@@ -113,9 +132,13 @@ class Router:
             return await self.bridge.send(envelope, address)
         return await self._way_to(sender, name, draft.kind).send(envelope)
 
-    def _way_to(self, sender: Sender, name: str, kind: Kind) -> Transport:
+    def _way_to(self, sender: Sender, name: str, kind: Kind) -> Transport | AuthorityPort:
+        if self.authority is not None and kind in REFERRED:
+            return self.authority
         if name in self.locals or self.files is None:
             return self.local
+        if self.authority is not None and kind in AUTHORITY:
+            return self.authority
         if kind in AUTHORITY:
             reason = "it travels inside a process only, and the recipient is in another"
             raise NotAllowed(sender=sender.name, recipient=name, kind=kind, reason=reason)

@@ -1,12 +1,15 @@
 """What waits in the mailboxes of a session, as digests: by these it is known again, whatever is done to the logs."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxFailed
 from coterie.mailbox.file.reading import Reading, find_cursor
 from coterie.mailbox.file.segments import segment_numbers
 from coterie.mailbox.file.tail import read_record
+from coterie.mailbox.policy import NEVER_WAKES
 from coterie.mailbox.screen import Digest, digest_of
 
 
@@ -25,13 +28,27 @@ def note_waiting(directory: Path) -> dict[str, frozenset[Digest]]:
     return {name: digests for name, digests in noted.items() if digests}
 
 
+def is_worth_a_turn(mailbox: Path) -> bool:
+    """Whether something is not acknowledged in the directory *mailbox* that would wake its owner. Blocks.
+
+    What cannot be read counts as such: its owner will say what is wrong with it. So does what was acknowledged, and
+    deleted, while this looked.
+    """
+    try:
+        return any(envelope.kind not in NEVER_WAKES for envelope in _waiting_in(mailbox))
+    except OSError:
+        return True
+
+
 def _digests_in(mailbox: Path) -> list[Digest]:
-    found: list[Digest] = []
+    return [digest_of(envelope) for envelope in _waiting_in(mailbox)]
+
+
+def _waiting_in(mailbox: Path) -> Iterator[Envelope]:
     with closing(Reading.from_cursor(mailbox, find_cursor(mailbox))) as reading:
         while (line := reading.next_line()) is not None:
             reading.pass_line(line)
             try:
-                found.append(digest_of(read_record(line.content)))
+                yield read_record(line.content)
             except EnvelopeCorrupt:
                 continue  # its reader buries it
-    return found

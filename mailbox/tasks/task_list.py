@@ -94,6 +94,16 @@ class TaskList:
         """Open the task for others again. Raises as `update` does."""
         return await self.update(task_id, by, Change(status="open"))
 
+    async def take_over(self, owner: Owner) -> tuple[Task, ...]:
+        """Let whatever an earlier start of *owner* was at work on be its own: it goes on with it."""
+
+        def take_over(board: Board) -> tuple[Task, ...]:
+            left = [task for task in _in_progress(board, owner) if task.owner != owner]
+            at = self.clock.now()
+            return tuple(_store(board, task, task.changed(at, owner, "taken over", owner=owner)) for task in left)
+
+        return await self._change(take_over)
+
     async def release_all(self, owner: Owner) -> tuple[Task, ...]:
         """Open whatever *owner*, or an earlier start of that name, is at work on: it has ended.
 
@@ -101,7 +111,7 @@ class TaskList:
         """
 
         def release(board: Board) -> tuple[Task, ...]:
-            left = [task for task in board.readable() if task.status == "in_progress" and _is_from(task, owner)]
+            left = _in_progress(board, owner)
             at = self.clock.now()
             what = "released: its owner has ended"
             return tuple(_store(board, task, task.changed(at, owner, what, status="open", owner=None)) for task in left)
@@ -148,6 +158,10 @@ def _store(board: Board, before: Task, after: Task) -> Task:
     if after is not before:
         board.files.write(after)
     return after
+
+
+def _in_progress(board: Board, owner: Owner) -> list[Task]:
+    return [task for task in board.readable() if task.status == "in_progress" and _is_from(task, owner)]
 
 
 def _is_from(task: Task, owner: Owner) -> bool:

@@ -168,7 +168,7 @@ ALLOWED: dict[Kind, set[SenderKind]] = {
     "permission_response": {"human", "lead", "system"},
     "task_assignment": {"human", "lead", "system"},
     "shutdown_response": {"peer"},
-    "plan_approval_request": {"peer"},
+    "plan_approval_request": {"peer", "system"},
     "permission_request": {"peer"},
     "task_notification": {"peer", "system"},
     "idle": {"peer"},
@@ -252,3 +252,56 @@ async def test_a_letterbox_acknowledges_where_each_message_came_from() -> None:
         with pytest.raises(ValueError, match="not taken"):
             await box.acknowledge([MessageId("unknown")])
     assert office.local.backlog("scout").messages == office.files.backlog("scout").messages == 0
+
+
+@attrs.define(eq=False)
+class Root:
+    """The way to the root, which remembers what went over it."""
+
+    sent: list[Envelope] = attrs.field(factory=list)
+
+    async def send(self, envelope: Envelope) -> Receipt:
+        """Take it."""
+        self.sent.append(envelope)
+        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="control", stored=0.0)
+
+
+@pytest.mark.parametrize("who", get_args(SenderKind))
+@pytest.mark.parametrize("to", ["scout", "worker", "nobody"])
+async def test_an_answer_to_a_plan_is_the_roots_to_judge_whoever_sends_it_to_whom(who: SenderKind, to: str) -> None:
+    """The root knows by the socket who says it, and which plans there are; no mailbox carries it."""
+    office = Office()
+    office.router.authority = root = Root()
+    draft = Draft(to=to, body='{"approve": true}', kind="plan_approval_response", in_reply_to=REQUEST)
+    [posted] = await office.router.send(sender("main", who), draft)
+    assert posted.receipt is not None
+    assert posted.receipt.transport == "control"
+    assert [(envelope.recipient.name, envelope.in_reply_to) for envelope in root.sent] == [(to, REQUEST)]
+    assert office.local.backlog("scout").messages == office.files.backlog("worker").messages == 0
+
+
+@pytest.mark.parametrize(
+    "flaw", [{"in_reply_to": None}, {"to": "*"}, {"to": "bridge:x"}, {"body": '{"approve": 1}'}, {"body": "{}"}]
+)
+async def test_what_is_no_answer_to_a_plan_does_not_reach_the_root(flaw: dict[str, Any]) -> None:
+    office = Office()
+    office.router.authority = root = Root()
+    whole = {"to": "worker", "body": '{"approve": true}', "kind": "plan_approval_response", "in_reply_to": REQUEST}
+    try:
+        posted = await office.router.send(sender(), Draft(**whole | flaw))
+    except NotAllowed:
+        pass
+    else:
+        assert all(isinstance(each.refusal, NotAllowed) for each in posted)
+    assert root.sent == []
+
+
+async def test_other_authority_goes_to_the_root_where_the_process_ends_and_words_by_mail() -> None:
+    office = Office()
+    office.router.authority = root = Root()
+    for to in ("scout", "worker"):
+        await office.router.send(sender(), Draft(to=to, body="{}", kind="shutdown_request"))
+        await office.router.send(sender(), Draft(to=to, body="words"))
+    assert [envelope.recipient.name for envelope in root.sent] == ["worker"]
+    assert [envelope.kind for envelope in await office.received("scout")] == ["shutdown_request", "message"]
+    assert [envelope.kind for envelope in await office.received("worker")] == ["message"]

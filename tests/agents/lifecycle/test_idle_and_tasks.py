@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -11,7 +12,7 @@ from coterie.agents.lifecycle.releasing import tasks_released
 from coterie.clock import Clock
 from coterie.mailbox.lifecycle import Idle, TaskAssignment
 from coterie.mailbox.router import Draft
-from coterie.mailbox.tasks import Owner, Task, TaskId, TaskList
+from coterie.mailbox.tasks import Change, Owner, Task, TaskId, TaskList
 from tests.agents.team import open_team
 
 WORKER = Owner(name="worker", incarnation=2)
@@ -108,8 +109,18 @@ async def test_tasks_that_cannot_be_released_are_an_event(tmp_path: Path) -> Non
     with task_list._files.lock():  # noqa: SLF001 - as another process holds it
         async with tasks_released(task_list, WORKER, events.append):
             pass
-    [event] = events
-    assert isinstance(event, LayerFailed)
-    assert event.layer == "tasks"
-    assert "held its lock" in event.reason
+    failures = [event for event in events if isinstance(event, LayerFailed)]
+    assert len(failures) == len(events) == 2, "neither could what an earlier start had be taken over"
+    assert {failure.layer for failure in failures} == {"tasks"}
+    assert all("held its lock" in failure.reason for failure in failures)
     assert await state_of(task_list, task) == ("in_progress", WORKER)
+
+
+async def test_a_later_start_goes_on_with_what_a_crashed_one_had_claimed(tmp_path: Path) -> None:
+    task_list = TaskList(tmp_path / "tasks", Clock())
+    task = await claimed(task_list)
+    again = attrs.evolve(WORKER, incarnation=WORKER.incarnation + 1)
+    async with tasks_released(task_list, again, lambda _: None):
+        assert await state_of(task_list, task) == ("in_progress", again)
+        await task_list.update(task, again, Change(status="done"))
+    assert await state_of(task_list, task) == ("done", again)
