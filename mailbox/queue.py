@@ -21,7 +21,9 @@ from coterie.mailbox.contract import (
 )
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, MessageTooLarge, RecipientEnded
+from coterie.mailbox.faults import Seam, strike
 from coterie.mailbox.ids import MessageId
+from coterie.mailbox.policy import NEVER_WAKES
 from coterie.mailbox.roster import find_member
 from coterie.mailbox.screen import Screen
 
@@ -83,6 +85,8 @@ class QueueTransport:
     clock: Clock
     bury: Bury
     limits: Limits = attrs.field(factory=Limits)
+    sent: int = attrs.field(default=0, init=False)
+    """How many messages were ever put into a mailbox."""
     _boxes: dict[str, _Box] = attrs.field(factory=dict, init=False)
 
     async def send(self, envelope: Envelope) -> Receipt:
@@ -100,6 +104,9 @@ class QueueTransport:
         if box.bytes + size > self.limits.bytes:
             raise MailboxFull(name, box.bytes, self.limits.bytes, "bytes")
         box.put(_Item(envelope=envelope, size=size))
+        if strike("duplicate", "queue", name) is not None:
+            box.put(_Item(envelope=envelope, size=size))
+        self.sent += 1
         return Receipt(id=envelope.id, recipient=name, transport="queue", stored=self.clock.now())
 
     @asynccontextmanager
@@ -127,6 +134,11 @@ class QueueTransport:
         first = next(itertools.chain(box.taken.values(), box.waiting), None)
         return Backlog(messages=len(box), bytes=box.bytes, oldest=None if first is None else first.envelope.created)
 
+    def is_worth_a_turn(self, name: str) -> bool:
+        """Whether something is not acknowledged in the mailbox of *name* that would wake it."""
+        box = self._box(name)
+        return any(item.envelope.kind not in NEVER_WAKES for item in (*box.taken.values(), *box.waiting))
+
     def _box(self, name: str) -> _Box:
         return self._boxes.setdefault(name, _Box())
 
@@ -139,6 +151,10 @@ class _QueueInbox:
     seen: Container[MessageId]
     bury: Bury
     is_closed: bool = False
+    _seam: Seam = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._seam = Seam("queue", self.name)
 
     @property
     def name(self) -> str:
@@ -148,6 +164,8 @@ class _QueueInbox:
         self._check_open()
         deliveries: list[Delivery] = []
         while self.box.waiting and (limit is None or len(deliveries) < limit):
+            if not self._seam.admits(self.box.waiting[0].envelope.id):
+                break
             try:
                 item = self._take_first()
             except OSError as exc:
@@ -157,10 +175,11 @@ class _QueueInbox:
                 raise MailboxFailed(self.name, f"a dead letter cannot be kept: {exc.strerror}") from exc
             if item is not None:
                 deliveries.append(Delivery(envelope=item.envelope, is_again=item.is_again))
-        return deliveries
+        return self._seam.disordered(deliveries)
 
     async def wait(self) -> None:
         self._check_open()
+        await self._seam.opened()
         if self.box.waiting:
             await trio.lowlevel.checkpoint()
         else:

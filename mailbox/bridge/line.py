@@ -11,6 +11,7 @@ from coterie.mailbox.bridge.peer import Peer
 from coterie.mailbox.bridge.place import BridgeUnusable, check_uid, read_credentials
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import BridgeRefused, MailboxError
+from coterie.mailbox.faults import delay, strike
 
 
 @attrs.define(eq=False)
@@ -34,7 +35,13 @@ class Line:
 
     async def send(self, envelope: Envelope) -> Answer:
         """What became of *envelope* there. Raises `PeerSilent`; then, or cancelled, the line is of no more use."""
+        name = envelope.recipient.name
+        await delay("bridge", name)
+        if strike("drop", "bridge", name) is not None:
+            raise PeerSilent(self._address, "what was sent is lost")
         try:
+            if strike("duplicate", "bridge", name) is not None:
+                await self._ask(envelope.to_bytes())
             return await self._ask(envelope.to_bytes())
         except PeerInvalid as exc:
             raise PeerSilent(self._address, str(exc)) from exc

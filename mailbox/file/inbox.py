@@ -12,6 +12,7 @@ from coterie.files import exchange_file
 from coterie.mailbox.contract import Bury, Delivery
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError, MailboxFailed
+from coterie.mailbox.faults import Seam
 from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.cursor import CURSOR_FILE, Cursor, Position, Span
 from coterie.mailbox.file.hold import Hold, open_hold
@@ -50,8 +51,10 @@ class FileInbox:
     _tidied: int | None = attrs.field(default=None, init=False)
     """The segment of the cursor when what lies before it was last deleted."""
     _is_closed: bool = attrs.field(default=False, init=False)
+    _seam: Seam = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._seam = Seam("file", self.screen.name)
         self._commit = GroupCommit(self._begin_save)
         self._cursor_file = self.directory / CURSOR_FILE
 
@@ -61,7 +64,8 @@ class FileInbox:
         deliveries: list[Delivery] = []
         try:
             while limit is None or len(deliveries) < limit:
-                if (line := self._next_line(is_first=not deliveries)) is None:
+                line = self._next_line(is_first=not deliveries)
+                if line is None or not self._seam.admits(line.span):
                     break
                 if (delivery := self._sort(line)) is not None:
                     deliveries.append(delivery)
@@ -69,11 +73,12 @@ class FileInbox:
             # What was taken before must not be lost with the error, which comes again at the next call.
             if not deliveries:
                 raise self._failed(exc) from exc
-        return deliveries
+        return self._seam.disordered(deliveries)
 
     async def wait(self) -> None:
         """As `Inbox.wait`."""
         self._check_open()
+        await self._seam.opened()
         # An error meets whoever looks next, too, who can be told.
         with contextlib.suppress(OSError):
             if self._has_news:

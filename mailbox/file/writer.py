@@ -10,6 +10,7 @@ import trio
 from coterie.files import Appender
 from coterie.mailbox.contract import Limits
 from coterie.mailbox.errors import MailboxFailed, MailboxFull
+from coterie.mailbox.faults import strike
 from coterie.mailbox.file.bell import Ringer
 from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.cursor import load_cursor
@@ -76,7 +77,7 @@ class Writer:
         except OSError as exc:
             raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
         # Not that of *segment*: it may have been retired while its sync was waited for.
-        if self._segment is not None:
+        if self._segment is not None and strike("drop", "bell", self.name) is None:
             self._segment.ringer.ring()
 
     def close(self) -> None:
@@ -95,6 +96,8 @@ class Writer:
                 return False
             self._check_room(segment.number, status.st_size, len(record))
             segment.log.append(record)
+            if strike("duplicate", "file", self.name) is not None:
+                segment.log.append(record)
         finally:
             unlock(segment.descriptor)
         return True
