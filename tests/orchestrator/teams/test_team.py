@@ -1,0 +1,241 @@
+"""A team between processes and on disk, what starts its members, and what its lead is told."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import get_args
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.agents.approvals.policy import PlanPolicy
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.models import known_models
+from coterie.agents.spawning import MemoryScope, Process, SpawnRequest
+from coterie.clock import Clock
+from coterie.mailbox.tasks import USER, TaskId, TaskList
+from coterie.orchestrator.gate import Limits
+from coterie.orchestrator.session import TASKS, Session
+from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.teams.introducing import introduction
+from coterie.orchestrator.teams.recording import FILE, begin_team, create_tasks, recorded_team
+from coterie.orchestrator.teams.team import Lead, Team, TeamMember, TeamTask
+from coterie.orchestrator.tree.ordering import Order, order_for
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+MAYBE_TEXT = st.none() | TEXT
+PLANS = st.builds(
+    PlanPolicy, by=st.none() | st.sampled_from(["lead", "human", "rule"]), paths=st.lists(TEXT, max_size=2).map(tuple)
+)
+MEMBERS = st.builds(
+    TeamMember,
+    name=TEXT,
+    type=TEXT,
+    model=MAYBE_TEXT,
+    prompt=TEXT,
+    plan=st.none() | PLANS,
+    budget_usd=st.none() | st.decimals(allow_nan=False, allow_infinity=False),
+    memory=st.none() | st.sampled_from(get_args(MemoryScope)),
+    worktree=st.booleans(),
+    process=st.none() | st.sampled_from(get_args(Process)),
+)
+FIRST_TASKS = st.builds(
+    TeamTask,
+    key=TEXT,
+    subject=TEXT,
+    description=TEXT,
+    owner=MAYBE_TEXT,
+    blocked_by=st.lists(TEXT, max_size=2).map(tuple),
+)
+TEAMS = st.builds(
+    Team,
+    name=TEXT,
+    coordinator=st.booleans(),
+    lead=st.none() | st.builds(Lead, agent=MAYBE_TEXT, model=MAYBE_TEXT),
+    members=st.lists(MEMBERS, max_size=3).map(tuple),
+    tasks=st.lists(FIRST_TASKS, max_size=3).map(tuple),
+)
+TWO = Team(
+    name="two",
+    members=(
+        TeamMember(name="scout", type="explore", prompt="Look."),
+        TeamMember(name="builder", type="worker"),
+    ),
+    tasks=(
+        TeamTask(key="find", subject="Find it", owner="scout"),
+        TeamTask(key="mend", subject="Mend it", owner="builder", blocked_by=("find",)),
+        TeamTask(key="prove", subject="Prove it", description="With a test.", blocked_by=("find", "mend")),
+    ),
+)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A new one."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return Session.create(tmp_path, Clock(), task="t", model="m")
+
+
+@pytest.mark.slow
+@given(team=TEAMS)
+def test_a_team_is_the_same_after_a_trip_through_bytes(team: Team) -> None:
+    assert Team.from_bytes(team.to_bytes()) == team
+
+
+@given(data=st.binary(max_size=60) | st.sampled_from([b"[" * 100_000, b"{}", b'{"name": 1}', b'{"name": "x"']))
+def test_other_bytes_are_a_value_error(data: bytes) -> None:
+    try:
+        Team.from_bytes(data)
+    except ValueError:
+        return
+    raise AssertionError(f"{data!r} is no team")
+
+
+def test_a_member_is_asked_for_with_all_that_its_file_says() -> None:
+    member = TeamMember(
+        name="builder",
+        type="worker",
+        model="haiku",
+        prompt="Build.",
+        plan=PlanPolicy(by="human"),
+        budget_usd=Decimal("0.1"),
+        memory="local",
+        worktree=True,
+        process="own",
+    )
+    assert member.request() == SpawnRequest(
+        task="Build.",
+        definition="worker",
+        name="builder",
+        model="haiku",
+        stays=True,
+        isolation="worktree",
+        plan=PlanPolicy(by="human"),
+        budget_usd=Decimal("0.1"),
+        memory="local",
+        process="own",
+    )
+
+
+def test_who_begins_at_once_is_told_which_tasks_are_for_it() -> None:
+    scout, builder = TWO.requests()
+    assert scout.task == "Look.\n\nOn the task list are meant for you: 1 (Find it)."
+    assert builder.task == "", "it waits for messages, and has no task by which it would not"
+
+
+@pytest.mark.parametrize(
+    ("team", "kind"),
+    [
+        (Team(name="t"), None),
+        (Team(name="t", lead=Lead(model="opus")), None),
+        (Team(name="t", lead=Lead(agent="worker")), "worker"),
+        (Team(name="t", coordinator=True, lead=Lead(model="opus")), "coordinator"),
+    ],
+)
+def test_a_team_knows_the_kind_of_its_lead(team: Team, kind: str | None) -> None:
+    assert team.lead_kind == kind
+
+
+def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
+    text = introduction(TWO)
+    assert "You lead the team two." in text
+    assert "- scout (kind explore). Its task: Look." in text
+    assert "- builder (kind worker). It waits for messages." in text
+    assert text.splitlines()[-3:] == [
+        "- 1 [open, meant for scout] Find it",
+        "- 2 [blocked by 1, meant for builder] Mend it",
+        "- 3 [blocked by 1, 2] Prove it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        (TeamMember(name="a", type="k", worktree=True), "(kind k; in a git worktree of its own)"),
+        (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(kind k; its plan is approved by you)"),
+        (TeamMember(name="a", type="k", plan=PlanPolicy(by="human")), "its plan is approved by the user)"),
+        (TeamMember(name="a", type="k", plan=PlanPolicy()), "its plan is approved by whom the settings name)"),
+        (
+            TeamMember(name="a", type="k", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py"))),
+            "its plan is approved by the rule tests/**, a.py)",
+        ),
+        (TeamMember(name="a", type="k", budget_usd=Decimal("2.50")), "(kind k; may spend $2.50)"),
+        (TeamMember(name="a", type="k", prompt="</x> &\n\nso on"), "Its task: &lt;/x&gt; &amp; so on"),
+        (TeamMember(name="a", type="k", prompt=f"{'x' * 199}<y>"), f"{'x' * 199}&lt;..."),
+    ],
+)
+def test_a_lead_is_told_the_terms_of_a_member(member: TeamMember, words: str) -> None:
+    [line] = [line for line in introduction(Team(name="t", members=(member,))).splitlines() if line.startswith("- ")]
+    assert words in line
+
+
+def test_a_team_without_members_or_tasks_needs_no_words() -> None:
+    assert introduction(Team(name="t", coordinator=True)) == ""
+    assert introduction(attrs.evolve(TWO, members=())).startswith("On the task list are, from the beginning:")
+
+
+async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: Session) -> None:
+    """Whoever takes it up again knows the team from the disk; tasks that are done, or deleted, do not come again."""
+    await begin_team(session, TWO, Clock())
+    assert recorded_team(session) == TWO
+    tasks = TaskList(session.directory / TASKS, Clock())
+    await tasks.delete(TaskId(1), USER)
+    await begin_team(session, None, Clock())
+    listed = (await tasks.list()).tasks
+    assert [(task.id, task.subject, task.blocked_by) for task in listed] == [
+        (2, "Mend it", (1,)),
+        (3, "Prove it", (1, 2)),
+    ]
+    assert [task.description for task in listed] == ["Meant for builder.", "With a test."]
+
+
+@pytest.mark.parametrize("crashed_after", range(4))
+async def test_tasks_that_a_crash_left_out_come_later(session: Session, crashed_after: int) -> None:
+    tasks = TaskList(session.directory / TASKS, Clock())
+    await create_tasks(attrs.evolve(TWO, tasks=TWO.tasks[:crashed_after]), tasks)
+    await create_tasks(TWO, tasks)
+    await create_tasks(TWO, tasks)
+    assert [listed.subject for listed in (await tasks.list()).tasks] == ["Find it", "Mend it", "Prove it"]
+
+
+async def test_a_session_without_a_team_has_none(session: Session) -> None:
+    await begin_team(session, None, Clock())
+    assert recorded_team(session) is None
+    assert (await TaskList(session.directory / TASKS, Clock()).list()).tasks == ()
+
+
+async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: Session) -> None:
+    (session.directory / FILE).write_bytes(b'{"name": ')
+    with pytest.raises(ConfigInvalid, match=FILE):
+        await begin_team(session, None, Clock())
+
+
+@pytest.mark.parametrize(
+    ("member", "expected"),
+    [
+        (
+            TeamMember(name="a", type="worker", budget_usd=Decimal(2)),
+            {"subtree": Limits(dollars=Decimal(2)), "own": None},
+        ),
+        (
+            TeamMember(name="a", type="worker", process="shared", worktree=True),
+            {"is_shared": True, "isolation": "worktree"},
+        ),
+        (TeamMember(name="a", type="explore", process="own"), {"is_shared": False}),
+        (TeamMember(name="a", type="explore", memory="user"), {"is_shared": True, "memory": "user", "stays": True}),
+        (TeamMember(name="a", type="worker", plan=PlanPolicy()), {"plan": PlanPolicy(by="human")}),
+        (TeamMember(name="a", type="worker", plan=PlanPolicy(by="lead")), {"plan": PlanPolicy(by="lead")}),
+        (TeamMember(name="a", type="worker", model="haiku"), {"model": known_models().get("haiku").id}),
+        (TeamMember(name="a", type="worker"), {"model": known_models().get("opus").id, "plan": None, "subtree": None}),
+    ],
+)
+def test_what_a_member_is_to_have_is_what_it_gets(
+    member: TeamMember, expected: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget is for all that it starts, too: else it could spend without end by delegating."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    settings = Settings.build({"approvals.plans": "human"}, {})
+    lead = Order(name="main", task="t", model=known_models().get("opus").id, settings=settings)
+    order = order_for(member.request(), member.name, lead, tmp_path)
+    assert {name: getattr(order, name) for name in expected} == expected

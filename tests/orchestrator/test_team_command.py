@@ -1,0 +1,167 @@
+"""`coterie team check`, and how `coterie run` takes the file of a team: before anything starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from coterie.orchestrator.cli.main import main
+
+TEAM = """
+name = "pair"
+coordinator = true
+[lead]
+model = "opus"
+[[members]]
+name = "scout"
+type = "explore"
+prompt = "Find out how the project is laid out, and say so in a few sentences with paths."
+[[members]]
+name = "builder"
+type = "worker"
+model = "sonnet"
+plan_required = "human"
+budget_usd = 2.50
+memory = "project"
+worktree = true
+process = "own"
+[[tasks]]
+id = "find"
+subject = "Find it"
+[[tasks]]
+id = "mend"
+subject = "Mend it"
+owner = "builder"
+blocked_by = ["find"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a checkout with a team, on a terminal of 80 columns; nobody has a key."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "COTERIE_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    here = tmp_path / "project"
+    (here / ".git").mkdir(parents=True)
+    (here / "team.toml").write_text(TEAM)
+    monkeypatch.chdir(here)
+    return here
+
+
+def coterie(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_check_shows_the_team_as_it_will_be() -> None:
+    done = coterie("team", "check", "team.toml")
+    assert (done.exit_code, done.stderr) == (0, "")
+    head, *lines = done.stdout.splitlines()
+    assert head == "team pair: lead coordinator, opus; 2 members, 2 tasks"
+    assert lines[1].split() == ["member", "kind", "model", "terms", "prompt"]
+    assert lines[2].startswith("  scout    explore  -       -")
+    assert "plan by the user, $2.50, memory project, worktree, own process" in lines[3]
+    assert lines[3].endswith("(waits for messages)")
+    assert lines[5].split() == ["task", "id", "owner", "waits", "for", "subject"]
+    assert lines[7].split() == ["2", "mend", "builder", "find", "Mend", "it"]
+
+
+def test_check_fits_the_terminal_as_long_as_the_terms_do(project: Path) -> None:
+    (project / "team.toml").write_text(f'[[members]]\nname = "scout"\nprompt = "{"long " * 100}"\n')
+    done = coterie("team", "check", "team.toml")
+    assert done.exit_code == 0
+    assert max(map(cell_len, done.stdout.splitlines())) == 80
+
+
+def test_check_as_json_has_the_whole_team() -> None:
+    done = coterie("team", "check", "team.toml", "--json")
+    assert done.exit_code == 0
+    report = json.loads(done.stdout)
+    assert report["flaws"] == []
+    assert report["team"]["members"][1] == {
+        "name": "builder",
+        "type": "worker",
+        "model": "sonnet",
+        "prompt": "",
+        "plan": {"by": "human", "paths": []},
+        "budget_usd": "2.50",
+        "memory": "project",
+        "worktree": True,
+        "process": "own",
+    }
+    assert report["team"]["tasks"][1] == {
+        "key": "mend",
+        "subject": "Mend it",
+        "description": "",
+        "owner": "builder",
+        "blocked_by": ["find"],
+    }
+
+
+def test_check_of_a_flawed_file_ends_with_2_and_a_line_for_each_flaw(project: Path) -> None:
+    (project / "team.toml").write_text('[[members]]\nname = "a/b"\ntyp = "explore"\n')
+    done = coterie("team", "check", "team.toml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    rule = "a name has letters a-z, digits, - and _, and begins with a letter or digit"
+    assert done.stderr.splitlines() == [
+        f"team.toml:2: name 'a/b' cannot be used: {rule}",
+        "team.toml:3: there is no key 'typ' here; did you mean type?",
+        "2 flaws",
+    ]
+
+
+def test_check_of_a_flawed_file_as_json_ends_with_2_as_well(project: Path) -> None:
+    (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorr"\n')
+    done = coterie("team", "check", "team.toml", "--json")
+    assert (done.exit_code, done.stderr) == (2, "")
+    reason = "there is no kind of agent 'explorr'; did you mean explore?"
+    assert json.loads(done.stdout) == {"team": None, "flaws": [{"path": "team.toml", "line": 3, "reason": reason}]}
+
+
+def test_a_file_cannot_steer_the_terminal(project: Path) -> None:
+    (project / "team.toml").write_text('name = "\\u001b[2J"\n[[members]]\nname = "a"\nprompt = "\\u001b[31m"\n')
+    assert "\x1b" not in coterie("team", "check", "team.toml").output
+    (project / "team.toml").write_text('[[members]]\nname = "\\u001b[2J"\n')
+    assert "\x1b" not in coterie("team", "check", "team.toml").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--team", "none.toml"], "none.toml:1: cannot be read: No such file or directory"),
+        (["--team", "."], ".:1: not a file; give the TOML file of a team"),
+        (["--team", "flawed.toml"], "flawed.toml:2: there is no kind of agent 'scuot'"),
+        (["--coordinator", "--agent", "worker"], "--coordinator is the kind coordinator, and --agent wants worker"),
+        (
+            ["--team", "team.toml", "--agent", "worker"],
+            "the lead of team.toml is a coordinator, and a worker is wanted",
+        ),
+        (["--team", "led.toml", "--coordinator"], "the lead of led.toml is a plan, and a coordinator is wanted"),
+    ],
+)
+def test_run_refuses_a_team_before_anything_starts(project: Path, arguments: list[str], words: str) -> None:
+    (project / "flawed.toml").write_text('[lead]\nagent = "scuot"\n')
+    (project / "led.toml").write_text('[lead]\nagent = "plan"\n')
+    done = coterie("run", "Go.", *arguments)
+    assert done.exit_code == 2
+    assert words in done.output
+    assert not (project.parent / "home").exists(), "no session was begun"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--coordinator"],
+        ["--coordinator", "--agent", "coordinator"],
+        ["--team", "team.toml"],
+        ["--team", "team.toml", "--coordinator"],
+        ["--team", "team.toml", "--agent", "coordinator"],
+    ],
+)
+def test_run_takes_what_does_not_contradict_itself(arguments: list[str]) -> None:
+    """It comes as far as to look for a model, of which there is none."""
+    done = coterie("run", "Go.", *arguments)
+    assert (done.exit_code, "no model to ask" in done.output) == (5, True), done.output
