@@ -6,13 +6,10 @@ from typing import Literal
 import attrs
 
 from coterie.agents.permissions import Mode
-from coterie.agents.spawning import Isolation
+from coterie.agents.spawning import Isolation, MemoryScope, Process
 
 Scope = Literal["built-in", "user", "claude", "project"]
 """Whose definition it is, from the weakest to the strongest."""
-
-MemoryScope = Literal["user", "project", "local"]
-Process = Literal["own", "shared"]
 
 
 @attrs.frozen(kw_only=True)

@@ -7,13 +7,13 @@ from typing import TypeVar, get_args
 
 import attrs
 
-from coterie.agents.definitions.definition import Definition, MemoryScope, Process, Scope
+from coterie.agents.definitions.definition import Definition, Scope
 from coterie.agents.definitions.problem import Problem, Severity
 from coterie.agents.definitions.tool_list import bare_name, tool_names
 from coterie.agents.models import known_models
 from coterie.agents.nearest import nearest
 from coterie.agents.permissions import MODES
-from coterie.agents.spawning import Isolation
+from coterie.agents.spawning import Isolation, MemoryScope, Process
 from coterie.agents.tools import NAMES
 from coterie.memory.fields import shown
 from coterie.memory.front_matter import FrontMatter, Value, read_front_matter

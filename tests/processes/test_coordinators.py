@@ -6,50 +6,86 @@ import attrs
 import pytest
 import trio
 
+from coterie.agents.conversation import load_transcript
+from coterie.agents.events import Started
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.events.sources import TRANSCRIPT
+from coterie.orchestrator.session import COORDINATOR, MAIN
 from tests.processes.trees import Tree, open_tree
-
-COORDINATOR = """---
-name: coordinator
-description: Delegates everything.
-tools: Agent, SendMessage
----
-You delegate.
-"""
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A directory to work in, with a coordinator, and a home of its own."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    definitions = tmp_path / "project" / ".coterie" / "agents"
-    definitions.mkdir(parents=True)
-    (definitions / "coordinator.md").write_text(COORDINATOR)
-    return tmp_path / "project"
-
-
-async def test_a_worker_of_a_coordinator_can_write_files_and_the_coordinator_cannot(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Write: {file_path: "own.txt", content: "x"}}]
-  - tools: [{Agent: {description: "write", prompt: "write", name: worker}}]
-  - {text: "{{last_tool_result}}"}
+LEADING = """
+main:
+  - tools:
+      - Write: {file_path: own.txt, content: "by the lead"}
+      - Edit: {file_path: given.txt, old_string: given, new_string: taken}
+      - Bash: {command: "touch own.txt"}
+  - tools:
+      - Agent: {description: "write", prompt: "Write.", name: worker, subagent_type: worker, run_in_background: true}
+      - Agent: {description: "idle", prompt: "Idle.", name: idler, subagent_type: worker, run_in_background: true}
+  - {text: "Two are at work."}
+  - tools:
+      - SendMessage: {to: worker, message: "And b, please."}
+      - TaskStop: {name: idler}
+      - TaskStop: {name: wroker}
+  - {text: "I heard {{last_user_text}}", times: always}
 worker:
-  - tools: [{Write: {file_path: "a.txt", content: "by a worker"}}]
-  - {text: "It said: {{last_tool_result}}"}
+  - tools: [{Read: {file_path: given.txt}}]
+  - tools:
+      - TaskStop: {name: idler}
+      - Edit: {file_path: given.txt, old_string: given, new_string: changed}
+      - Bash: {command: "echo found > $COTERIE_SCRATCH/notes.md; until [ -e idle ]; do sleep 0.05; done"}
+  - {text: "It is changed."}
+  - tools: [{Write: {file_path: b.txt, content: "b"}}, {Bash: {command: "cat $COTERIE_SCRATCH/notes.md"}}]
+  - {text: "So is b, and there is: {{tool_result.1}}"}
+idler:
+  - tools: [{Bash: {command: "touch idle; sleep 600"}}]
 """
-    with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
-            await _coordinate(tree)
-            assert (project / "a.txt").read_text() == "by a worker"
+
+
+def said_to(tree: Tree, name: str) -> str:
+    """All that *name* was told, results of its calls among it."""
+    loaded = load_transcript(tree.session.directory / "agents" / name / TRANSCRIPT).conversation
+    assert loaded is not None
+    return "\n".join(segment.data.decode() for segment in loaded.segments if segment.role == "user").replace('\\"', '"')
+
+
+async def coordinate(tree: Tree) -> None:
+    order = attrs.evolve(tree.order(MAIN), parent=None, definition=COORDINATOR)
+    outcome = await tree.supervisor.run_agent(order)
+    assert outcome.end == "done"
+
+
+async def test_a_coordinator_delegates_goes_on_with_a_worker_and_stops_another(project: Path) -> None:
+    (project / "given.txt").write_text("given")
+    with trio.fail_after(90):
+        async with open_tree(project, LEADING) as tree:
+            await coordinate(tree)
+            told = list(read_session(tree.session.directory))
+            lead, worker = said_to(tree, MAIN), said_to(tree, "worker")
+
             assert not (project / "own.txt").exists()
+            assert (project / "given.txt").read_text() == "changed"
+            assert (project / "b.txt").read_text() == "b"
+            assert lead.count("An agent of the kind coordinator may not do this.") == 3
+            tools = {observed.agent: observed.event.tools for observed in told if isinstance(observed.event, Started)}
+            assert tools[MAIN] == tools["worker"], "what is denied stays in the request"
+
+            assert lead.count('agent="worker" from="worker" sender="peer" status="completed"') == 2
+            assert "So is b, and there is: found" in lead
+            assert tree.states("worker").count("starting") == 2, "it was taken up again from its transcript"
+            assert "And b, please." in worker
+            assert "You have no agent 'idler' at work that could be stopped" in worker, "it has not started it"
+            assert lead.count('status="killed"') == 1
+            assert lead.count('agent="idler"') == 1
+            assert "did you mean worker?" in lead
 
 
 async def test_a_fork_of_a_coordinator_can_write_files(project: Path) -> None:
     script = """
-boss:
+main:
+  - tools: [{Write: {file_path: "own.txt", content: "by the lead"}}]
   - tools: [{Agent: {description: "write", prompt: "write it", subagent_type: fork, name: part}}]
   - {text: "I was told: {{last_user_text}}", times: always}
 part:
@@ -58,11 +94,7 @@ part:
 """
     with trio.fail_after(60):
         async with open_tree(project, script) as tree:
-            await _coordinate(tree)
+            await coordinate(tree)
             assert (project / "a.txt").read_text() == "by a fork"
-
-
-async def _coordinate(tree: Tree) -> None:
-    await tree.supervisor.run_agent(attrs.evolve(tree.order("boss"), definition="coordinator"))
-    report = (await tree.reports())["boss"]
-    assert report.status == "completed"
+            assert not (project / "own.txt").exists()
+            assert 'agent="part"' in said_to(tree, MAIN)

@@ -7,7 +7,7 @@ from coterie.agents.definitions import Definitions, load_definitions, load_path
 from coterie.agents.definitions.search import MAX_BYTES
 from coterie.agents.errors import ConfigInvalid
 
-BUILT_IN = {"general-purpose", "explore", "plan", "worker", "verifier"}
+BUILT_IN = {"general-purpose", "explore", "plan", "worker", "verifier", "coordinator"}
 
 
 @pytest.fixture
