@@ -1,6 +1,6 @@
 """Budgets: what a call may cost is reserved in every account it draws on, before it is sent."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
 import attrs
@@ -97,6 +97,16 @@ class Account:
 
 
 @attrs.frozen(kw_only=True)
+class Earlier:
+    """What was spent before, under another gate of the same session."""
+
+    session: Amount = NOTHING
+    own: Mapping[str, Amount] = attrs.field(factory=dict)
+    """By the agent's name."""
+    subtree: Mapping[str, Amount] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
 class AgentAccounts:
     """The accounts that bear an agent's name."""
 
@@ -112,6 +122,7 @@ class Books:
 
     session: Account = attrs.field(factory=lambda: Account("session"))
     agents: dict[str, AgentAccounts] = attrs.field(factory=dict)
+    earlier: Earlier = attrs.field(factory=Earlier)
 
     def open(self, name: str, parent: str | None, own: Limits | None, subtree: Limits | None) -> None:
         """Make the accounts of *name*, or give those it has the limits that are not None.
@@ -121,8 +132,9 @@ class Books:
         if parent is not None and parent not in self.agents:
             raise ValueError(f"{parent!r}, the parent of {name!r}, is not known to the gate")
         if name not in self.agents:
-            accounts = AgentAccounts(own=Account("agent", name), subtree=Account("subtree", name), parent=parent)
-            self.agents[name] = accounts
+            own_account = Account("agent", name, spent=self.earlier.own.get(name, NOTHING))
+            subtree_account = Account("subtree", name, spent=self.earlier.subtree.get(name, NOTHING))
+            self.agents[name] = AgentAccounts(own=own_account, subtree=subtree_account, parent=parent)
         accounts = self.agents[name]
         if accounts.parent != parent:
             raise ValueError(f"{name!r} belongs to {accounts.parent!r}, not to {parent!r}")

@@ -29,6 +29,8 @@ class Settled:
     end: PermitEnd
     usage: Usage
     cost: Amount
+    call: int = 0
+    """The number of the call."""
 
     @property
     def is_estimated(self) -> bool:
@@ -53,6 +55,8 @@ class SessionPermit:
     warming: Warming
     _begun: Callable[["SessionPermit"], None]
     _over: Callable[["SessionPermit"], None]
+    call: int = 0
+    """Counts the calls of a gate."""
     is_over: bool = False
     _end: PermitEnd = "unknown"
     _usage: Usage | None = None
@@ -83,7 +87,7 @@ class SessionPermit:
         """How the call has ended, by what is known of it now."""
         usage = self._used()
         cost = Amount.of(self.intent.model, usage)
-        return Settled(asking=self.asking, intent=self.intent, end=self._end, usage=usage, cost=cost)
+        return Settled(asking=self.asking, intent=self.intent, end=self._end, usage=usage, cost=cost, call=self.call)
 
     def _used(self) -> Usage:
         if self._end == "free":

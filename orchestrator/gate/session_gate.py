@@ -7,10 +7,11 @@ on the same budget passes it unless by priority; it waits only while something i
 or the refusal does.
 """
 
+import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import attrs
@@ -18,7 +19,7 @@ import trio
 
 from coterie.agents.gate import CONCURRENT_CALLS, Intent, Permit
 from coterie.clock import Clock
-from coterie.orchestrator.gate.budgets import UNLIMITED, Account, Amount, Books, Limits, refusal
+from coterie.orchestrator.gate.budgets import UNLIMITED, Account, Amount, Books, Earlier, Limits, refusal
 from coterie.orchestrator.gate.cooling import CoolDown
 from coterie.orchestrator.gate.permit import Asking, SessionPermit, Settled
 from coterie.orchestrator.gate.queueing import Queue, Waiter
@@ -73,17 +74,23 @@ class SessionGate:
     """Calls that may be under way at once."""
     hold: float = HOLD
     jitter: random.Random = attrs.field(factory=random.Random)
+    earlier: Earlier = attrs.field(factory=Earlier)
+    """What counts as spent from the beginning."""
+    started: Callable[[SessionPermit], None] | None = None
+    """Told of each call that is admitted, before whoever asks for it."""
     settled: Callable[[Settled], None] | None = None
     """Told of each admitted call once it is over and its place is free."""
     _books: Books = attrs.field(init=False)
     _queue: Queue = attrs.field(factory=Queue, init=False)
     _permits: dict[SessionPermit, None] = attrs.field(factory=dict, init=False)
     """Under way, oldest first."""
+    _calls: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _cooling: CoolDown = attrs.field(init=False)
     _warmth: Warmth = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._books = Books(Account("session", limits=self.session_limits))
+        session = Account("session", limits=self.session_limits, spent=self.earlier.session)
+        self._books = Books(session, earlier=self.earlier)
         self._cooling = CoolDown(self.jitter)
         self._warmth = Warmth(self.clock, self.hold)
 
@@ -210,8 +217,11 @@ class SessionGate:
             self._warmth.start(waiter.intent, now),
             self._begun,
             self._over,
+            next(self._calls),
         )
         self._permits[permit] = None
+        if self.started is not None:
+            self.started(permit)
         self._cooling.started(now)
         self._queue.decide(waiter, permit)
 

@@ -53,8 +53,8 @@ class Report:
         """The report as JSON has it; dollars are exact decimal numbers in strings."""
         return {
             "by": self.by,
-            "rows": [_row(row, self.by) for row in self.rows],
-            "total": _spending(self.total),
+            "rows": [row_mapping(row, self.by) for row in self.rows],
+            "total": spending_mapping(self.total),
             **{f"{name}_usd": format(cost, "f") for name, cost in attrs.asdict(self.alternatives).items()},
             "turns": self.turns,
             "per_100_turns": self.per_100_turns,
@@ -95,12 +95,14 @@ def _told(directory: Path) -> Iterator[Break | Trip]:
                     pass
 
 
-def _row(row: Row, by: Grouping) -> dict[str, Any]:
+def row_mapping(row: Row, by: Grouping) -> dict[str, Any]:
+    """A row as JSON has it."""
     place = {"parent": row.parent, "depth": row.depth, "subtree_cost_usd": format(row.subtree, "f")}
-    return {"name": row.name, **(place if by == "agent" else {}), **_spending(row.spending)}
+    return {"name": row.name, **(place if by == "agent" else {}), **spending_mapping(row.spending)}
 
 
-def _spending(spending: Spending) -> dict[str, Any]:
+def spending_mapping(spending: Spending) -> dict[str, Any]:
+    """What some requests come to, as JSON has it."""
     return {
         "requests": spending.requests,
         "usage": attrs.asdict(spending.usage),

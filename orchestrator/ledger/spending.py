@@ -113,11 +113,17 @@ def _tree(groups: Mapping[str, Spending], parents: Mapping[str, str | None]) -> 
         yield from walk(name, 0)
 
 
-def _parent(name: str, parents: Mapping[str, str | None]) -> str | None:
-    """Who spawned *name*; nobody, if by what the ledger says it would be its own ancestor."""
+def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
+    """Who spawned *name*, who spawned that one, and so on; none, if by the ledger it would be its own ancestor."""
+    found: list[str] = []
     ancestor = parents.get(name)
-    seen = {name}
-    while ancestor is not None and ancestor not in seen:
-        seen.add(ancestor)
+    while ancestor is not None:
+        if ancestor == name or ancestor in found:
+            return []
+        found.append(ancestor)
         ancestor = parents.get(ancestor)
-    return parents.get(name) if ancestor is None else None
+    return found
+
+
+def _parent(name: str, parents: Mapping[str, str | None]) -> str | None:
+    return next(iter(ancestors(name, parents)), None)
