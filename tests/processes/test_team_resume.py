@@ -1,0 +1,122 @@
+"""Everything of a team is killed at once, wherever it is; a resume finishes its work, and does nothing of it again."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.orchestrator.events.observed import Observed, ReplyRecorded
+from coterie.scenarios.runner.library import find_story
+from coterie.scenarios.runner.pattern import EventPattern
+from coterie.scenarios.runner.play import play
+from coterie.scenarios.runner.played import Played
+from coterie.scenarios.runner.reading import load_story
+from coterie.scenarios.runner.stage import open_stage
+from coterie.scenarios.runner.story import EVERYTHING, Fault, Step, Story, Trigger
+
+pytestmark = pytest.mark.slow
+
+SEED = 8
+STORY = load_story(find_story("coordinator"))
+"""Who is started by the lead, each for one task."""
+
+
+def played(story: Story) -> tuple[Played, list[str]]:
+    """One play of *story*, and all that did not go as it wants."""
+    with open_stage(story, SEED, is_kept=False) as stage:
+        outcome, failures = trio.run(play, story, stage)
+        failures += [failure for each in story.expectations for failure in each.judge(outcome)]
+        return outcome, [failure.reason for failure in failures]
+
+
+def killed_at(point: Observed, nth: int) -> Story:
+    """The story with everything killed when such an event is told for the *nth* time, and a resume."""
+    moment = Trigger(pattern=EventPattern(kind=point.kind, members={"agent": point.agent}), nth=nth, line=0)
+    return attrs.evolve(
+        STORY,
+        acts=(Fault(when=moment, deed="kill", target=EVERYTHING),),
+        steps=(Step(deed="run"), Step(deed="resume")),
+        limits=attrs.evolve(STORY.limits, seconds=120.0),
+    )
+
+
+def points(events: Sequence[Observed], count: int) -> list[tuple[Observed, int]]:
+    """Moments, drawn from all of an undisturbed play: an event, and how often its like was told by then."""
+    told = Counter[tuple[str, str]]()
+    every = []
+    for observed in events:
+        told[observed.agent, observed.kind] += 1
+        every.append((observed, told[observed.agent, observed.kind]))
+    # Once the last worker has said its last word, the lead may have finished before it is killed.
+    every = every[: max(at for at, (one, _) in enumerate(every) if _is_of_worker(one))]
+    return random.Random(SEED).sample(every, count)
+
+
+def _is_of_worker(observed: Observed) -> bool:
+    return observed.kind == "message" and observed.agent != "main"
+
+
+def reports(outcome: Played) -> Counter[str]:
+    """How often each worker came to the end of its task, by what the model said."""
+    replies = ((each.agent, each.event) for each in outcome.events if each.agent != "main")
+    return Counter(
+        agent for agent, event in replies if isinstance(event, ReplyRecorded) and event.stop_reason == "end_turn"
+    )
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(3, id="short", marks=pytest.mark.timeout(400)),
+        pytest.param(30, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_a_team_that_was_killed_as_a_whole_finishes_without_doing_anything_twice(count: int) -> None:
+    undisturbed, failures = played(STORY)
+    assert failures == []
+    for point, nth in points(undisturbed.events, count):
+        where = f"killed at the {nth}. {point.kind} of {point.agent}"
+        outcome, failures = played(killed_at(point, nth))
+        assert not failures, "\n".join([where, *failures, outcome.errors])
+        assert reports(outcome) == reports(undisturbed), where
+        print(f"{where}: resumed, and finished")  # noqa: T201 - the count is what the long version is for
+
+
+UNDER_WAY = """
+about: The root is killed while a call is under way, of which nobody can say what it cost.
+task: Say something.
+model: opus
+permission_mode: bypassPermissions
+budget_usd: 0.50
+steps: [run, resume]
+script:
+  main:
+    - tools: [{Agent: {name: worker, description: wait, prompt: Wait., run_in_background: true}}]
+    - {text: Later., delay: 60}
+  worker:
+    # When it is heard, the lead has asked again.
+    - {tools: [{Bash: {command: sleep 60}}], delay: 3}
+faults:
+  - when: {kind: tool_started, agent: worker}
+    do: kill
+    target: root
+limits: {dollars: 0.50, seconds: 90}
+expect:
+  - exit_code: 3
+  - event: {kind: finished, agent: main, reason: budget}
+  - dollars: {at_least: 0.25}
+"""
+
+
+def test_a_budget_holds_over_a_crash_with_what_nobody_could_book(tmp_path: Path) -> None:
+    """It was said when the session was begun, and not again: what is left of it does not bear another call."""
+    path = tmp_path / "under-way.yaml"
+    path.write_text(UNDER_WAY)
+    story = attrs.evolve(load_story(path), resume_options=())
+    outcome, failures = played(story)
+    assert failures == []
+    assert "main" in {line.agent for line in outcome.ledger if line.is_estimated}
