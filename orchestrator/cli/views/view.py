@@ -8,7 +8,7 @@ import trio
 from coterie.agents.events import Finished
 from coterie.orchestrator.events.following import Follower
 from coterie.orchestrator.events.observed import Observed
-from coterie.orchestrator.session import MAIN
+from coterie.orchestrator.session import MAIN, Session
 
 TICK = 0.25
 """Seconds between two ticks of a view."""
@@ -19,12 +19,19 @@ class View:
 
     agent: str | None = MAIN
     """Whose events it wants; None for all."""
+    shows_approvals: bool = False
+    """Whether the user sees there what waits for an answer, and gives it."""
 
     def take(self, observed: Observed) -> None:
         """Show one event."""
 
     def tick(self) -> None:
         """A moment has passed: show what changes with time alone."""
+
+    async def attend(self, session: Session) -> bool:
+        """Run beside the events of *session*; whether the user wants to leave it, which goes on then."""
+        del session
+        return False
 
     def paused(self) -> AbstractContextManager[None]:
         """Leave the terminal alone within the block; what happens meanwhile is shown afterwards."""

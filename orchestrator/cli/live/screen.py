@@ -1,0 +1,125 @@
+"""The live view at work: draws the board when it changes, and heeds keys."""
+
+import signal
+
+import attrs
+import trio
+from rich.console import Console
+from rich.text import Text
+
+from coterie.clock import Clock
+from coterie.orchestrator.cli.live.answering import carry_out
+from coterie.orchestrator.cli.live.canvas import Canvas, open_canvas
+from coterie.orchestrator.cli.live.details import detail_lines
+from coterie.orchestrator.cli.live.drawing import Page, draw
+from coterie.orchestrator.cli.live.keys import Keyboard
+from coterie.orchestrator.cli.live.looking import Lookout
+from coterie.orchestrator.cli.live.steering import HELP, Order, Steering
+from coterie.orchestrator.cli.live.texts import cut
+from coterie.orchestrator.root_record import find_root
+
+BREATH = 0.1
+"""Seconds between two drawings at least."""
+PAUSE = 0.25
+"""Seconds between two looks at the files at least: with a hundred agents each takes ten milliseconds."""
+PATIENCE = 5.0
+"""Seconds in which the root has done what was asked of it before the user left."""
+TICK = 1.0
+"""Seconds after which it is drawn again because time has passed."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class Screen:
+    """A board on a terminal."""
+
+    lookout: Lookout
+    keyboard: Keyboard
+    console: Console
+    clock: Clock
+    steering: Steering
+    _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(self) -> None:
+        """Show the board until the user leaves, or the terminal is gone.
+
+        What was asked of the root by then is carried out first, for a few seconds at most. Cancellation, and any error,
+        leave the terminal as it was found.
+        """
+        with open_canvas(self.console) as canvas:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._look)
+                nursery.start_soon(self._heed_resizing)
+                nursery.start_soon(self._draw, canvas)
+                async with trio.open_nursery() as orders:
+                    await self._heed_keys(orders)
+                    orders.cancel_scope.deadline = trio.current_time() + PATIENCE
+                nursery.cancel_scope.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            await self.lookout.wait()
+            if self.lookout.look():
+                self._changed.set()
+            await trio.sleep(PAUSE)  # what comes in a burst is read at once
+
+    async def _heed_resizing(self) -> None:
+        with trio.open_signal_receiver(signal.SIGWINCH) as signals:
+            async for _ in signals:
+                self._changed.set()
+
+    async def _heed_keys(self, orders: trio.Nursery) -> None:
+        while not self.steering.has_left:
+            for key in await self.keyboard.read():
+                if (order := self.steering.press(key)) is not None:
+                    orders.start_soon(self._carry_out, order)
+            self._changed.set()
+
+    async def _carry_out(self, order: Order) -> None:
+        # Found anew each time: the session may have been resumed by another root.
+        self.steering.tell(await carry_out(find_root(self.lookout.session), order))
+        self._changed.set()
+
+    async def _draw(self, canvas: Canvas) -> None:
+        while True:
+            lines = self.lines()
+            try:
+                canvas.paint(lines)
+            except OSError:
+                return  # the terminal is gone, which the keyboard tells
+            await trio.sleep(BREATH)
+            with trio.move_on_after(TICK):
+                await self._changed.wait()
+            self._changed = trio.Event()
+
+    def lines(self) -> list[Text]:
+        """The screen as it is to be now, whatever size the terminal has."""
+        width, height = self.console.size
+        steering = self.steering
+        page = Page(
+            width=width,
+            height=height,
+            now=self.clock.now(),
+            chosen=steering.chosen,
+            only=steering.only,
+            foot=steering.foot(width),
+            is_urgent=bool(steering.prompt or steering.notice),
+            is_plain=self.console.options.ascii_only,
+        )
+        if steering.page == "board":
+            return draw(self.lookout.board, page)
+        return self._sheet(page)
+
+    def _sheet(self, page: Page) -> list[Text]:
+        """A page of text over the board: the help, or what was chosen."""
+        chosen, room = self.steering.chosen, max(page.height - 1, 0)
+        if self.steering.page == "help" or chosen is None:
+            lines = [cut(line, page.width) for line in HELP]
+        else:
+            lines = detail_lines(self.lookout.session, self.lookout.board, chosen, page.width)
+        self.steering.scroll = min(self.steering.scroll, max(len(lines) - room, 0))
+        hidden = len(lines) - room - self.steering.scroll
+        shown = lines[self.steering.scroll :][:room]
+        if hidden > 0 and shown:
+            shown[-1] = cut(f"... {hidden + 1} more lines", page.width, "dim")
+        foot = cut(page.foot, page.width, "reverse" if page.is_urgent else "dim")
+        return [*shown, *[Text("")] * (room - len(shown)), foot][: page.height]

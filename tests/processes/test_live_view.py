@@ -1,0 +1,147 @@
+"""The board of a real session, at real terminals: in the run that began it, and from others."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.events import ApprovalDecided, Finished
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.root_record import find_root
+from coterie.orchestrator.session import Session
+from tests.orchestrator.terminals import Program, open_program
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = """
+[approvals]
+plans = "human"
+"""
+SCRIPT = """
+main:
+  - tools: [{Agent: {description: build, prompt: Build it., name: builder, plan_required: true}}]
+  - {text: "I wait."}
+  - {text: "It is built."}
+builder:
+  - tools: [{ExitPlanMode: {plan: "Write everything.", files: [a.txt, b.txt]}}]
+  - when: {last_tool_result: "Too much"}
+    tools: [{ExitPlanMode: {plan: "Write a.txt alone.", files: [a.txt]}}]
+  - tools: [{Write: {file_path: a.txt, content: "built"}}]
+  - {text: "Done."}
+"""
+OPEN, CLOSED = "\x1b[?1049h", "\x1b[?1049l"
+
+
+@pytest.fixture
+def team(project: Path) -> Path:
+    """A project whose lead has a builder, whose plans the user approves."""
+    (project.parent / "script.yaml").write_text(SCRIPT)
+    (project / ".coterie").mkdir()
+    (project / ".coterie" / "settings.toml").write_text(SETTINGS)
+    return project
+
+
+def coterie(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "coterie", *arguments]
+
+
+def run(*arguments: str) -> list[str]:
+    """The command that begins a session."""
+    return coterie("run", "Go.", "--script", "../script.yaml", "--permission-mode", "acceptEdits", *arguments)
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
+    return {**kept, "NO_COLOR": "1"}
+
+
+@contextmanager
+def at_a_terminal(project: Path, *command: str) -> Iterator[Program]:
+    with open_program(command, cwd=project, env=environment()) as program:
+        yield program
+        assert "Traceback" not in program.output
+        assert program.output.count(OPEN) == program.output.count(CLOSED)
+
+
+def after_the_board(program: Program) -> str:
+    """What stands on the terminal when the board is gone."""
+    return program.output.rpartition(CLOSED)[2]
+
+
+def decisions(session: Session) -> list[tuple[str, str, str]]:
+    events = (observed.event for observed in read_session(session.directory))
+    return [(each.id, each.verdict, each.by) for each in events if isinstance(each, ApprovalDecided)]
+
+
+def test_a_run_with_a_board_goes_on_when_a_key_approves(team: Path) -> None:
+    with at_a_terminal(team, *run("--live")) as program:
+        program.read_until("Write everything.")
+        program.type("a")
+        program.read_until("a again: approve Write everything.")
+        assert not (team / "a.txt").exists()
+        program.type("a")
+        assert program.wait() == 0
+        end = after_the_board(program)
+        assert "builder" in end
+        assert "It is built." in end
+        assert "completed after 3 turns" in end
+    assert (team / "a.txt").read_text() == "built"
+    assert decisions(Session.newest(team)) == [("plan-1", "approved", "human")]
+
+
+def test_ctrl_c_ends_a_run_whose_lead_waits_for_others(team: Path) -> None:
+    with at_a_terminal(team, *run("--live")) as program:
+        program.read_until("Write everything.")
+        program.read_until("waiting")
+        program.type("\x03")
+        assert program.wait() == 130
+        assert "cancelled after 2 turns" in after_the_board(program)
+    events = (observed.event for observed in read_session(Session.newest(team).directory))
+    assert [event.reason for event in events if isinstance(event, Finished)][-1] == "cancelled"
+    assert not (team / "a.txt").exists()
+
+
+def test_a_session_that_was_left_is_looked_at_and_answered_from_other_terminals(team: Path) -> None:
+    """Its questions wait: nobody is refused because nobody looks."""
+    with at_a_terminal(team, *run("--live")) as program:
+        program.read_until("Write everything.")
+        program.type("q")
+        assert program.wait() == 0
+        session = Session.newest(team)
+        goes_on = f"session {session.id} goes on; `coterie attach {session.id}` shows it again"
+        assert after_the_board(program).strip() == goes_on
+    attach = coterie("attach", session.id)
+    with at_a_terminal(team, *attach) as first:
+        first.read_until("Write everything.")
+        first.type("q")
+        assert first.wait() == 0
+        assert after_the_board(first).strip() == goes_on
+    assert find_root(session) is not None
+    with (
+        subprocess.Popen(
+            attach, cwd=team, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as piped,
+        at_a_terminal(team, *attach) as second,
+    ):
+        second.read_until("Write everything.")
+        second.type("rrToo much.\r")
+        second.read_until("Write a.txt alone.")
+        second.type("aa")
+        assert second.wait() == 0
+        assert "It is built." in after_the_board(second)
+        lines, words = piped.communicate(timeout=60)
+        assert piped.returncode == 0
+    said = " ".join(lines.split())
+    assert "builder asks you for approval of its plan, plan-1: Write everything." in said
+    assert "plan-1 is rejected by you: Too much." in said
+    assert "\x1b" not in lines
+    assert words == f"session {session.id} has ended: completed\n"
+    with at_a_terminal(team, *attach) as late:
+        assert late.wait() == 0
+        assert OPEN not in late.output
+        assert f"session {session.id} has ended: completed" in late.output
+    assert decisions(session) == [("plan-1", "rejected", "human"), ("plan-2", "approved", "human")]
