@@ -30,7 +30,9 @@ PORT = 8377
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
 @click.option("--script", type=click.Path(path_type=Path), help="YAML file of replies; without one the server echoes.")
 @click.option("--strict/--lenient", default=True, show_default=True, help="Refuse what the real API refuses.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Ids and random faults follow from it.")
+@click.option(
+    "--seed", type=int, envvar="COTERIE_SEED", default=0, show_default=True, help="Ids and faults by chance follow it."
+)
 @click.option("--clock", type=click.Path(path_type=Path), envvar=CLOCK_FILE_VARIABLE, help="Share the clock in FILE.")
 @click.option("--token", envvar="COTERIE_CONTROL_TOKEN", help="For the /_coterie/ side; made up if not given.")
 @click.option("--rpm", type=click.IntRange(1), help="Requests per minute, per key and model.")

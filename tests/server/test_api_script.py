@@ -193,3 +193,21 @@ async def leave_in_the_middle(served: Served, body: dict[str, Any]) -> int:
         await trio.testing.wait_all_tasks_blocked(0.01)
     await until(lambda: any(entry["error"] for entry in served.requests))
     return tasks
+
+
+async def test_a_reply_that_waits_has_told_before_that_it_was_asked_for() -> None:
+    """So another can come while the first is being answered: neither before nor behind."""
+    script = (
+        "lead: [{text: first, asked: lead-asks, until: told}]\npeer: [{text: between, until: lead-asks, signal: told}]"
+    )
+    order: list[str] = []
+
+    async def turn(served: Served, agent: str) -> None:
+        order.append(said(await ask(served, **named(agent, 1))))
+
+    async with open_served(script) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(turn, served, "peer")
+        await until(awaits(served, "lead-asks"))
+        nursery.start_soon(turn, served, "lead")
+        await until(lambda: len(order) == 2)
+    assert order == ["between", "first"]

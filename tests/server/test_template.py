@@ -158,3 +158,19 @@ def test_the_last_tool_result_may_be_of_an_earlier_message_and_a_system_message_
 @pytest.mark.parametrize("content", [None, 3, [3, {"type": "text"}], [{"type": "text", "text": 5}]])
 def test_a_malformed_result_has_an_empty_text(content: Any) -> None:
     assert Facts(call=call(said("user", result(content))), turn=1).tool_results == ("",)
+
+
+@pytest.mark.parametrize(
+    ("slot", "value"),
+    [("/s(.)c/", "e"), ("/first|second/", "second"), ("/^(st.*)t/", "star"), ("/go (on)/", "on")],
+)
+def test_an_expression_is_found_where_it_stands_last(slot: str, value: str) -> None:
+    check_template(f"{{{{{slot}}}}}")
+    assert fill(f"<{{{{{slot}}}}}>", FACTS) == f"<{value}>"
+
+
+def test_an_expression_that_is_found_nowhere_or_is_none_is_told() -> None:
+    with pytest.raises(SlotEmpty, match="nothing for"):
+        fill("{{/never/}}", FACTS)
+    with pytest.raises(ValueError, match=r"/\(/ is not a regular expression"):
+        check_template("{{/(/}}")

@@ -115,6 +115,8 @@ class MessagesEndpoint:
         composed = compose(call, chosen, place, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
         if self.is_strict:
             check_reply(call, composed, reply.name)
+        for name in reply.asked:
+            self.signals.raise_signal(name)
         if reply.until or reply.delay:
             async with exchange.respond.while_connected():
                 await self.signals.wait(reply.until)

@@ -1,6 +1,8 @@
 """What a script may know of a request: its conditions look at these facts, its slots are filled from them."""
 
+import re
 from collections.abc import Iterator
+from typing import Protocol
 
 import attrs
 
@@ -55,6 +57,18 @@ class Facts:
         """The last text block of the user."""
         return next(_user_texts(self.call.messages, backwards=True), None)
 
+    def find_heard(self, pattern: "Finder") -> tuple[str, ...] | None:
+        """What *pattern* finds in the texts of the user and the tool results: in the newest that it finds it in."""
+        found = map(pattern.find, _all_heard(self.call.messages))
+        return next((groups for groups in found if groups is not None), None)
+
+    def find_last(self, expression: re.Pattern[str]) -> str | None:
+        """Where *expression* is found last in what the user said and tools gave: its first group, or all of it."""
+        for text in _all_heard(self.call.messages):
+            if found := list(expression.finditer(text)):
+                return found[-1][1 if expression.groups else 0]
+        return None
+
     @property
     def last_tool_result(self) -> str | None:
         """The text of the last tool result anywhere."""
@@ -71,6 +85,14 @@ class Facts:
         return _tool_ids(_last_of("assistant", self.call.messages))
 
 
+class Finder(Protocol):
+    """What can be looked for in a text."""
+
+    def find(self, text: str) -> tuple[str, ...] | None:
+        """The whole match and its groups, if it is there."""
+        ...
+
+
 def result_text(block: Block) -> str:
     """The text of a `tool_result`; other parts, such as images, are passed over."""
     content = block.get("content")
@@ -85,11 +107,24 @@ def _text(block: Block) -> str:
     return text if isinstance(text, str) else ""
 
 
+def _heard(block: Block) -> str:
+    if block["type"] == "tool_result":
+        return result_text(block)
+    return _text(block) if block["type"] == "text" else ""
+
+
 def _user_texts(messages: tuple[Message, ...], *, backwards: bool = False) -> Iterator[str]:
     step = -1 if backwards else 1
     for message in messages[::step]:
         if message.role == "user":
             yield from (_text(block) for block in message.content[::step] if block["type"] == "text")
+
+
+def _all_heard(messages: tuple[Message, ...]) -> Iterator[str]:
+    """Texts and tool results of the user's side, the last one first."""
+    of_user = (message for message in reversed(messages) if message.role == "user")
+    blocks = (block for message in of_user for block in reversed(message.content))
+    return filter(None, map(_heard, blocks))
 
 
 def _last_result(messages: tuple[Message, ...]) -> str | None:

@@ -26,9 +26,9 @@ STOP_REASONS = (
 )
 REFUSAL_CATEGORIES = ("cyber", "bio", "frontier_llm", "reasoning_extraction", "general_harms")
 
-_REPLY_KEYS = (
+REPLY_KEYS = (
     *CONTENT_KEYS,
-    *("delay", "token_delay", "until", "signal", "stop", "refusal", "purpose", "times", "fault", "when"),
+    *("delay", "token_delay", "asked", "until", "signal", "stop", "refusal", "purpose", "times", "fault", "when"),
 )
 
 
@@ -73,12 +73,13 @@ def load_script(path: Path) -> Script:
 def parse_script(text: str, source: str) -> Script:
     """Read a script's *text*; *source* names it in errors. Raises `ScriptInvalid` for anything it cannot use."""
     try:
-        return Script(source=source, lanes=_lanes(read_yaml(text, "the script")))
+        return Script(source=source, lanes=read_lanes(read_yaml(text, "the script")))
     except LineInvalid as exc:
         raise ScriptInvalid(source, exc.line, exc.reason) from exc
 
 
-def _lanes(root: Node | None) -> dict[str, tuple[Reply, ...]]:
+def read_lanes(root: Node | None) -> dict[str, tuple[Reply, ...]]:
+    """The replies of every agent, from a mapping that may stand in another file. Raises `LineInvalid`."""
     wanted = "a mapping of agents to lists of replies, such as `default: [{text: hello}]`"
     if root is None:
         raise LineInvalid(1, f"the script is empty; expected {wanted}")
@@ -102,7 +103,7 @@ def _lane(node: Node) -> tuple[Reply, ...]:
 def _reply(node: Node) -> Reply:
     if node.is_scalar():
         return Reply(name=node.name, line=node.line, content=(text_block(node),))
-    fields = node.known_fields(_REPLY_KEYS, "text or a mapping with text, tools or content")
+    fields = node.known_fields(REPLY_KEYS, "text or a mapping with text, tools or content")
     when = _when(fields["when"]) if "when" in fields else None
     content = read_content(node, fields, when.groups if when else None)
     stop = _stop(fields.get("stop"), content)
@@ -114,6 +115,7 @@ def _reply(node: Node) -> Reply:
         refusal=_refusal(fields["refusal"], stop) if "refusal" in fields else None,
         delay=fields["delay"].seconds() if "delay" in fields else 0.0,
         token_delay=fields["token_delay"].seconds() if "token_delay" in fields else 0.0,
+        asked=_names(fields.get("asked")),
         until=_names(fields.get("until")),
         signals=_names(fields.get("signal")),
         fault=_fault(fields["fault"]) if "fault" in fields else None,
@@ -177,7 +179,7 @@ def _purpose(fields: dict[str, Node]) -> str:
 
 def _when(node: Node) -> Match:
     fields = node.known_fields(
-        ("last_user_text", "last_tool_result", "tool", "model", "purpose", "turn"),
+        ("last_user_text", "last_tool_result", "heard", "unheard", "tool", "model", "purpose", "turn"),
         "conditions, such as `last_user_text: fix the bug`",
     )
     return Match(
@@ -186,7 +188,16 @@ def _when(node: Node) -> Match:
         model=_pattern(fields.get("model")),
         tool=fields["tool"].text() if "tool" in fields else None,
         turn=fields["turn"].count() if "turn" in fields else None,
+        heard=_patterns(fields.get("heard")),
+        unheard=_patterns(fields.get("unheard")),
     )
+
+
+def _patterns(node: Node | None) -> tuple[Pattern, ...]:
+    if node is None:
+        return ()
+    nodes = [node] if node.is_scalar() else node.items("a text or /regular expression/, or a list of them")
+    return tuple(pattern for each in nodes if (pattern := _pattern(each)))
 
 
 def _pattern(node: Node | None) -> Pattern | None:
@@ -198,4 +209,4 @@ def _pattern(node: Node | None) -> Pattern | None:
         raise node.refuse(str(exc)) from exc
 
 
-__all__ = ["DEFAULT", "Reply", "Script", "ScriptInvalid", "load_script", "parse_script"]
+__all__ = ["DEFAULT", "Reply", "Script", "ScriptInvalid", "load_script", "parse_script", "read_lanes"]

@@ -69,6 +69,10 @@ class Match:
     tool: str | None = None
     """A tool of this name is offered."""
     turn: int | None = None
+    heard: tuple[Pattern, ...] = ()
+    """Each is somewhere in what the user and the tools have said so far."""
+    unheard: tuple[Pattern, ...] = ()
+    """None of them is."""
 
     @property
     def groups(self) -> int | None:
@@ -76,13 +80,14 @@ class Match:
         return next((p.expression.groups for p in self._patterns() if p.expression), None)
 
     def found(self, facts: Facts) -> tuple[str, ...]:
-        """The groups of the first regular expression: of the user's text, the tool result, the model."""
+        """The groups of the first regular expression: of the user's text, the tool result, the model, or the past."""
         seen = (facts.last_user_text, facts.last_tool_result, facts.model)
         wanted = (self.last_user_text, self.last_tool_result, self.model)
         for pattern, text in zip(wanted, seen, strict=True):
             if pattern and pattern.expression:
                 return pattern.find(text or "") or ()
-        return ()
+        expressions = (pattern for pattern in self.heard if pattern.expression)
+        return next(map(facts.find_heard, expressions), None) or ()
 
     def failures(self, facts: Facts) -> tuple[str, ...]:
         """What each condition that does not hold asks for, and what the request has; empty when all hold."""
@@ -92,11 +97,13 @@ class Match:
             _text_failure("model", self.model, facts.model),
             self._tool_failure(facts),
             self._turn_failure(facts),
+            *(f"somebody to have said something {p}" for p in self.heard if facts.find_heard(p) is None),
+            *(f"nobody to have said something {p}" for p in self.unheard if facts.find_heard(p) is not None),
         )
         return tuple(failure for failure in checks if failure)
 
     def _patterns(self) -> tuple[Pattern, ...]:
-        return tuple(p for p in (self.last_user_text, self.last_tool_result, self.model) if p)
+        return tuple(p for p in (self.last_user_text, self.last_tool_result, self.model, *self.heard) if p)
 
     def _tool_failure(self, facts: Facts) -> str | None:
         if self.tool is None or self.tool in facts.tools:
@@ -131,6 +138,8 @@ class Reply:
     """Seconds before the reply begins."""
     token_delay: float = 0.0
     """Seconds between stream events."""
+    asked: tuple[str, ...] = ()
+    """Signals raised once it is asked for, before it waits for any."""
     until: tuple[str, ...] = ()
     """Signals it waits for."""
     signals: tuple[str, ...] = ()

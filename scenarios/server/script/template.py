@@ -30,6 +30,7 @@ _LISTS: dict[str, Callable[[Facts], tuple[str, ...]]] = {
     "match": lambda facts: facts.match,
 }
 _NUMBERED = re.compile(r"(\w+)\.(0|[1-9][0-9]{0,5})", re.ASCII)
+_EXPRESSION = re.compile(r"/(.+)/")
 _NAMES = (*_FACTS, *(f"{name}.N" for name in _LISTS))
 
 
@@ -50,6 +51,9 @@ def check_template(text: str, *, groups: int | None = None) -> None:
     then there is no `match`.
     """
     for slot, _ in _slots(text):
+        if (expression := _EXPRESSION.fullmatch(slot)) is not None:
+            _check_expression(expression[1])
+            continue
         numbered = _NUMBERED.fullmatch(slot)
         if slot not in _FACTS and not (numbered and numbered[1] in _LISTS):
             hint = nearest(slot, _NAMES)
@@ -97,6 +101,8 @@ def _slots(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 def _fact(slot: str, facts: Facts) -> str:
     if slot in _FACTS:
         value = _FACTS[slot](facts)
+    elif expression := _EXPRESSION.fullmatch(slot):
+        value = facts.find_last(re.compile(expression[1]))
     else:
         name, _, number = slot.partition(".")
         values = _LISTS[name](facts)
@@ -104,6 +110,13 @@ def _fact(slot: str, facts: Facts) -> str:
     if value is None:
         raise SlotEmpty(slot)
     return str(value)
+
+
+def _check_expression(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"/{text}/ is not a regular expression: {exc}") from exc
 
 
 def _check_group(number: int, groups: int | None) -> None:
