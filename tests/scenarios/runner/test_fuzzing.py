@@ -1,0 +1,46 @@
+"""Teams under random faults: whatever goes wrong, they end as done or say why not, and nothing is lost or doubled."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coterie.scenarios.runner.fuzz_command import summary_of
+from coterie.scenarios.runner.fuzzing import look_at_scene, try_plans
+from coterie.scenarios.runner.reading import load_story
+
+pytestmark = pytest.mark.slow
+
+STORIES = ["coordinator", "plan-approval"]
+MINUTES = 60.0
+FEW = 5
+"""Plans for each story in every run of the tests."""
+MANY = 50
+AT_ONCE = 10
+"""Plans in one test of the long version, so that several processes share them."""
+
+
+Counted = Callable[[str, object], None]
+
+
+def check(name: str, seeds: range, record_property: Counted) -> None:
+    """Try the plans of *seeds*, and let be printed how many there were and what was struck."""
+    story = load_story(Path(__file__).parent / f"{name}.yaml")
+    trials = list(try_plans(story, look_at_scene(story), seeds))
+    record_property("counted", f"{name}, seeds {seeds.start} to {seeds.stop - 1}: {summary_of(trials)}")
+    failed = {trial.plan.seed: [failure.reason for failure in trial.failures] for trial in trials if trial.failures}
+    assert failed == {}
+
+
+@pytest.mark.timeout(10 * MINUTES)
+@pytest.mark.parametrize("name", STORIES)
+def test_a_team_survives_random_faults(name: str, record_property: Counted) -> None:
+    check(name, range(FEW), record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(30 * MINUTES)
+@pytest.mark.parametrize("first", range(FEW, FEW + MANY, AT_ONCE))
+@pytest.mark.parametrize("name", STORIES)
+def test_a_team_survives_many_random_faults(name: str, first: int, record_property: Counted) -> None:
+    check(name, range(first, first + AT_ONCE), record_property)
