@@ -1,0 +1,109 @@
+"""Sessions that were played, recorded, and are played again from the recording."""
+
+import fcntl
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.orchestrator.session import Session
+from coterie.scenarios.runner.command import scenario
+from coterie.scenarios.runner.library import find_story
+from coterie.scenarios.runner.outcome import Outcome, play_story
+from coterie.scenarios.runner.reading import load_story
+from coterie.scenarios.testing import play_file
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def places() -> Iterator[list[Path]]:
+    """Where plays were kept; gone afterwards."""
+    kept: list[Path] = []
+    yield kept
+    for place in kept:
+        shutil.rmtree(place)
+
+
+def play(name: str, places: list[Path], monkeypatch: pytest.MonkeyPatch) -> tuple[Outcome, Session]:
+    """Play a shipped story, keep it, and be in its home."""
+    outcome = play_story(load_story(find_story(name)), 0, is_kept=True)
+    assert outcome.place is not None
+    places.append(outcome.place)
+    assert outcome.passed, outcome.failures
+    monkeypatch.setenv("COTERIE_HOME", str(outcome.place / "home"))
+    return outcome, Session.find(outcome.sessions[0])
+
+
+def record(*arguments: object) -> Result:
+    return CliRunner().invoke(scenario, ["record", *map(str, arguments)])
+
+
+def comparable(log: tuple[str, ...]) -> list[str]:
+    """A log without dollars: which of several forks pays for the prefix is a race."""
+    return [re.sub(r'cost_usd=\\"[0-9.]+', "cost_usd", line) for line in log if not line.startswith("cost: ")]
+
+
+def check_round_trip(name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, session = play(name, places, monkeypatch)
+    path = tmp_path / f"{name}.yaml"
+    done = record(session.id, "-o", path)
+    assert (done.exit_code, done.stderr) == (0, "")
+    text = path.read_text()
+    for secret in (str(places[0]), session.id, str(Path.home()), "toolu_", "signature"):
+        assert secret not in text
+    again = play_file(path, 0)
+    assert again.passed, str(again)
+    assert comparable(again.log) == comparable(outcome.log)
+
+
+def test_a_recorded_coordinator_goes_as_it_went(
+    places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_round_trip("coordinator", places, tmp_path, monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["root-crash-and-resume", "worker-crash", "typo-in-recipient"])
+def test_a_recorded_crash_resume_or_mistake_comes_again(
+    name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_round_trip(name, places, tmp_path, monkeypatch)
+
+
+def test_recorded_forks_report_in_their_order_and_what_cannot_be_recorded_is_refused(
+    places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_round_trip("fork-fan-out", places, tmp_path, monkeypatch)
+    session = Session.find("2")
+    path = tmp_path / "fork-fan-out.yaml"
+
+    again = record(session.id, "-o", path)
+    assert (again.exit_code, again.stderr) == (2, f"Error: {path}: is there already; --force writes over it\n")
+    assert record(session.id, "-o", path, "--force").exit_code == 0
+    assert record(session.id, "-o", "-").stdout.startswith("# Recorded from a session of 4 agents")
+
+    missing = record("1999")
+    assert missing.exit_code == 2
+    assert missing.stderr.startswith("Error: session: no session's id begins with '1999'; the newest is ")
+
+    with (session.directory / "mail/main/reader.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = record(session.id, "-o", tmp_path / "other.yaml")
+    assert running.exit_code == 2
+    assert running.stderr.startswith(f"Error: session {session.id}: still runs; record it when it has ended")
+
+    transcript = session.directory / "agents/style/transcript.jsonl"
+    content = transcript.read_bytes()
+    transcript.write_bytes(content.replace(b"Every line can", b"Every line cun"))
+    damaged = record(session.id, "-o", tmp_path / "other.yaml")
+    assert damaged.exit_code == 2
+    assert re.fullmatch(rf"Error: {transcript}: is damaged: .*line \d+.*\n", damaged.stderr)
+    assert not (tmp_path / "other.yaml").exists()
+
+    transcript.write_bytes(content[:-20])
+    torn = record(session.id, "-o", tmp_path / "other.yaml")
+    assert torn.exit_code == 0, torn.stderr
