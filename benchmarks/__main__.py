@@ -20,6 +20,7 @@ NAMES = (
     "mail",
     "spawn",
     "wake",
+    "scale",
     "bill",
     "client_growth",
     "client_cpu",
