@@ -1,4 +1,4 @@
-"""What `coterie demo` prints: an agent that fixes a bug, then a lead with five forks as processes, and the bill."""
+"""What `coterie demo` shows: an agent that fixes a bug, a lead with five forks, their bill, and a team on a board."""
 
 import json
 import tempfile
@@ -14,12 +14,15 @@ from coterie.orchestrator.cli.costs import print_costs
 from coterie.orchestrator.embedded import ServerFailed
 from coterie.orchestrator.starting import StartFailed
 from coterie.scenarios.demo import bugfix, team
+from coterie.scenarios.demo.coordinator import coordinator_story, play_coordinator
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print what came of it, and the bill, as JSON.")
 def command(*, as_json: bool) -> None:
-    """Show an agent that fixes a bug; then a lead that forks five others, each a process, and what it cost.
+    """Show an agent that fixes a bug, a lead that forks five others, each a process, with the bill, and a coordinator.
+
+    The coordinator's team is shown on the board that `coterie attach` shows, if there is a terminal to draw it on.
 
     Everything is real but the model: its replies come from a script, over HTTP, from the embedded server.
     """
@@ -44,4 +47,7 @@ def _play(place: Path, console: Console, *, as_json: bool) -> dict[str, Any]:
         print_costs(done.report)
         verdict = "equal to" if done.is_equal else "NOT equal to"
         console.print(f"\nour sum is {verdict} the server's own: ${done.billed:f}")
-    return {"fix": fix, "team": done.to_mapping()}
+    story = coordinator_story()
+    console.print(f"\n[bold]3.[/] a coordinator and its workers, in a repository: {story.task}\n")
+    led = play_coordinator(story, as_json=as_json)
+    return {"fix": fix, "team": done.to_mapping(), "coordinator": led}
