@@ -13,7 +13,7 @@ help:
 	@echo "make demo    the main job on the embedded Messages API server, without a key"
 	@echo "make test    the tests"
 	@echo "make check   formatting, lint, types, direction of imports"
-	@echo "make schemas writes docs/*.schema.json anew, after events or records have changed"
+	@echo "make schemas writes docs/*.schema.json anew, after events, records or scenarios have changed"
 	@echo "make bench   what is measured, as ratios in one run"
 	@echo "make soak    the long versions of the slow suites"
 
@@ -44,6 +44,7 @@ format: $(READY)
 
 schemas: $(READY)
 	@$(BIN)/python -m coterie.orchestrator.events.schemas docs
+	@$(BIN)/python -m coterie.scenarios.runner.schema docs
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -130,6 +130,8 @@ class Agent:
     """The agent whose conversation it began with; None for one that began with its own."""
     inherited: int = 0
     """How many segments that were."""
+    preface: tuple[bytes, ...] = ()
+    """Blocks that the first message to it begins with, for one that waits for that."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Around the run of its loop."""
 
@@ -148,7 +150,8 @@ class Agent:
 
     def say(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
         """Append a message and record it. Raises `OSError` when it cannot be recorded."""
-        self.conversation.append(role, blocks)
+        self.conversation.append(role, [*self.preface, *blocks])
+        self.preface = ()
         self.learn(*also)
         self.transcript.record(self.conversation, *also)
 

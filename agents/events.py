@@ -195,6 +195,50 @@ class Dreamed(Event, tag="dreamed", frozen=True):
     cost_usd: str = "0"
 
 
+class Progress(Event, tag="progress", frozen=True):
+    """What the agent is at, in a few words of a small model."""
+
+    text: str
+    turn: int
+    """How far it was then."""
+    seconds: float
+    cost_usd: str
+
+
+class ApprovalAsked(Event, tag="approval_asked", frozen=True):
+    """Told by the root: somebody must say yes before an agent goes on. It waits, also over a crash."""
+
+    id: str
+    what: Literal["plan", "permission"]
+    name: str
+    """The agent that asks."""
+    incarnation: int
+    by: str
+    """Who decides: lead, human, or rule."""
+    subject: str
+    """The first line of the plan, or the call."""
+
+
+class ApprovalDecided(Event, tag="approval_decided", frozen=True):
+    """Told by the root: an approval that was asked for is not open any more."""
+
+    id: str
+    name: str
+    verdict: Literal["approved", "rejected", "withdrawn"]
+    by: str
+    """lead, human, rule; of one that was withdrawn, the agent itself."""
+    feedback: str = ""
+
+
+class AnswerRefused(Event, tag="answer_refused", frozen=True):
+    """Told by the root: an answer to an approval that does not count, and changes nothing."""
+
+    id: str
+    by: str
+    """Who gave it, or the file in which it stood."""
+    reason: str
+
+
 class BreakerTripped(Event, tag="breaker_tripped", frozen=True):
     """Summaries have failed too often: from here on the oldest messages leave by rule, and no model is asked."""
 
@@ -231,6 +275,13 @@ class Noticed(Event, tag="noticed", frozen=True):
 
     source: str
     reason: str
+
+
+class Budgeted(Event, tag="budgeted", frozen=True):
+    """Told by the root when it begins: what all agents of the session may spend together."""
+
+    dollars: str | None
+    """Exact, as a decimal number; None if there is no limit any more."""
 
 
 class AgentChanged(Event, tag="agent_changed", frozen=True):
@@ -277,11 +328,16 @@ AnyEvent = (
     | Recalled
     | MemoryExtracted
     | Dreamed
+    | Progress
+    | ApprovalAsked
+    | ApprovalDecided
+    | AnswerRefused
     | BreakerTripped
     | CacheBroke
     | WindowFilling
     | LayerFailed
     | Noticed
+    | Budgeted
     | AgentChanged
     | Finished
 )

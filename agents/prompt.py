@@ -6,7 +6,7 @@ from pathlib import Path
 PROMPTS = Path(__file__).with_name("prompts")
 
 
-def render(name: str, **facts: str) -> str:
+def render(name: str, /, **facts: str) -> str:
     """The prompt `prompts/<name>.md` with each `$slot` filled.
 
     Raises `ValueError` for a slot without a fact and for a fact without a slot: both are mistakes of ours.

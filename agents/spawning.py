@@ -1,19 +1,30 @@
 """Starting other agents: what is asked for, and what whoever asks gets to know at once."""
 
+from decimal import Decimal
 from typing import Literal, Protocol
 
 import attrs
 
+from coterie.agents.approvals.policy import PlanPolicy
 from coterie.agents.errors import AgentError
+from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.ids import MessageId
 
+GENERAL = "general-purpose"
+"""The kind of an agent of which nothing else is said."""
+FORK = "fork"
+"""Named as a kind: one that begins with its parent's conversation."""
 Isolation = Literal["worktree"]
 """Where an agent works, if not where who starts it does: in a git worktree of its own."""
+MemoryScope = Literal["user", "project", "local"]
+"""Where agents of a kind keep what they learn."""
+Process = Literal["own", "shared"]
+"""A process of its own, or a task in that of whoever starts it."""
 
 
 @attrs.define(eq=False)
 class SpawnRefused(AgentError):
-    """No agent was started."""
+    """No agent was started, or stopped."""
 
     reason: str
     """Why not, and what would be right, in words for the model."""
@@ -40,6 +51,14 @@ class SpawnRequest:
     """Whether it is there for further messages when the task is done: a teammate."""
     isolation: Isolation | None = None
     """None is what its definition says, or else where its parent works."""
+    plan: PlanPolicy | None = None
+    """Who must approve its plan before it may do more than read; None lets it begin."""
+    budget_usd: Decimal | None = None
+    """Dollars that it may spend, and all that it starts; None for no limit of its own."""
+    memory: MemoryScope | None = None
+    """None is what its definition says."""
+    process: Process | None = None
+    """None is what its definition says."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,4 +76,25 @@ class Spawner(Protocol):
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
         """Start a subagent; it runs on when this returns. Raises `SpawnRefused`."""
+        ...
+
+    async def stop(self, name: str) -> None:
+        """Stop *name*, which that agent, or one of those it started, has started; returns when it is over.
+
+        No message takes it up again. Raises `SpawnRefused`.
+        """
+        ...
+
+    async def ask_to_end(self, request: Envelope) -> None:
+        """Hand *request*, of that agent, to the one start of an agent that it is for; returns when that start has it.
+
+        Raises `SpawnRefused`, also if another start of the name is at work by now.
+        """
+        ...
+
+    async def rest(self) -> None:
+        """Return when nobody whom that agent, or one of those it started, has started has anything left to do.
+
+        What is in a mailbox within a process is not known to whoever says so.
+        """
         ...

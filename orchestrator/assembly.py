@@ -1,7 +1,7 @@
 """An agent's facts put together: from settings, its definition, instruction files, and the model it talks to."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -17,9 +17,10 @@ from coterie.agents.pipeline import LayerSettings
 from coterie.agents.prompt import render
 from coterie.agents.tokens import Thresholds, window_of
 from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.exit_plan_mode import ExitPlanMode
 from coterie.agents.tools.search_transcript import SearchTranscript
 from coterie.agents.tools.send_message import SendMessage
-from coterie.agents.tools.tasks import task_tools
+from coterie.agents.tools.tasks import TASK_TOOLS, task_tools
 from coterie.agents.tools.tool import Tool, definition
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.clearing import ClearingLimits
@@ -29,6 +30,8 @@ from coterie.orchestrator.settings import Settings
 
 THINKING_BUDGET = 4_000
 """Tokens for models that must be told how long to think."""
+TEAMWORK = (SendMessage.name, *TASK_TOOLS)
+"""Without these a teammate could say nothing: it makes no report until it ends."""
 
 
 def tools_of(room: Mailroom, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
@@ -86,24 +89,28 @@ def layers_of(settings: Settings, header: KeyHeader, tools: Mapping[str, Tool]) 
     )
 
 
-def permissions_of(settings: Settings, kind: Definition | None) -> Permissions:
-    """What an agent may do. Raises `ConfigInvalid` for a rule that is none."""
+def permissions_of(settings: Settings, kind: Definition | None, *, is_teammate: bool = False) -> Permissions:
+    """What an agent may do; a teammate can write to others, and use the task list, whatever its kind is for.
+
+    Raises `ConfigInvalid` for a rule that is none.
+    """
     return Permissions(
         mode=settings.permissions.mode,
         allow=_rules(settings, "allow"),
         ask=_rules(settings, "ask"),
         deny=(*_rules(settings, "deny"), *(_narrow(kind.disallowed_tools, kind) if kind else ())),
-        limits=() if kind is None else (_limit(kind),),
+        limits=() if kind is None else (_limit(kind, TEAMWORK if is_teammate else ()),),
     )
 
 
-def _limit(kind: Definition) -> RoleLimit:
+def _limit(kind: Definition, besides: Sequence[str]) -> RoleLimit:
     """What agents of this kind may not call, whoever allows it. A tool listed with arguments is open for these only."""
     whole = {entry for entry in kind.tools or () if "(" not in entry}
     return RoleLimit(
         name=kind.name,
         reason=f"An agent of the kind {kind.name} may not do this.",
-        allowed=None if kind.tools is None else frozenset(bare_name(entry) for entry in kind.tools),
+        # Whoever must plan first can say its plan; to others the tool is of no use.
+        allowed=None if kind.tools is None else frozenset((*map(bare_name, kind.tools), ExitPlanMode.name, *besides)),
         denied=frozenset(entry for entry in kind.disallowed_tools if "(" not in entry),
         only=tuple(rule for rule in _narrow(kind.tools or (), kind) if rule.tool not in whole),
     )

@@ -18,7 +18,7 @@ from coterie.mailbox.ids import MessageId
 from coterie.mailbox.letterbox import Letterbox
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.queue import QueueTransport
-from coterie.mailbox.router import Router
+from coterie.mailbox.router import AuthorityPort, Router
 from coterie.mailbox.screen import Digest
 from coterie.orchestrator.keys import SessionKeys
 from coterie.orchestrator.post_office import PostOffice
@@ -102,6 +102,17 @@ class Mailroom:
         """Deliver what the agent is to believe, because of where it comes from. Raises `SendRefused`."""
         await self._queue.send(envelope)
 
+    @property
+    def sent_nearby(self) -> int:
+        """How many messages agents of this process have ever sent each other without a file."""
+        return self._queue.sent
+
+    @property
+    def is_read_nearby(self) -> bool:
+        """Whether none of those has still to wake another agent of this process."""
+        others = self.router.locals - {self.sender.name}
+        return not any(map(self._queue.is_worth_a_turn, others))
+
 
 @attrs.frozen(kw_only=True)
 class Mailrooms:
@@ -113,13 +124,19 @@ class Mailrooms:
 
     @asynccontextmanager
     async def open(
-        self, seen: Container[MessageId], *, name: str, incarnation: int, believed: Collection[Digest] = ()
+        self,
+        seen: Container[MessageId],
+        *,
+        name: str,
+        incarnation: int,
+        believed: Collection[Digest] = (),
+        authority: AuthorityPort | None = None,
     ) -> AsyncIterator[Mailroom]:
         """Let one start of the agent *name* get and send mail until the block ends; *seen* is what its transcript has.
 
-        What is *believed* needs no MAC, see `note_waiting`. The root has put the agent on the roster. What others of
-        this process wrote to it, and it has not read, is in its files when the block is left. Raises `ConfigInvalid` if
-        another process is the agent's, or if its mail cannot be opened.
+        By *authority* it sends what makes others act. What is *believed* needs no MAC, see `note_waiting`. The root has
+        put the agent on the roster. What others of this process wrote to it, and it has not read, is in its files when
+        the block is left. Raises `ConfigInvalid` if another process is the agent's, or if its mail cannot be opened.
         """
         office, session = self.office, self.office.session
         office.files.believed[name] = frozenset(believed)
@@ -134,7 +151,9 @@ class Mailrooms:
             kind: Literal["lead", "peer"] = "lead" if name == MAIN else "peer"
             sender = Sender(name=name, incarnation=incarnation, session=session.id, kind=kind)
             letterbox = Letterbox(name, local, (far,), office.dead.bury, office.clock)
-            yield Mailroom(mail=DeliverMail(letterbox), router=self.router, sender=sender, queue=self.near.queue)
+            # One of its own: the root knows by the socket of this agent who it is.
+            router = attrs.evolve(self.router, authority=authority)
+            yield Mailroom(mail=DeliverMail(letterbox), router=router, sender=sender, queue=self.near.queue)
 
     @asynccontextmanager
     async def _open_queue(self, seen: Container[MessageId], name: str, incarnation: int) -> AsyncIterator[Inbox]:

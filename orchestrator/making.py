@@ -23,6 +23,9 @@ from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.seat import Seat, Work
 from coterie.orchestrator.tree.remains import AGENT_VARIABLE, agent_tag
 
+SCRATCH_VARIABLE = "COTERIE_SCRATCH"
+"""Tells commands where the directory is that all agents of the session share."""
+
 
 @attrs.frozen(kw_only=True)
 class Outfit:
@@ -89,13 +92,15 @@ def _begin(work: Work, outfit: Outfit) -> Conversation:
 
 def _workspace(root: Path, seat: Seat, outfit: Outfit) -> Workspace:
     # What belongs to an agent is found by it, also where the agent shares its process with others.
-    environment = {AGENT_VARIABLE: agent_tag(seat.name, seat.incarnation)}
+    tag, scratch = agent_tag(seat.name, seat.incarnation), str(seat.session.scratch)
+    environment = {AGENT_VARIABLE: tag, SCRATCH_VARIABLE: scratch}
     workspace = Workspace(
         root=root,
         scratch=seat.directory,
         jobs=outfit.jobs,
         environment=environment,
         memory=outfit.memory.opened(),
+        shared=seat.session.scratch,
     )
     for state in seat.transcript.loaded.states:
         workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 
-from coterie.agents.events import AgentChanged, Finished
+from coterie.agents.events import AgentChanged, Finished, Progress
 from coterie.mailbox.contract import Member
 from coterie.mailbox.file.bell import LOCK_FILE
 from coterie.mailbox.roster import FileRoster, RosterFailed
@@ -38,6 +38,8 @@ class AgentGlance:
     incarnation: int
     state: str
     """What the root last told of it, or else the roster; `interrupted` where that is more than can be."""
+    progress: str | None = None
+    """What it is at, in a few words, if it runs and somebody has said so."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,15 +58,22 @@ class Overview:
 def look_at(session: Session) -> Overview:
     """How *session* stands. Files that cannot be read say nothing. Blocks on the disk; raises `OSError`."""
     finished = _last_finished(session.directory / "agents" / MAIN / EVENT_LOG)
-    is_alive = is_running(session)
-    state: SessionState = "ended" if finished is not None and not has_dead_root(session) else "interrupted"
+    state = state_of(session, is_finished=finished is not None)
+    is_alive = state == "running"
     return Overview(
         session=session,
-        state="running" if is_alive else state,
+        state=state,
         reason=None if is_alive or finished is None else finished.reason,
         agents=_agents(session, is_alive=is_alive),
         cost=_cost(session.directory / LEDGER),
     )
+
+
+def state_of(session: Session, *, is_finished: bool) -> SessionState:
+    """How *session* stands, if the agent that the user talks to *is_finished* with its last run. Raises `OSError`."""
+    if is_running(session):
+        return "running"
+    return "ended" if is_finished and not has_dead_root(session) else "interrupted"
 
 
 def is_running(session: Session) -> bool:
@@ -93,10 +102,11 @@ def last_told(session: Session) -> dict[tuple[str, int], AgentChanged]:
 
 def _agents(session: Session, *, is_alive: bool) -> tuple[AgentGlance, ...]:
     told = last_told(session)
-    return tuple(
+    glances = (
         _glance(member, told.get((member.name, member.incarnation)), is_alive=is_alive)
         for member in members_of(session).values()
     )
+    return tuple(_with_progress(session, glance) for glance in glances)
 
 
 def _glance(member: Member, told: AgentChanged | None, *, is_alive: bool) -> AgentGlance:
@@ -105,6 +115,12 @@ def _glance(member: Member, told: AgentChanged | None, *, is_alive: bool) -> Age
     if not is_alive and not has_ended:
         state = "interrupted"
     return AgentGlance(name=member.name, incarnation=member.incarnation, state=state)
+
+
+def _with_progress(session: Session, glance: AgentGlance) -> AgentGlance:
+    if glance.state != "running":
+        return glance
+    return attrs.evolve(glance, progress=_last_progress(session.agent_directory(glance.name) / EVENT_LOG))
 
 
 def _is_locked(path: Path) -> bool:
@@ -128,7 +144,17 @@ def _last_finished(path: Path) -> Finished | None:
     return last.event if last is not None and isinstance(last.event, Finished) else None
 
 
-def _backwards(path: Path) -> Iterator[Observed]:
+def _last_progress(path: Path) -> str | None:
+    """What the last run in an event log is at; None if nobody has said so."""
+    last = next(_backwards(path, b'"kind":"progress"', b'"kind":"started"'), None)
+    return last.event.text if last is not None and isinstance(last.event, Progress) else None
+
+
+def _backwards(path: Path, *kinds: bytes) -> Iterator[Observed]:
+    """The events at the end of a log, the last one first; with *kinds*, as they stand in a line, only these.
+
+    Nearly all lines of an agent are parts of what it says, and need not be parsed to be passed over.
+    """
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
@@ -136,6 +162,8 @@ def _backwards(path: Path) -> Iterator[Observed]:
     except FileNotFoundError:
         return
     for line in reversed(lines):
+        if kinds and not any(kind in line for kind in kinds):
+            continue
         try:
             yield read_told(line, session="")
         except ValueError:  # blank, torn, or where the reading began

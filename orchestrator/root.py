@@ -9,22 +9,28 @@ import attrs
 import trio
 
 from coterie.agents.errors import ConfigInvalid
-from coterie.agents.events import Event, EventLog, LayerFailed
+from coterie.agents.events import Budgeted, Event, EventLog, LayerFailed
 from coterie.agents.permissions import Asker
+from coterie.agents.spawning import SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.bridge import BridgeUnusable, open_bridge, open_forwarding
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.file import note_waiting
+from coterie.orchestrator.approvals.judging import Decision
+from coterie.orchestrator.approvals.opening import open_approvals
 from coterie.orchestrator.control_socket.reception import open_door, open_reception
 from coterie.orchestrator.control_socket.requests import (
+    AgentBegun,
     Answer,
     CompactAgent,
+    DecideApproval,
     Granted,
     MoveToBackground,
     PostMail,
     ReleaseLetter,
     Request,
     ResendLetter,
+    SpawnAgent,
     StopAgent,
     control_address,
 )
@@ -32,13 +38,16 @@ from coterie.orchestrator.events.sources import EVENT_LOG
 from coterie.orchestrator.gate import Limits, SessionGate
 from coterie.orchestrator.keys import SessionKeys
 from coterie.orchestrator.ledger import LEDGER, Books, Ledger
+from coterie.orchestrator.ledger.earlier import settle_earlier
+from coterie.orchestrator.ledger.under_way import UNDER_WAY, CallsUnderWay
 from coterie.orchestrator.post_office import PostOffice, mail_directory
 from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings.schema import AgentSettings
 from coterie.orchestrator.starting import open_warm_starter, run_reaper
 from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
-from coterie.orchestrator.tree.announcing import ROOT
+from coterie.orchestrator.teams.recording import recorded_team
+from coterie.orchestrator.tree.announcing import ROOT, Announcer
 from coterie.orchestrator.tree.charge import Outcome
 from coterie.orchestrator.tree.compacting import compact_agent
 from coterie.orchestrator.tree.ordering import Order
@@ -58,8 +67,21 @@ class Root:
     """Who cleans up after this process if it is killed."""
 
     async def run(self, order: Order) -> Outcome:
-        """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does."""
+        """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does.
+
+        The members of the session's team are started for its lead. Whom an earlier root was running when it was killed
+        is run on. Neither for a chore, which is one agent's alone. Raises `ConfigInvalid` too.
+        """
+        if order.chore is None:
+            await self.supervisor.open_orders.load()
+            order = attrs.evolve(order, team=await self._not_started())
         return await self.supervisor.run_agent(order)
+
+    async def _not_started(self) -> tuple[SpawnRequest, ...]:
+        """The members of the team that nobody has started yet: all of them, or those that a crash was faster than."""
+        team = await trio.to_thread.run_sync(recorded_team, self.session)
+        known = {*self.supervisor.office.roster.members(), *self.supervisor.open_orders.names}
+        return () if team is None else tuple(request for request in team.requests() if request.name not in known)
 
     def interrupt_lead(self) -> None:
         """End the turn that the lead is at."""
@@ -70,7 +92,7 @@ class Root:
         self.supervisor.grace = 0.0
 
     async def serve(self, request: Request) -> Answer:
-        """Do what the user asks for from a shell. Raises `NotAtWork`."""
+        """Do what the user asks for from a shell. Raises `NotAtWork`, `SpawnRefused` and `AnswerInvalid`."""
         match request:
             case StopAgent():
                 await self.supervisor.stop(request.name)
@@ -78,6 +100,11 @@ class Root:
                 self.supervisor.move_to_background(request.name)
             case CompactAgent():
                 return await compact_agent(self.supervisor.tenures, request.name, request.pivot())
+            case DecideApproval():
+                decision = Decision(id=request.id, approve=request.approve, feedback=request.feedback)
+                await self.supervisor.approvals.decide(decision)
+            case SpawnAgent():
+                return AgentBegun(spawned=await self.supervisor.spawn_for(MAIN, request.wanted))
             case PostMail() | ResendLetter() | ReleaseLetter():
                 return await serve_mail(self.supervisor.office, request)
         return Granted()
@@ -90,32 +117,52 @@ async def open_root(
     budget: Decimal | None = None,
     server: str | None = None,
     user: Asker | None = None,
+    asks_later: bool = False,
     agents: AgentSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[Root]:
     """Be the root of *session* until the block ends; then none of its agents is left.
 
-    *budget* is for all of them together, in dollars. *server* is the URL of the embedded server, where that plays the
-    model; *user* is asked for permissions, and *agents* is what the user has set for all of them. Enter it on the main
+    *budget* is for all of them together, in dollars, with what earlier roots of the session have spent. *server* is the
+    URL of the embedded server, where that plays the model; *user* is asked for permissions, or else, where it
+    *asks_later*, whoever answers from a shell; *agents* is what the user has set for all of them. Enter it on the main
     thread of a process that starts no others meanwhile. Raises `ConfigInvalid` if another process is the root,
     `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
         root = stack.enter_context(open_root_record(session, clock))
+        session.scratch.mkdir(mode=0o700, exist_ok=True)
         door = await stack.enter_async_context(open_door(control_address(root)))
         log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT, clock))
         office = stack.enter_context(await _open_office(session, clock, log.tell))
         environment = {**os.environ, SESSION_VARIABLE: session.id}
         mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
         janitor = await stack.enter_async_context(open_janitor(mark, record, environment))
+        earlier = await trio.to_thread.run_sync(settle_earlier, session.directory)
         ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
+        under_way = stack.enter_context(CallsUnderWay.open(session.directory / UNDER_WAY))
         await _open_bridges(office, log.tell, stack)
         starter = await stack.enter_async_context(open_warm_starter(environment=environment))
-        gate = SessionGate(clock, Limits(dollars=budget), settled=Books(ledger, clock, log.tell).book)
+        approvals = await open_approvals(office, Announcer(office, log.tell).sender, log.tell, user)
+        if budget is not None or session.starts > 1:
+            log.tell(Budgeted(dollars=None if budget is None else format(budget, "f")))
+        books = Books(ledger, clock, log.tell, under_way)
+        limits = Limits(dollars=budget)
+        gate = SessionGate(clock, limits, earlier=earlier, started=books.begin, settled=books.book)
         supervisor = Supervisor(
-            office=office, starter=starter, gate=gate, tell=log.tell, clock=clock, server=server, user=user, grace=grace
+            office=office,
+            starter=starter,
+            gate=gate,
+            tell=log.tell,
+            clock=clock,
+            approvals=approvals,
+            server=server,
+            user=user,
+            asks_later=asks_later,
+            grace=grace,
         )
+        approvals.free_lead = supervisor.free_lead
         if agents is not None:
             supervisor.follow(agents)
         async with trio.open_nursery() as nursery:

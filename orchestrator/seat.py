@@ -6,15 +6,18 @@ from pathlib import Path
 
 import attrs
 
+from coterie.agents.approvals.policy import PlanPolicy
 from coterie.agents.conversation import TranscriptWriter
 from coterie.agents.definitions import Definition
 from coterie.agents.errors import ConfigInvalid, TranscriptCorrupt
 from coterie.agents.events import EventLog
 from coterie.agents.models import Model
+from coterie.agents.spawning import Spawned
 from coterie.clock import Clock
 from coterie.orchestrator.events.sources import EVENT_LOG, TRANSCRIPT
-from coterie.orchestrator.session import Session
+from coterie.orchestrator.session import COORDINATOR, Session
 from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.teams.team import Team
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +39,31 @@ class Work:
     """The file of the point that a fork begins at; its task is then its directive."""
     above: tuple[Settings, ...] = ()
     """Those of the agents that this one was started by, the nearest first: it may do no more than they."""
+    stays: bool = False
+    """Whether it waits for messages when the task is done; without a task, from the beginning."""
+    team: Team | None = None
+    """Whom it leads from the beginning."""
+    lead: str | None = None
+    """Whose teammate it is; None for one that reports and ends, and for the lead of a session."""
+    colleagues: tuple[str, ...] = ()
+    """Who else is in its team from the beginning."""
+    at_work: tuple[Spawned, ...] = ()
+    """Whom an earlier start of it has started, and who may not have reported yet."""
+    plan: PlanPolicy | None = None
+    """Who must approve its plan before it may do more than read; None lets it begin."""
+    is_approved: bool = False
+    """Whether its plan was approved, when an earlier start had submitted it."""
+
+    @property
+    def is_in_team(self) -> bool:
+        """Whether others work with it from the beginning: who started it, or those it is there to lead."""
+        return bool(self.above) or self.leads
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is there for others to work for it, so that it waits until they have nothing left to do."""
+        is_coordinator = self.kind is not None and self.kind.name == COORDINATOR
+        return self.team is not None or is_coordinator
 
     @property
     def has_instructions(self) -> bool:

@@ -3,6 +3,7 @@
 import re
 import secrets
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import attrs
@@ -17,8 +18,12 @@ VERSION = 1
 FILE = "session.json"
 MAIN = "main"
 """The name of the agent that the user talks to."""
+COORDINATOR = "coordinator"
+"""The kind of a lead that only delegates."""
 TASKS = "tasks"
 """The directory of the task list, in that of a session."""
+SCRATCH = "scratch"
+"""The directory that its agents share."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,14 +40,27 @@ class Session:
     """How often it was started or resumed: the incarnation of its agents."""
     agent: str | None = None
     """The definition of its main agent, if it has one."""
+    budget_usd: Decimal | None = None
+    """What all of its agents may spend together, over all starts; None for no limit."""
 
     @classmethod
-    def create(cls, project: Path, clock: Clock, *, task: str, model: str, agent: str | None = None) -> "Session":
+    def create(
+        cls,
+        project: Path,
+        clock: Clock,
+        *,
+        task: str,
+        model: str,
+        agent: str | None = None,
+        budget_usd: Decimal | None = None,
+    ) -> "Session":
         """Make the directory of a new session of *project*, readable by its owner alone. Raises `OSError`."""
         started = clock.now()
         # Sorts by start; the tail keeps two starts in one second apart.
         id_ = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(started))}-{secrets.token_hex(3)}"
-        session = cls(id=id_, project=project, task=task, model=model, started=started, agent=agent)
+        session = cls(
+            id=id_, project=project, task=task, model=model, started=started, agent=agent, budget_usd=budget_usd
+        )
         session.directory.mkdir(parents=True, mode=0o700)
         _save(session)
         return session
@@ -64,10 +82,11 @@ class Session:
         return _load(sessions[-1])
 
     @classmethod
-    def resume(cls, name: str) -> "Session":
-        """Like `find`, with its starts counted up. Raises `OSError` too."""
+    def resume(cls, name: str, *, budget_usd: Decimal | None = None) -> "Session":
+        """Like `find`, with its starts counted up, and another budget if one is given. Raises `OSError` too."""
         session = cls.find(name)
-        resumed = attrs.evolve(session, starts=session.starts + 1)
+        budget = session.budget_usd if budget_usd is None else budget_usd
+        resumed = attrs.evolve(session, starts=session.starts + 1, budget_usd=budget)
         _save(resumed)
         return resumed
 
@@ -75,6 +94,11 @@ class Session:
     def directory(self) -> Path:
         """Where its files are."""
         return home() / "projects" / slug(self.project) / "sessions" / self.id
+
+    @property
+    def scratch(self) -> Path:
+        """What all of its agents may read and write; it need not exist."""
+        return self.directory / SCRATCH
 
     def agent_directory(self, name: str) -> Path:
         """Where the agent *name* keeps its transcript; made when it is first asked for. Raises `OSError`."""

@@ -1,21 +1,26 @@
 """An agent's conversation is made to end with something for the model to answer: its task, or what came since."""
 
+from pathlib import Path
+
 import attrs
 import trio
 
 from coterie.agents.agent import NOTHING, Added, Agent
 from coterie.agents.conversation import text_block
 from coterie.agents.conversation.records import WordsRecord
-from coterie.agents.events import Noticed
+from coterie.agents.events import LayerFailed, Noticed
 from coterie.agents.layers.mail import DeliverMail
 from coterie.agents.layers.recall import Recall
 from coterie.agents.living import has_work
 from coterie.agents.loop import close_open_calls
+from coterie.agents.prompt import render
+from coterie.mailbox.errors import MailboxFailed
 from coterie.memory.instructions import Instructions
 from coterie.orchestrator.agent_memory import AgentMemory
 from coterie.orchestrator.first_context import context_text
 from coterie.orchestrator.memory_texts import index_text, read_indexes
 from coterie.orchestrator.seat import Work
+from coterie.orchestrator.teams.introducing import introduction
 
 PATIENCE = 0.5
 """Seconds that a task waits for what it brings to mind; most often that takes some milliseconds."""
@@ -30,6 +35,10 @@ class TakeUp:
     memory: AgentMemory
     recall: Recall | None
     mail: DeliverMail
+    scratch: Path | None = None
+    """What it shares with others; None for an agent that is alone."""
+    at_work: tuple[str, ...] = ()
+    """Whom it had started before a crash, and who work on."""
 
     async def __call__(self, agent: Agent) -> None:
         """Say what *agent* is to do, unless that is there; calls that a crash left open are answered.
@@ -42,15 +51,30 @@ class TakeUp:
         close_open_calls(agent)
         recalled = await self._recalled()
         if len(agent.conversation.messages) == 0:
-            blocks = [text_block(await self._context(agent)), text_block(work.task), *recalled.blocks]
+            texts = [await self._context(agent), *self._shared(agent.identity.agent), *self._plan()]
+            if work.stays and not work.task:
+                agent.preface = tuple(map(text_block, texts))  # it waits for its first message
+                return
+            blocks = [*map(text_block, [*texts, work.task]), *recalled.blocks]
             agent.say("user", blocks, WordsRecord(texts=[work.task]), *recalled.records)
             return
-        # What others wrote while nobody worked comes along: of its subagents, too, that ended with it in a crash.
-        waiting = self.mail.add(agent, ())
         words = [work.task] if work.task else []
-        if blocks := [*waiting.blocks, *map(text_block, words), *recalled.blocks]:
+        news = [render("still_at_work", names=", ".join(sorted(self.at_work)))] if self.at_work else []
+        if not (words or news or has_work(agent) or self._is_written_to(agent)):
+            return  # it has said all, and to be asked to end is nothing to answer
+        # What others wrote while nobody worked comes along.
+        waiting = self.mail.add(agent, ())
+        if blocks := [*map(text_block, news), *waiting.blocks, *map(text_block, words), *recalled.blocks]:
             said = [WordsRecord(texts=words)] if words else []
             agent.say("user", blocks, *waiting.records, *said, *recalled.records)
+
+    def _is_written_to(self, agent: Agent) -> bool:
+        """Whether mail waits that is worth a turn; a mailbox that cannot be read is an event."""
+        try:
+            return self.mail.look()
+        except MailboxFailed as exc:
+            agent.tell(LayerFailed(layer="mail", reason=str(exc)))
+            return False
 
     async def _context(self, agent: Agent) -> str:
         for note in () if self.instructions is None else self.instructions.notes:
@@ -60,6 +84,27 @@ class TakeUp:
             if index.warning is not None:
                 agent.tell(Noticed(source=str(index.place.directory), reason=index.warning))
         return context_text(self.work.project, agent.clock, self.instructions, index_text(indexes))
+
+    def _plan(self) -> list[str]:
+        """What an agent is told that has to plan first."""
+        plan = self.work.plan
+        return [] if plan is None else [render("plan_required", approver=plan.words)]
+
+    def _shared(self, name: str) -> list[str]:
+        """What the agent *name* is told besides, if it is not alone.
+
+        Not with the context, which sessions of one project have in common as long as it names nothing of theirs.
+        """
+        scratch = "" if self.scratch is None else render("scratch", directory=str(self.scratch))
+        team = "" if self.work.team is None else introduction(self.work.team)
+        return [text for text in (scratch, team, self._teammate(name)) if text]
+
+    def _teammate(self, name: str) -> str:
+        if (lead := self.work.lead) is None:
+            return ""
+        names = ", ".join(self.work.colleagues)
+        others = f"In the team besides: {names}." if names else "You can also write to others that you know of."
+        return render("teammate", name=name, lead=lead, others=others)
 
     async def _recalled(self) -> Added:
         """What the task brings to mind, if no model has to be asked for that: then it comes later."""

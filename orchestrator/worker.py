@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from coterie.agents.agent import Agent
+from coterie.agents.approvals.planning import Planning
 from coterie.agents.compaction.breaker import LAYER
 from coterie.agents.compaction.by_hand import CompactByHand, with_compaction_by_hand
 from coterie.agents.control.chores import Chore, Dream, Extract
@@ -29,7 +30,9 @@ from coterie.agents.model.client import ModelClient
 from coterie.agents.outcome import Ended, Limits
 from coterie.agents.permissions import Asker, Authority
 from coterie.agents.tools.agent import AgentTool
+from coterie.agents.tools.exit_plan_mode import ExitPlanMode
 from coterie.agents.tools.jobs import open_jobs
+from coterie.agents.tools.task_stop import TaskStop
 from coterie.agents.tools.tool import JOBS_DIRECTORY
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
@@ -43,12 +46,14 @@ from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
 from coterie.orchestrator.keeping_context import compaction_of, notes_kept, standings_of
 from coterie.orchestrator.keeping_memory import KeptMemory, memory_kept
 from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
+from coterie.orchestrator.keeping_watch import progress_told
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.making import Outfit, make_agent
 from coterie.orchestrator.run_events import decided, finished, started
 from coterie.orchestrator.seat import Seat, Work
 from coterie.orchestrator.session import TASKS
 from coterie.orchestrator.taking_up import TakeUp
+from coterie.orchestrator.waiting_for_others import wait_for_mail_or_rest
 
 Report = Callable[[Ended], Awaitable[None]]
 """Stores what came of a run for whoever wants to know."""
@@ -150,12 +155,19 @@ class Worker:
             self.agent.tell(end)
 
     async def _run(self, limits: Limits) -> Ended:
-        if not has_work(self.agent):
+        if has_work(self.agent):
+            ended = await self._run_loop(limits)
+        else:
             # Woken by what was no message for it, or ended by a crash when all was said.
-            return Ended(reason="completed", text=_last_words(self.agent))
-        ended = await self._run_loop(limits)
-        while ended.reason == "completed" and (unheard := self._unheard()):
-            await self._wait_for_mail(unheard)
+            ended = Ended(reason="completed", text=_last_words(self.agent))
+        while ended.reason == "completed":
+            with trio.CancelScope() as self.agent.scope:
+                is_woken = await self._is_woken()
+            if self.agent.scope.cancel_called:
+                # Who interrupts it while it waits for others means the run all the same.
+                return attrs.evolve(ended, reason="cancelled")
+            if not is_woken:
+                return ended
             ended += await self._run_loop(limits.without(ended))
         return ended
 
@@ -175,20 +187,35 @@ class Worker:
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
         """A wait for mail: while others work for the agent, it will go on with what it has."""
-        return self._keeper.waiting() if self._unheard() else nullcontext()
+        return self._keeper.waiting() if self._unheard() or self._leads else nullcontext()
 
-    async def _wait_for_mail(self, unheard: int) -> None:
-        self._station.tell("waiting", f"{unheard} agent{'s' if unheard > 1 else ''}")
+    @property
+    def _leads(self) -> bool:
+        """Whether somebody may be at work for it though no report is due: one who stays, or was written to again."""
+        starting = self._starting
+        return self.work.leads or starting.has_teammate or (starting.has_started and self.room.router.has_sent)
 
-        async def wait() -> None:
-            async with self._waiting():
-                await self.room.mail.wait_for_work()
-
-        await self._by_hand.meanwhile(self.agent, wait)
+    async def _is_woken(self) -> bool:
+        """Wait for mail while somebody is there who may send some; whether there is something to do then."""
+        unheard, mail = self._unheard(), self.room.mail
+        if not (unheard or self._leads):
+            return False
+        self._station.tell("waiting", f"{unheard} agent{'s' if unheard > 1 else ''}" if unheard else "the team")
+        await self._by_hand.meanwhile(self.agent, self._wait_for_mail)
+        if not (mail.look() or mail.shutdown.requests or has_work(self.agent)):
+            return False
         self._station.tell("running")
-        added = self.room.mail.add(self.agent, ())
+        added = mail.add(self.agent, ())
         if added.blocks:  # else it has come with a compaction
             self.agent.say("user", added.blocks, *added.records)
+        return True
+
+    async def _wait_for_mail(self) -> None:
+        async with self._waiting():
+            if self._unheard():
+                await self.room.mail.wait_for_work()
+            else:
+                await wait_for_mail_or_rest(self.room, self._station.spawner)
 
 
 def _last_words(agent: Agent) -> str:
@@ -212,7 +239,7 @@ async def open_worker(
 
     Leaving the block ends what the agent left running, and gives its tasks back. Raises `ConfigInvalid` and `OSError`.
     """
-    permissions = permissions_of(work.settings, work.kind)
+    permissions = permissions_of(work.settings, work.kind, is_teammate=work.stays)
     for settings in work.above:
         permissions = permissions.within(permissions_of(settings, None))
     instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
@@ -221,13 +248,15 @@ async def open_worker(
     tasks = TaskList(seat.session.directory / TASKS, seat.clock)
     kinds = await trio.to_thread.run_sync(load_definitions, seat.session.project)
     purposes = {name: kind.description for name, kind in kinds.by_name.items()}
-    starting = AgentTool(station.spawner, room.mail, purposes)
-    tools = {**tools_of(room, tasks, seat.transcript.path), starting.name: starting}
+    unheard = [spawned for spawned in work.at_work if spawned.report not in seat.transcript.loaded.mail]
+    starting = AgentTool(station.spawner, room.mail, purposes, {spawned.report for spawned in unheard})
+    authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
+    own = (starting, TaskStop(station.spawner), ExitPlanMode(_planning(work, authority, station)))
+    tools = {**tools_of(room, tasks, seat.transcript.path), **{tool.name: tool for tool in own}}
     async with (
         tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
-        authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
         standings = standings_of(seat, room, tasks)
         compact = compaction_of(work, seat, room, standings, memory)
         outfit = Outfit(tools=tools, authority=authority, jobs=jobs, compact=compact, point=point, memory=memory)
@@ -236,10 +265,12 @@ async def open_worker(
             open_keeper(agent) as keeper,
             notes_kept(agent, work, standings, compact) as notes,
             memory_kept(agent, work, memory, authority, compact) as kept,
+            progress_told(agent, work, station.gate),
         ):
             starting.fork_point = partial(write_fork_file, agent, seat.directory)
             starting.waiting = keeper.waiting
             station.release = starting.release
+            station.expect = starting.pending.add
             by_hand = CompactByHand(compact, station.say)
             agent.pipeline = with_compaction_by_hand(agent.pipeline, by_hand)
             station.compact = by_hand.ask
@@ -251,11 +282,29 @@ async def open_worker(
                 starting=starting,
                 keeper=keeper,
                 station=station,
-                take_up=TakeUp(work=work, instructions=instructions, memory=memory, recall=kept.recall, mail=room.mail),
+                take_up=TakeUp(
+                    work=work,
+                    instructions=instructions,
+                    memory=memory,
+                    recall=kept.recall,
+                    mail=room.mail,
+                    scratch=seat.session.scratch if work.is_in_team else None,
+                    at_work=tuple(spawned.name for spawned in unheard),
+                ),
                 by_hand=by_hand,
                 notes=notes,
                 memory=kept,
             )
+
+
+def _planning(work: Work, authority: Authority, station: Station) -> Planning:
+    return Planning(
+        policy=work.plan,
+        is_approved=work.is_approved,
+        authority=authority,
+        judge=station.approver,
+        tell=station.tell,
+    )
 
 
 def _failure(error: ReplyMalformed | OSError) -> str:

@@ -20,6 +20,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have counted: those that `record_property("counted", ...)`."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "counted":
+                    terminalreporter.write_line(str(value))
+
+
 @pytest.fixture(autouse=True)
 def no_orphans() -> Iterator[None]:
     """Fail a test that ends with more children than it began with."""

@@ -8,9 +8,22 @@ import msgspec
 
 from coterie.agents.control.questions import Questions
 from coterie.agents.control.word import Word
-from coterie.agents.control.words import Begun, NotBegun, Spawn
+from coterie.agents.control.words import (
+    AskedToEnd,
+    AskToEnd,
+    AtRest,
+    AwaitRest,
+    Begun,
+    NotBegun,
+    Spawn,
+    StopTask,
+    TaskStopped,
+)
 from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.mailbox.bridge.frames import FRAME_LIMIT
+from coterie.mailbox.envelope import Envelope
+
+Answer = Begun | NotBegun | TaskStopped | AskedToEnd | AtRest
 
 LONGEST = FRAME_LIMIT // 2
 """Bytes of a request: what it becomes on its way must fit into a frame as well."""
@@ -20,7 +33,7 @@ LONGEST = FRAME_LIMIT // 2
 class RemoteSpawner:
     """A `Spawner`. Whoever reads the line passes the root's answers to `hear`."""
 
-    _questions: Questions[Begun | NotBegun]
+    _questions: Questions[Answer]
 
     @classmethod
     def over(cls, say: Callable[[Word], None]) -> "RemoteSpawner":
@@ -37,8 +50,27 @@ class RemoteSpawner:
         answer = await self._questions.ask(partial(Spawn.of, request=request))
         if isinstance(answer, NotBegun):
             raise SpawnRefused(answer.reason)
+        assert isinstance(answer, Begun)
         return answer.spawned()
 
-    def hear(self, answer: Begun | NotBegun) -> None:
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`. Raises `ControlLost` too."""
+        answer = await self._questions.ask(lambda call: StopTask(call=call, name=name))
+        assert isinstance(answer, TaskStopped)
+        if answer.refusal is not None:
+            raise SpawnRefused(answer.refusal)
+
+    async def ask_to_end(self, request: Envelope) -> None:
+        """As `Spawner.ask_to_end`. Raises `ControlLost` too."""
+        answer = await self._questions.ask(lambda call: AskToEnd.of(call, request))
+        assert isinstance(answer, AskedToEnd)
+        if answer.refusal is not None:
+            raise SpawnRefused(answer.refusal)
+
+    async def rest(self) -> None:
+        """As `Spawner.rest`. Raises `ControlLost` too."""
+        await self._questions.ask(lambda call: AwaitRest(call=call))
+
+    def hear(self, answer: Answer) -> None:
         """Let whoever asked go on."""
         self._questions.hear(answer)

@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager, contextmanager
 import attrs
 import trio
 
+from coterie.agents.control.approval_words import PlanDecided, PlanJudged
+from coterie.agents.control.approver import RemoteApprover
 from coterie.agents.control.asker import RemoteAsker
 from coterie.agents.control.asking_words import Answered
+from coterie.agents.control.authority import RemoteAuthority
 from coterie.agents.control.compaction_words import Compact, NotCompacted
 from coterie.agents.control.gate import RemoteGate
 from coterie.agents.control.gate_words import Admitted, Refused
@@ -17,9 +20,12 @@ from coterie.agents.control.spawner import RemoteSpawner
 from coterie.agents.control.word import Word
 from coterie.agents.control.words import (
     Activity,
+    AskedToEnd,
+    AtRest,
     Begun,
     Deliver,
     Doing,
+    Expect,
     NotBegun,
     Over,
     Relayed,
@@ -27,11 +33,13 @@ from coterie.agents.control.words import (
     RootWord,
     RunHere,
     Signal,
+    TaskStopped,
     Unable,
     root_words,
 )
 from coterie.agents.errors import ControlLost
 from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.ids import MessageId
 
 Take = Callable[[Envelope], Awaitable[object]]
 """Stores a message that is believed, so that the agent finds it in its mailbox."""
@@ -46,15 +54,27 @@ class Station:
     gate: RemoteGate
     spawner: RemoteSpawner
     asker: RemoteAsker
+    approver: RemoteApprover
+    authority: RemoteAuthority
     _line: Line[RootWord]
-    release: Callable[[str], None] = lambda _: None
-    """Lets the agent go on without waiting for the one named."""
+    release: Callable[[str, str], None] = lambda _name, _why: None
+    """Lets the agent go on without waiting for the one named, and says why."""
+    expect: Callable[[MessageId], None] = lambda _report: None
+    """Lets the agent wait for the report of one that was started for it before it ends."""
     compact: Callable[[Compact], None] | None = None
     """Has the agent's conversation compacted; None as long as there is none."""
     hosting: Callable[[GuestWord], None] | None = None
     """Told what is about agents that run here as tasks; None where there can be none, or no more."""
     _take: Take | None = None
     _is_taking: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @classmethod
+    def on(cls, line: Line[RootWord]) -> "Station":
+        """What there is at the near end of *line*."""
+        say = line.say
+        spawner = RemoteSpawner.over(say)
+        remote = (RemoteAsker.over(say), RemoteApprover.over(say), RemoteAuthority.over(say, spawner))
+        return cls(RemoteGate(say), spawner, *remote, line)
 
     @contextmanager
     def delivering_to(self, take: Take) -> Iterator[None]:
@@ -91,6 +111,16 @@ class Station:
         else:
             self.say(NotCompacted(call=word.call, reason="it has only begun"))
 
+    def heed_answer(self, word: Answered | PlanJudged | PlanDecided) -> None:
+        """Let whoever asked somebody, or decided over somebody, go on."""
+        match word:
+            case Answered():
+                self.asker.hear(word)
+            case PlanJudged():
+                self.approver.hear(word)
+            case PlanDecided():
+                self.authority.hear(word)
+
     def heed_guest(self, word: GuestWord) -> None:
         """Pass on what is about an agent that is a task here; one that there is no place for has ended."""
         if self.hosting is not None:
@@ -121,7 +151,7 @@ async def open_station_on(line: Line[RootWord]) -> AsyncIterator[Station]:
     nobody supervises must end.
     """
     lost: ControlLost | None = None
-    station = Station(RemoteGate(line.say), RemoteSpawner.over(line.say), RemoteAsker.over(line.say), line)
+    station = Station.on(line)
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:
@@ -144,12 +174,14 @@ async def _listen(line: Line[RootWord], station: Station) -> None:
         match word:
             case Admitted() | Refused():
                 station.gate.hear(word)
-            case Begun() | NotBegun():
+            case Begun() | NotBegun() | TaskStopped() | AskedToEnd() | AtRest():
                 station.spawner.hear(word)
-            case Answered():
-                station.asker.hear(word)
+            case Answered() | PlanJudged() | PlanDecided():
+                station.heed_answer(word)
             case Release():
-                station.release(word.name)
+                station.release(word.name, word.why)
+            case Expect():
+                station.expect(word.report)
             case Compact():
                 station.heed_compact(word)
             case RunHere() | Relayed() | Signal():

@@ -1,15 +1,18 @@
 """What an agent and the root of its session say to each other."""
 
+from decimal import Decimal
 from typing import Literal
 
 import attrs
 import msgspec
 
+from coterie.agents.approvals.policy import PlanPolicy
+from coterie.agents.control.approval_words import DecidePlan, PlanDecided, PlanJudged, SubmitPlan, WithdrawPlan
 from coterie.agents.control.asking_words import Answered, Ask, TakeBack
 from coterie.agents.control.compaction_words import Compact, Compaction, NotCompacted
 from coterie.agents.control.gate_words import Admit, Admitted, Began, CoolDown, Left, Refused, Used, Voided
 from coterie.agents.control.word import Word
-from coterie.agents.spawning import Isolation, Spawned, SpawnRequest
+from coterie.agents.spawning import Isolation, MemoryScope, Process, Spawned, SpawnRequest
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.ids import MessageId
 
@@ -36,11 +39,15 @@ class Spawn(Word, tag="spawn", frozen=True):
     fork: str | None
     stays: bool
     isolation: Isolation | None
+    plan: PlanPolicy | None = None
+    budget_usd: Decimal | None = None
+    memory: MemoryScope | None = None
+    process: Process | None = None
 
     @classmethod
     def of(cls, call: int, request: SpawnRequest) -> "Spawn":
         """The word for *request*."""
-        return cls(call=call, **attrs.asdict(request))
+        return cls(call=call, **attrs.asdict(request, recurse=False))
 
     def request(self) -> SpawnRequest:
         """What is wanted."""
@@ -73,6 +80,57 @@ class NotBegun(Word, tag="not_begun", frozen=True):
     reason: str
 
 
+class StopTask(Word, tag="stop_task", frozen=True):
+    """Stop an agent that this one has started. Answered by `TaskStopped`."""
+
+    call: int
+    name: str
+
+
+class TaskStopped(Word, tag="task_stopped", frozen=True):
+    """It is over, with all that it had started."""
+
+    call: int
+    refusal: str | None = None
+    """Why nothing was stopped."""
+
+
+class AskToEnd(Word, tag="ask_to_end", frozen=True):
+    """Hand on to an agent that it is to end. Answered by `AskedToEnd`."""
+
+    call: int
+    content: msgspec.Raw
+    """The bytes of an envelope, for one start of one agent."""
+
+    @classmethod
+    def of(cls, call: int, envelope: Envelope) -> "AskToEnd":
+        """The word for *envelope*."""
+        return cls(call=call, content=msgspec.Raw(envelope.to_bytes()))
+
+    def envelope(self) -> Envelope:
+        """The request. Raises `EnvelopeCorrupt`."""
+        return Envelope.from_bytes(bytes(self.content))
+
+
+class AskedToEnd(Word, tag="asked_to_end", frozen=True):
+    """The agent has it, or why not."""
+
+    call: int
+    refusal: str | None = None
+
+
+class AwaitRest(Word, tag="await_rest", frozen=True):
+    """Say when those whom this agent has started have nothing left to do. Answered by `AtRest`."""
+
+    call: int
+
+
+class AtRest(Word, tag="at_rest", frozen=True):
+    """None of them is at work, and no mail waits in a file that would wake one."""
+
+    call: int
+
+
 class Deliver(Word, tag="deliver", frozen=True):
     """A message that is believed because it comes this way."""
 
@@ -93,6 +151,14 @@ class Release(Word, tag="release", frozen=True):
     """Do not wait any longer for this agent, which works on; its report will come as mail."""
 
     name: str
+    why: str = ""
+    """Empty if the user says so."""
+
+
+class Expect(Word, tag="expect", frozen=True):
+    """Somebody was started for this agent, which has not asked for it: a report will come as mail."""
+
+    report: MessageId
 
 
 class RunHere(Word, tag="run_here", frozen=True):
@@ -134,11 +200,31 @@ class Unable(Word, tag="unable", frozen=True):
 
 
 GateWord = Admit | Began | Used | Voided | Left | CoolDown
-Wish = Doing | Spawn | Ask | TakeBack | Unable
+Wish = (
+    Doing | Spawn | Ask | TakeBack | Unable | SubmitPlan | WithdrawPlan | DecidePlan | StopTask | AskToEnd | AwaitRest
+)
 OwnWord = GateWord | Wish | Compaction | NotCompacted
 """What an agent says for itself."""
 AgentWord = OwnWord | Relayed | Over
-RootWord = Admitted | Refused | Begun | NotBegun | Deliver | Answered | Release | Compact | RunHere | Relayed | Signal
+RootWord = (
+    Admitted
+    | Refused
+    | Begun
+    | NotBegun
+    | TaskStopped
+    | AskedToEnd
+    | AtRest
+    | Deliver
+    | Answered
+    | PlanJudged
+    | PlanDecided
+    | Release
+    | Expect
+    | Compact
+    | RunHere
+    | Relayed
+    | Signal
+)
 
 agent_words: msgspec.json.Decoder[AgentWord] = msgspec.json.Decoder(AgentWord)
 root_words: msgspec.json.Decoder[RootWord] = msgspec.json.Decoder(RootWord)

@@ -57,6 +57,14 @@ class DeliverMail:
         """Ids of what is in the transcript, or is about to be by what `add` gave, and is not acknowledged yet."""
         return list(self._delivered)
 
+    def look(self) -> bool:
+        """Take what has come by now, and say whether something is worth a turn. Raises `MailboxFailed`."""
+        known = -1
+        while known != len(self._waiting):
+            known = len(self._waiting)
+            self._take()
+        return self.has_work
+
     def add(self, agent: Agent, answers: Sequence[Answer]) -> Added:
         """What has come, as one block; nothing, and an event, when the mailbox cannot be read.
 

@@ -1,11 +1,14 @@
 """Mail as the model reads it: in a fixed envelope that no body can break out of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from coterie.agents.conversation import text_block
+from coterie.agents.prompt import render
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.lifecycle import BODIES, TaskAssignment, TaskNotification
+from coterie.mailbox.lifecycle import BODIES, PlanApprovalRequest, TaskAssignment, TaskNotification
+
+UNPROVED = "Not one tool call was made, so check what it claims."
 
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:
@@ -15,6 +18,8 @@ def mail_block(envelopes: Iterable[Envelope]) -> bytes:
 
 def message_text(envelope: Envelope, limit: int | None = None) -> str:
     """One message in its envelope; over *limit* bytes its beginning, and where the rest is."""
+    if (report := _report_of(envelope)) is not None:
+        return _notification(envelope, report, limit)
     facts = {
         "from": envelope.sender.name,
         "sender": envelope.sender.kind,
@@ -23,8 +28,43 @@ def message_text(envelope: Envelope, limit: int | None = None) -> str:
         "reply-to": envelope.in_reply_to,
         "session": envelope.sender.session,
     }
-    attributes = "".join(f" {name}={quoteattr(value)}" for name, value in facts.items() if value is not None)
-    return f"<message{attributes}>\n{_cut(_words(envelope), limit)}\n</message>"
+    return f"<message{_attributes(facts)}>\n{_cut(_words(envelope), limit)}\n</message>"
+
+
+def _attributes(facts: Mapping[str, str | None]) -> str:
+    return "".join(f" {name}={quoteattr(value)}" for name, value in facts.items() if value is not None)
+
+
+def _report_of(envelope: Envelope) -> TaskNotification | None:
+    """What it says of a task; None for other mail, and for what is no report: that is shown as it is."""
+    if envelope.kind != "task_notification":
+        return None
+    try:
+        return TaskNotification.from_body(envelope.body)
+    except ValueError:
+        return None
+
+
+def _notification(envelope: Envelope, report: TaskNotification, limit: int | None) -> str:
+    sender, usage = envelope.sender, f'turns="{report.turns}" tool_calls="{report.tool_calls}"'
+    # Whoever is no part of the system speaks for itself alone.
+    agent = report.agent if report.agent and sender.kind == "system" else sender.name
+    facts = {
+        "id": envelope.id,
+        "agent": agent,
+        "from": sender.name,
+        "sender": sender.kind,
+        "status": report.status,
+    }
+    parts = [
+        f"<task-notification{_attributes(facts)}>",
+        f"<summary>{_cut(report.summary, limit)}</summary>",
+        *([f"<result>\n{_cut(report.result, limit)}\n</result>"] if report.result else []),
+        *([] if report.tool_calls or report.status != "completed" else [f"<warning>{UNPROVED}</warning>"]),
+        f"<usage {usage} cost_usd={quoteattr(report.cost_usd)}/>",
+        "</task-notification>",
+    ]
+    return "\n".join(parts)
 
 
 def _cut(words: str, limit: int | None) -> str:
@@ -49,6 +89,9 @@ def _words(envelope: Envelope) -> str:
                 return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
             case TaskNotification() as report:
                 return _told(report)
+            case PlanApprovalRequest(agent=agent) as request if agent:
+                files = ", ".join(request.files) or "it names none"
+                return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
     except ValueError:
         pass  # of another version, or forged: shown as it is
     return envelope.body

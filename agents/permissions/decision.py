@@ -160,10 +160,8 @@ class Permissions:
         if path := next((path for path in call.paths if _is_closed(path, call, workspace)), None):
             reason = "is protected: what stands there decides over later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{shown(path, call.root)} {reason}")
-        if self.mode == "plan" and call.tool.access in ("edit", "run"):
-            reason = (
-                f"In plan mode you may only read; {call.tool.name} has to wait until the user has approved the plan."
-            )
+        if self.mode == "plan" and call.tool.access in ("edit", "run") and not _is_shared(call, workspace):
+            reason = f"In plan mode you may only read; {call.tool.name} has to wait until your plan is approved."
             return Denied(by=self.mode, reason=reason)
         return None
 
@@ -174,7 +172,7 @@ class Permissions:
         if (
             call.tool.access in ("read", "edit")
             and call.paths
-            and all(_is_memory(path, workspace) for path in call.paths)
+            and all(_is_open(path, workspace) for path in call.paths)
         ):
             return True
         if call.tool.access == "read":
@@ -201,7 +199,21 @@ class Permissions:
 
 
 def _is_closed(path: Path, call: Call, workspace: Workspace) -> bool:
-    return call.tool.access == "edit" and is_protected(path, call.root) and not _is_memory(path, workspace)
+    return call.tool.access == "edit" and is_protected(path, call.root) and not _is_open(path, workspace)
+
+
+def _is_shared(call: Call, workspace: Workspace) -> bool:
+    """Whether *call* edits only what the agents of the session share: planners, too, put there what they find."""
+    return call.tool.access == "edit" and bool(call.paths) and all(_is_scratch(path, workspace) for path in call.paths)
+
+
+def _is_open(path: Path, workspace: Workspace) -> bool:
+    """Whether *path* is for agents to read and write: their memory, or what they share."""
+    return _is_memory(path, workspace) or _is_scratch(path, workspace)
+
+
+def _is_scratch(path: Path, workspace: Workspace) -> bool:
+    return workspace.shared is not None and is_inside(path, workspace.shared)
 
 
 def _is_memory(path: Path, workspace: Workspace) -> bool:

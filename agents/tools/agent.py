@@ -8,17 +8,16 @@ from typing import ClassVar
 import attrs
 import trio
 
+from coterie.agents.approvals.policy import PlanPolicy
 from coterie.agents.errors import ToolFailed
 from coterie.agents.layers.mail import DeliverMail
 from coterie.agents.layers.mail_words import report_text
 from coterie.agents.prompt import render
-from coterie.agents.spawning import Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.spawning import FORK, GENERAL, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
-GENERAL = "general-purpose"
-FORK = "fork"
 LATER = "Its report will come as a message."
 
 
@@ -37,6 +36,9 @@ class AgentInput:
     isolation: Isolation | None = attrs.field(
         default=None, metadata=described("worktree: it works in a git worktree of its own.")
     )
+    plan_required: bool = attrs.field(
+        default=False, metadata=described("Let it only read until its plan is approved; it works in the background.")
+    )
 
 
 @attrs.define(eq=False)
@@ -49,6 +51,10 @@ class AgentTool:
     """What each kind of agent is for, by name."""
     pending: set[str] = attrs.field(factory=set)
     """The ids of reports that have not been waited for: their agents run in the background, or have ended unheard."""
+    has_started: bool = False
+    """Whether the agent has anybody to write to who works for it."""
+    has_teammate: bool = False
+    """Whether one of those stays, and works without reporting."""
     fork_point: Callable[[], Path] | None = None
     """Writes down where forks of the agent begin now; None where there are no forks. Raises `ToolFailed`."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
@@ -56,6 +62,8 @@ class AgentTool:
     description: str = attrs.field(init=False)
     _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
     """By the names of those whose reports are waited for."""
+    _released: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Why some are not waited for any longer."""
 
     name: ClassVar = "Agent"
     input_type: ClassVar = AgentInput
@@ -80,27 +88,39 @@ class AgentTool:
             fork=self._fork_point(arguments),
             stays=arguments.stays,
             isolation=arguments.isolation,
+            plan=PlanPolicy() if arguments.plan_required else None,
         )
         try:
             spawned = await self.spawner.spawn(request)
         except SpawnRefused as exc:
             raise ToolFailed(exc.reason) from exc
+        self.has_started = True
         if arguments.stays:
+            self.has_teammate = True
             return ToolResult(text=f"{spawned.name} is at work, and stays. Write to it with SendMessage.")
         self.pending.add(spawned.report)
-        if arguments.run_in_background or request.fork is not None:
+        # Whoever may have to judge its plan must not wait for its report first.
+        if arguments.run_in_background or request.fork is not None or arguments.plan_required:
             return ToolResult(text=f"{spawned.name} works in the background. {LATER}")
         return await self._wait(spawned)
 
     def _fork_point(self, arguments: AgentInput) -> str | None:
         if arguments.subagent_type != FORK or self.fork_point is None:
             return None
+        if arguments.plan_required:
+            raise ToolFailed("A fork cannot be asked for a plan. Start another kind, or let the fork begin.")
         return str(self.fork_point())
 
-    def release(self, name: str) -> None:
-        """Go on without waiting for *name*, if it is waited for."""
+    def release(self, name: str, why: str = "") -> None:
+        """Go on without waiting for *name*, if it is waited for, because the user says so, or for another reason."""
         if name in self._waits:
+            self._released[name] = why
             self._waits[name].cancel()
+
+    def _moved(self, name: str) -> str:
+        if why := self._released.pop(name, ""):
+            return f"{name} works on in the background, because {why}."
+        return f"The user moved {name} to the background."
 
     async def _wait(self, spawned: Spawned) -> ToolResult:
         scope = self._waits[spawned.name] = trio.CancelScope()
@@ -114,6 +134,6 @@ class AgentTool:
         finally:
             del self._waits[spawned.name]
         if scope.cancelled_caught:
-            return ToolResult(text=f"The user moved {spawned.name} to the background. {LATER}")
+            return ToolResult(text=f"{self._moved(spawned.name)} {LATER}")
         self.pending.discard(spawned.report)
         return ToolResult(text=f"{spawned.name} has ended. {report_text(envelope)}")

@@ -15,8 +15,8 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.router import Draft, Posted, Router
 
-_OF_THE_PROCESS = ("shutdown_response", "task_notification", "idle")
-"""That an agent ends, what it came to, or that it is idle is for its own process to say, which knows."""
+_OF_THE_PROCESS = ("shutdown_response", "task_notification", "idle", "plan_approval_request")
+"""That an agent ends, what it came to, that it is idle or has a plan: its process or the root says so, who know."""
 STRUCTURED = tuple(kind for kind in get_args(Kind) if kind not in ("message", *_OF_THE_PROCESS))
 """What a model may send besides text."""
 
@@ -80,6 +80,8 @@ def _draft(arguments: SendMessageInput) -> Draft:
 
 
 def _line(posted: Posted) -> str:
+    if posted.receipt is not None and posted.receipt.transport == "control":
+        return f"It counts, and {posted.recipient} is told"
     if posted.receipt is not None:
         return f"Stored for {posted.recipient} as {posted.receipt.id}"
     return f"Not sent to {posted.recipient}: {posted.refusal}"

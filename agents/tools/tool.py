@@ -50,6 +50,8 @@ class Workspace:
     """What commands are told besides what this process was."""
     memory: OpenMemory | None = None
     """The memories that the agent may change; None for one that keeps none."""
+    shared: Path | None = None
+    """What all agents of the session may read and write besides; None for nothing."""
 
     def changes(self) -> WorkspaceChange | None:
         """What has changed since this was last asked, to be recorded; None if nothing has."""

@@ -38,11 +38,11 @@ def logs(*, session: str | None, agent: str | None, is_following: bool, as_json:
     looking_back = LookingBack(**given, as_json=as_json)
     looking_back.check(is_following=is_following)
     found = Session.find(session) if session else Session.newest(Path.cwd())
-    _check_agent(found, agent)
+    check_agent(found, agent)
     if looking_back.view is not None:
         looking_back.show(found, agent or MAIN)
         return
-    log = _Log(as_json=as_json)
+    log = Log(as_json=as_json)
     with open_output():
         if not is_following:
             for event in read_session(found.directory, agent):
@@ -52,13 +52,14 @@ def logs(*, session: str | None, agent: str | None, is_following: bool, as_json:
     click.echo(f"session {found.id} has finished", err=True)
 
 
-def _check_agent(session: Session, agent: str | None) -> None:
+def check_agent(session: Session, agent: str | None) -> None:
+    """Raise `ConfigInvalid` for an *agent* that the session has never had."""
     names = [path.name for path in SessionReader(session.directory).agent_directories()]
     if agent is not None and agent not in names:
         raise ConfigInvalid("--agent", f"{agent!r} is not in session {session.id}; {suggestion(agent, names)}")
 
 
-async def _follow(directory: Path, agent: str | None, log: "_Log") -> None:
+async def _follow(directory: Path, agent: str | None, log: "Log") -> None:
     """Show events until the last run of the main agent has finished, also if that was long ago."""
     is_over = False
     async with open_follower(directory) as follower:
@@ -75,7 +76,7 @@ async def _follow(directory: Path, agent: str | None, log: "_Log") -> None:
 
 
 @attrs.frozen(kw_only=True)
-class _Log:
+class Log:
     """Prints events."""
 
     as_json: bool

@@ -31,17 +31,24 @@ class Entry:
 COMMANDS = {
     "run": Entry("coterie.orchestrator.cli.run:run", "Run a task with one agent."),
     "resume": Entry("coterie.orchestrator.cli.run:resume", "Take a session up where it stopped."),
-    "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, five forks, and the bill."),
+    "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, five forks, their bill, and a team."),
+    "scenario": Entry("coterie.scenarios.runner.command:scenario", "Play scripted teams, and judge them."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
     "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
+    "team": Entry("coterie.orchestrator.cli.team:team", "Check the file of a team."),
     "list": Entry("coterie.orchestrator.cli.sessions:list_sessions", "List sessions, and how they stand."),
+    "attach": Entry("coterie.orchestrator.cli.attach:attach", "Look at a session while it runs, and answer it."),
     "stop": Entry("coterie.orchestrator.cli.stop:stop", "Stop a running session, or one of its agents."),
     "background": Entry("coterie.orchestrator.cli.stop:background", "Let nobody wait for an agent that works."),
     "compact": Entry("coterie.orchestrator.cli.compact:compact", "Compact the conversation of an agent."),
     "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
     "costs": Entry("coterie.orchestrator.cli.costs:costs", "Show what a session has cost, and why."),
+    "report": Entry("coterie.orchestrator.cli.report:report", "Make a page about a session, for a browser."),
     "mail": Entry("coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."),
     "tasks": Entry("coterie.orchestrator.cli.tasks:tasks", "Show and change the task list of a session."),
+    "approvals": Entry(
+        "coterie.orchestrator.cli.approvals:approvals", "Show what agents wait for your yes to, and answer."
+    ),
     "memory": Entry("coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."),
     "doctor": Entry("coterie.orchestrator.cli.doctor:doctor", "Find what crashes have left behind, and mend it."),
 }

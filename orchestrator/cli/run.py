@@ -14,9 +14,10 @@ import click
 from coterie.agents.models import known_models
 from coterie.orchestrator.cli.completion import complete_agent, complete_model, complete_session
 from coterie.orchestrator.cli.exit_codes import ExitCode
-from coterie.orchestrator.session import Session
+from coterie.orchestrator.session import COORDINATOR, Session
 from coterie.orchestrator.settings import Settings, load_settings
 from coterie.orchestrator.settings.schema import Mode
+from coterie.orchestrator.teams.team import Team
 
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 FORMATS = ("text", "json", "stream-json")
@@ -40,6 +41,12 @@ class _Options:
     script: Path | None
     is_bare: bool
     is_detached: bool
+    is_live: bool | None
+
+    def __attrs_post_init__(self) -> None:
+        if self.is_live and (self.only_result or self.output_format != "text" or self.is_detached):
+            other = "--detach" if self.is_detached else "-p" if self.only_result else "--output-format"
+            raise click.UsageError(f"--live shows a board, and {other} does not: give one of them")
 
     def settings(self, project: Path, **flags: object) -> Settings:
         """The settings of a run in *project*, under these options. Raises `ConfigInvalid`."""
@@ -84,7 +91,9 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--max-turns", type=click.IntRange(1), help="Model calls at most.  [default: 200]"),
         click.option(
-            "--max-budget-usd", type=_Dollars(), help="Dollars at most; no call is made that could cost more."
+            "--max-budget-usd",
+            type=_Dollars(),
+            help="Dollars at most, for all agents and all resumes together; no call is made that could cost more.",
         ),
         click.option(
             "--permission-mode",
@@ -95,6 +104,12 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key."),
         click.option(
             "--detach", "is_detached", is_flag=True, help="Start it and return; `coterie list` shows how it stands."
+        ),
+        click.option(
+            "--live/--no-live",
+            "is_live",
+            default=None,
+            help="Show a board of all agents while they work.  [default: for a team, on a terminal of 60x15 or more]",
         ),
         click.option("--bare", "is_bare", is_flag=True, help="Read no instruction files, and remember nothing."),
     )
@@ -111,17 +126,35 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
     shell_complete=complete_agent,
     help="The kind of agent that does it; `coterie agents list` shows them.",
 )
+@click.option("--coordinator", "is_coordinator", is_flag=True, help="Let the lead delegate everything to other agents.")
+@click.option(
+    "--team", "team_file", metavar="FILE", type=click.Path(path_type=Path), help="Begin with the team of FILE, in TOML."
+)
 @_shared_options
-def run(*, task: str | None, model: str | None, agent: str | None, **shared: Any) -> None:
-    """Run TASK with one agent in the current directory; `-`, or no TASK, reads it from standard input."""
+def run(
+    *,
+    task: str | None,
+    model: str | None,
+    agent: str | None,
+    is_coordinator: bool,
+    team_file: Path | None,
+    **shared: Any,
+) -> None:
+    """Run TASK in the current directory, with one agent or a team; `-`, or no TASK, reads it from standard input."""
     options = _Options(**shared)
+    if is_coordinator and agent not in (None, COORDINATOR):
+        raise click.UsageError(f"--coordinator is the kind {COORDINATOR}, and --agent wants {agent}: give one of them")
+    agent = COORDINATOR if is_coordinator else agent
+    team = None if team_file is None else _read_team(team_file, agent)
+    if team is not None:
+        agent, model = team.lead_kind or agent, model or team.lead_model
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
     need_a_model(options.script)
     words = _from_stdin() if task in (None, "-") else task
     if not words or not words.strip():
         raise click.UsageError('a task is needed: coterie run "find the bug in a.py", or on standard input')
-    _work(options, settings, task=words.strip(), project=Path.cwd())
+    _work(options, settings, task=words.strip(), project=Path.cwd(), team=team)
 
 
 @click.command()
@@ -137,8 +170,22 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     options = _Options(**shared)
     need_a_model(options.script)
     found = Session.find(session)
-    settings = options.settings(found.project, model=found.model, agent=found.agent)
+    # What it may spend was said once, for all of its starts.
+    budget = options.max_budget_usd or found.budget_usd
+    settings = attrs.evolve(options, max_budget_usd=budget).settings(
+        found.project, model=found.model, agent=found.agent
+    )
     _work(options, settings, task=(message or "").strip(), project=found.project, session=found.id)
+
+
+def _read_team(path: Path, agent: str | None) -> Team:
+    """The team of *path*, whose lead is to be of the kind *agent*, if one is given."""
+    from coterie.orchestrator.teams.reading import read_team  # noqa: PLC0415 - brings trio along, for this alone
+
+    team = read_team(path, Path.cwd())
+    if agent is not None and team.lead_kind not in (None, agent):
+        raise click.UsageError(f"the lead of {path} is a {team.lead_kind}, and a {agent} is wanted: give one of them")
+    return team
 
 
 def need_a_model(script: Path | None) -> None:
@@ -161,7 +208,7 @@ def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any)
     from coterie.orchestrator.cli.approving import approve_includes  # noqa: PLC0415
     from coterie.orchestrator.cli.asking import TerminalAsker  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
-    from coterie.orchestrator.cli.views.choice import choose_view  # noqa: PLC0415
+    from coterie.orchestrator.cli.views.choice import choose_view, is_large, is_team  # noqa: PLC0415
     from coterie.orchestrator.cli.work import detach, work  # noqa: PLC0415
     from coterie.orchestrator.kinds import of_a_kind  # noqa: PLC0415
     from coterie.orchestrator.root_process.assignment import Assignment  # noqa: PLC0415
@@ -174,17 +221,20 @@ def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any)
         definition=None if kind is None else kind.name,
         script=None if options.script is None else str(options.script),
         is_bare=options.is_bare,
-        can_ask=options.can_ask,
         **facts,
     )
     if options.can_ask and assignment.session is None and assignment.has_instructions:
         approve_includes(project)
     with open_output():
         if options.is_detached:
-            _say_detached(options, detach(assignment))
+            _say_detached(options, detach(attrs.evolve(assignment, asks_later=True)))
             return
-        view = choose_view(options.output_format, only_result=options.only_result)
-        work(assignment, view, TerminalAsker(view) if options.can_ask else None)
+        is_live = is_team(assignment) and is_large() if options.is_live is None else options.is_live
+        view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
+        # What is answered on the board must wait there for whoever attaches to it, also when this user has left.
+        can_ask = options.can_ask and not view.shows_approvals
+        assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
+        work(assignment, view, TerminalAsker(view) if can_ask else None)
 
 
 def _say_detached(options: _Options, session: str) -> None:
@@ -193,4 +243,4 @@ def _say_detached(options: _Options, session: str) -> None:
     elif options.only_result:
         click.echo(session)
     else:
-        click.echo(f"session {session} is at work; `coterie logs -f {session}` shows it, `coterie stop` ends it")
+        click.echo(f"session {session} is at work; `coterie attach {session}` shows it, `coterie stop` ends it")

@@ -84,6 +84,9 @@ def _lines(overview: Overview, now: float) -> Iterator[str]:
     yield f"{session.id}  {facts}  {printable(_shown(session.project))}  {one_line(first, SHOWN)}".rstrip()
     if len(overview.agents) > 1:
         yield f"    {', '.join(f'{agent.name} {agent.state}' for agent in overview.agents)}"
+    for agent in overview.agents:
+        if agent.progress is not None:
+            yield f"    {agent.name}: {one_line(agent.progress, SHOWN)}"
 
 
 def _age(seconds: float) -> str:

@@ -8,7 +8,11 @@ import msgspec
 
 from coterie.agents.events import (
     AgentChanged,
+    AnswerRefused,
+    ApprovalAsked,
+    ApprovalDecided,
     BreakerTripped,
+    Budgeted,
     CacheBroke,
     Compacted,
     Decided,
@@ -20,6 +24,7 @@ from coterie.agents.events import (
     MemoryExtracted,
     NotesUpdated,
     Noticed,
+    Progress,
     Recalled,
     ResultsCleared,
     ResultsStored,
@@ -31,6 +36,7 @@ from coterie.agents.events import (
     WindowFilling,
 )
 from coterie.agents.usage import Usage
+from coterie.orchestrator.cli.approval_wording import approval_sentence
 from coterie.orchestrator.cli.memory_wording import memory_sentence
 from coterie.orchestrator.cli.printable import one_line, printable
 from coterie.orchestrator.events.observed import (
@@ -134,7 +140,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
         case ToolEnded():
             return f"{event.name}  {outcome_text(event)}"
         case Decided():
-            return f"{event.tool} {event.verdict} by {event.by}: {event.reason}"
+            why = f": {event.reason}" if event.reason else ""
+            return f"{event.tool} {event.verdict} by {event.by}{why}"
         case ReplyRecorded():
             used = usage_text(event.usage, Decimal(event.cost_usd))
             cut = "" if event.is_taken else "; cut off, and asked for again"
@@ -153,6 +160,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return _compaction(event)
         case MemoryChanged() | Recalled() | MemoryExtracted() | Dreamed():
             return memory_sentence(event)
+        case Progress():
+            return f"is at this: {event.text}"
         case BreakerTripped():
             failed = f"{_counted(event.failures, 'summary', 'summaries')} failed in a row"
             return f"{failed}: {event.reason}; from now on the oldest messages leave by rule"
@@ -166,6 +175,12 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
         case AgentChanged():
             why = f": {event.what}" if event.what else ""
             return f"{event.name} is {event.state.replace('_', ' ')}{why}"
+        case Budgeted():
+            return "there is no limit on dollars" if event.dollars is None else f"the budget is ${event.dollars}"
+        case ApprovalAsked():
+            return f"{event.name} {approval_sentence(event)}"
+        case ApprovalDecided() | AnswerRefused():
+            return approval_sentence(event)
         case Noticed():
             return f"{event.source}: {event.reason}"
         case MailDelivered():

@@ -9,7 +9,6 @@ import attrs
 import click
 import trio
 
-from coterie.agents.control.asking_words import Answered, Ask, TakeBack
 from coterie.agents.control.words import Unable
 from coterie.agents.errors import ControlLost
 from coterie.agents.events import Finished
@@ -20,11 +19,9 @@ from coterie.orchestrator.cli.views.view import View, show, show_rest
 from coterie.orchestrator.events.following import Follower, open_follower
 from coterie.orchestrator.root_process.assignment import Assignment
 from coterie.orchestrator.root_process.calling import Host, open_root_process
+from coterie.orchestrator.root_process.hearing import Hearing, LastWord
 from coterie.orchestrator.root_process.words import End, Interrupt, Opened, Over
 from coterie.orchestrator.session import Session
-
-Outcome = Over | Unable
-"""The last word of a root."""
 
 
 def work(assignment: Assignment, view: View, asker: Asker | None = None) -> None:
@@ -38,6 +35,9 @@ def work(assignment: Assignment, view: View, asker: Asker | None = None) -> None
         outcome = trio.run(watch.run)
     finally:
         view.close()
+    if watch.is_left:
+        click.echo(f"session {watch.session} goes on; `coterie attach {watch.session}` shows it again", err=True)
+        sys.exit(ExitCode.DONE)
     if watch.is_unread:
         discard_output()
         sys.exit(CLOSED)
@@ -47,7 +47,7 @@ def work(assignment: Assignment, view: View, asker: Asker | None = None) -> None
         raise (Refused if outcome.is_for_user else click.ClickException)(outcome.reason)
     if watch.finished is None or not (outcome.is_done or watch.is_completed):
         raise click.ClickException(f"{watch.name} has ended before its task: {outcome.reason}")
-    sys.exit(_exit_code(watch.finished))
+    sys.exit(exit_code_of(watch.finished))
 
 
 def detach(assignment: Assignment) -> str:
@@ -65,7 +65,8 @@ async def _detach(assignment: Assignment) -> str:
     raise Refused(f"no session was started: {reason}")
 
 
-def _exit_code(finished: Finished) -> ExitCode:
+def exit_code_of(finished: Finished) -> ExitCode:
+    """The published code for how a run of the lead ended."""
     if finished.reason == "completed":
         return ExitCode.DONE
     if finished.reason == "budget":
@@ -83,10 +84,10 @@ class _Watch:
     session: str | None = None
     signal: int | None = None
     is_unread: bool = False
+    is_left: bool = False
+    """Whether the user went, and the session goes on."""
     finished: Finished | None = None
     """How the run of the lead ended, once it has said so."""
-    _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
 
     @property
     def name(self) -> str:
@@ -98,9 +99,9 @@ class _Watch:
         """Whether the task is done."""
         return self.finished is not None and self.finished.reason == "completed"
 
-    async def run(self) -> Outcome:
+    async def run(self) -> LastWord:
         """Start the root and look at it to its end."""
-        outcome: Outcome | None = None
+        outcome: LastWord | None = None
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with open_root_process(self.assignment) as host, trio.open_nursery() as nursery:
                 nursery.start_soon(self._heed, signals, host)
@@ -108,7 +109,7 @@ class _Watch:
                 nursery.cancel_scope.cancel()
         return outcome or Over(is_done=False, reason="its process was killed.")
 
-    async def _look(self, host: Host) -> Outcome | None:
+    async def _look(self, host: Host) -> LastWord | None:
         session = self.assignment.session
         if session is not None:
             # What happened before is passed over, so it must be read before anything new happens.
@@ -119,49 +120,35 @@ class _Watch:
         self.session = word.session
         return await self._follow(Session.find(word.session), host, is_resumed=False)
 
-    async def _follow(self, session: Session, host: Host, *, is_resumed: bool) -> Outcome | None:
+    async def _follow(self, session: Session, host: Host, *, is_resumed: bool) -> LastWord | None:
+        outcome: LastWord | None = None
         async with open_follower(session.directory, self.view.agent) as follower:
             if is_resumed:
                 follower.skip()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._show, follower, host)
-                outcome = await self._listen(host, nursery)
+                nursery.start_soon(self._attend, session, host, nursery.cancel_scope)
+                hearing = Hearing(host, None if self.asker is None else self.asker.ask, self._call)
+                outcome = await hearing.hear_out(nursery)
                 nursery.cancel_scope.cancel()
             self._show_rest(follower)
         return outcome
 
-    async def _listen(self, host: Host, nursery: trio.Nursery) -> Outcome | None:
-        """Heed the root until its last word; None if it ended without one."""
-        with contextlib.suppress(ControlLost):
-            while (word := await host.hear()) is not None:
-                match word:
-                    case Over() | Unable():
-                        return word
-                    case Opened():
-                        self.session = word.session
-                    case Ask():
-                        scope = self._questions[word.call] = trio.CancelScope()
-                        nursery.start_soon(self._ask, word, scope, host)
-                    case TakeBack() if word.call in self._questions:
-                        self._questions[word.call].cancel()
-        return None
-
-    async def _ask(self, word: Ask, scope: trio.CancelScope, host: Host) -> None:
-        assert self.asker is not None, "the root was told that somebody can be asked"
-        try:
-            with scope:
-                async with self._asking:
-                    answer = await self.asker.ask(word.question())
-                with contextlib.suppress(ControlLost):
-                    host.say(Answered.of(word.call, answer))
-        finally:
-            del self._questions[word.call]
+    def _call(self, session: str) -> None:
+        self.session = session
 
     async def _show(self, follower: Follower, host: Host) -> None:
         try:
             self.finished = await show(self.view, follower)
         except BrokenPipeError:
             self._stop_unread(host)
+
+    async def _attend(self, session: Session, host: Host, scope: trio.CancelScope) -> None:
+        if await self.view.attend(session):
+            with contextlib.suppress(ControlLost):
+                host.leave()
+                self.is_left = True
+                scope.cancel()
 
     def _show_rest(self, follower: Follower) -> None:
         try:

@@ -11,6 +11,7 @@ from coterie.agents.compaction.plan import Pivot, Side
 from coterie.agents.control.compaction_words import Compaction, NotCompacted
 from coterie.agents.control.word import Word
 from coterie.agents.control.words import Unable
+from coterie.agents.spawning import Spawned, SpawnRequest
 from coterie.mailbox.bridge import BridgeReceipt
 from coterie.mailbox.contract import Receipt
 from coterie.mailbox.envelope import Kind
@@ -46,6 +47,20 @@ class CompactAgent(Word, tag="compact_agent", frozen=True):
         return None if self.side is None else Pivot(side=self.side, message=self.message)
 
 
+class DecideApproval(Word, tag="decide_approval", frozen=True):
+    """The user's answer to an approval that is open."""
+
+    id: str
+    approve: bool
+    feedback: str = ""
+
+
+class SpawnAgent(Word, tag="spawn_agent", frozen=True):
+    """Start another agent for the lead, as if that had asked for it. Answered by `AgentBegun`."""
+
+    wanted: SpawnRequest
+
+
 class PostMail(Word, tag="post_mail", frozen=True):
     """Send a message of the user. It, and the other requests for mail, are answered by `Fates` or `NotStored`."""
 
@@ -66,6 +81,12 @@ class ReleaseLetter(Word, tag="release_letter", frozen=True):
     """Let a held letter be delivered."""
 
     id: MessageId
+
+
+class AgentBegun(Word, tag="agent_begun", frozen=True):
+    """The agent that was wanted is at work."""
+
+    spawned: Spawned
 
 
 class Granted(Word, tag="granted", frozen=True):
@@ -102,9 +123,9 @@ class NotStored(Word, tag="not_stored", frozen=True):
 
 
 MailRequest = PostMail | ResendLetter | ReleaseLetter
-Request = StopAgent | MoveToBackground | CompactAgent | MailRequest
+Request = StopAgent | MoveToBackground | CompactAgent | DecideApproval | SpawnAgent | MailRequest
 MailAnswer = Fates | NotStored
-Answer = Granted | Compaction | NotCompacted | MailAnswer
+Answer = Granted | Compaction | NotCompacted | AgentBegun | MailAnswer
 Response = Answer | Unable
 
 requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)

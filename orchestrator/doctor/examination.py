@@ -14,6 +14,7 @@ from coterie.clock import Clock
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.errors import TaskDamaged, TasksFailed, UnknownTask
 from coterie.mailbox.tasks.files import TaskFiles
+from coterie.orchestrator.doctor.approvals import approval_findings
 from coterie.orchestrator.doctor.finding import Finding, NotMended, Remedy
 from coterie.orchestrator.doctor.flaws import damage
 from coterie.orchestrator.doctor.leftovers import draft_findings, is_draft
@@ -90,6 +91,7 @@ def _in_session(session: Session, clock: Clock) -> Iterator[Finding]:
         yield from worktree_findings(session)
     yield from log_findings(session, is_alive=is_alive)
     yield from mail_findings(session, clock, is_alive=is_alive)
+    yield from approval_findings(session)
     yield from _in_tasks(session)
 
 

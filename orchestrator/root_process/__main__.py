@@ -15,7 +15,9 @@ from coterie.agents.control.words import Unable
 from coterie.agents.errors import ConfigInvalid
 from coterie.clock import Clock
 from coterie.mailbox.errors import MailboxError
+from coterie.orchestrator.doctor import examine_machine, mend
 from coterie.orchestrator.embedded import ServerFailed, open_server
+from coterie.orchestrator.injected_faults import injected_faults
 from coterie.orchestrator.overview import look_at
 from coterie.orchestrator.root import Root, open_root
 from coterie.orchestrator.root_process.assignment import Assignment
@@ -24,6 +26,8 @@ from coterie.orchestrator.root_process.words import Opened, Over, viewer_words
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.starting import StartFailed
 from coterie.orchestrator.starting.kernel import set_title
+from coterie.orchestrator.teams.recording import begin_team
+from coterie.orchestrator.tree.announcing import ROOT
 from coterie.orchestrator.tree.charge import Outcome
 
 ERRORS = "root.log"
@@ -38,7 +42,8 @@ def main() -> None:
     line, assignment = (int(argument) for argument in sys.argv[1:])
     with os.fdopen(assignment, "rb") as file:
         wanted = Assignment.from_bytes(file.read())
-    trio.run(_serve, wanted, socket.socket(fileno=line))
+    with injected_faults(ROOT):
+        trio.run(_serve, wanted, socket.socket(fileno=line))
 
 
 async def _serve(assignment: Assignment, near: socket.socket) -> None:
@@ -57,11 +62,20 @@ async def _run(assignment: Assignment, viewer: Viewer) -> Over | Unable:
     async with _open_model(assignment) as server:
         session = assignment.open_session(clock)
         _check_unfinished(session, assignment)
+        if assignment.session is not None:
+            # Whoever killed its last root may have killed the janitor too.
+            await mend(await trio.to_thread.run_sync(lambda: [*examine_machine(session)]), lambda _: None)
+        await begin_team(session, assignment.team, clock)
         _keep_errors(session)
         set_title(f"coterie root {session.id}")
         settings, user = assignment.settings, viewer.asker if assignment.can_ask else None
         async with open_root(
-            session, budget=settings.max_budget_usd, server=server, user=user, agents=settings.agents
+            session,
+            budget=session.budget_usd,
+            server=server,
+            user=user,
+            asks_later=assignment.asks_later,
+            agents=settings.agents,
         ) as root:
             viewer.tell(Opened(session=session.id))
             outcome = await _run_lead(root, assignment, viewer)

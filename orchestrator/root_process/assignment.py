@@ -11,6 +11,7 @@ from coterie.clock import Clock
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings import Settings
 from coterie.orchestrator.settings.carried import read, shown
+from coterie.orchestrator.teams.team import Team
 from coterie.orchestrator.tree.ordering import Order
 
 
@@ -31,10 +32,14 @@ class Assignment:
     is_bare: bool = False
     can_ask: bool = False
     """Whether whoever starts the root can be asked for permissions."""
+    asks_later: bool = False
+    """Whether questions that nobody is there for wait until the user answers from a shell."""
     name: str = MAIN
     """Which agent is run; another than the lead only for a chore."""
     chore: Chore | None = None
     """What the agent is to do instead of a task: that alone, without a turn."""
+    team: Team | None = None
+    """Whom the lead of a new session has from the beginning; one that is taken up again knows its team."""
 
     @property
     def has_instructions(self) -> bool:
@@ -44,8 +49,15 @@ class Assignment:
     def open_session(self, clock: Clock) -> Session:
         """The session, made or counted up. Raises `ConfigInvalid` and `OSError`."""
         if self.session is not None:
-            return Session.resume(self.session)
-        return Session.create(self.project, clock, task=self.task, model=self.model, agent=self.definition)
+            return Session.resume(self.session, budget_usd=self.settings.max_budget_usd)
+        return Session.create(
+            self.project,
+            clock,
+            task=self.task,
+            model=self.model,
+            agent=self.definition,
+            budget_usd=self.settings.max_budget_usd,
+        )
 
     def order(self) -> Order:
         """The lead that is wanted."""
@@ -68,4 +80,5 @@ class Assignment:
     def from_bytes(cls, data: bytes) -> "Assignment":
         """What `to_bytes` wrote."""
         members: dict[str, Any] = msgspec.json.decode(data)
-        return cls(**members | {"settings": read(members["settings"]), "chore": read_chore(members["chore"])})
+        facts = {"settings": read(members["settings"]), "chore": read_chore(members["chore"])}
+        return cls(**members | facts | {"team": msgspec.convert(members["team"], Team | None)})

@@ -27,9 +27,9 @@ def load_settings(
     """The settings of a run in *project*, a directory; its project's root holds the project's files.
 
     *flags* are values by dotted key, None for a flag that was not given. Of *environ* the variables
-    `COTERIE_LAYERS_...` and `COTERIE_MEMORY_...` are read. A later source replaces the value of an earlier one; lists
-    add up. Raises `ConfigInvalid`, naming the source and the key, for an unknown key, a wrong value and what a project
-    may not set.
+    `COTERIE_LAYERS_...`, `COTERIE_MEMORY_...` and `COTERIE_PROGRESS_...` are read. A later source replaces the value of
+    an earlier one; lists add up. Raises `ConfigInvalid`, naming the source and the key, for an unknown key, a wrong
+    value and what a project may not set.
     """
     values: dict[str, Any] = {}
     sources: dict[str, tuple[str, ...]] = {}

@@ -11,6 +11,7 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Fsync = Literal["never", "turn", "always"]
 Deletions = Literal["ask", "apply"]
 Recaller = Literal["model", "local"]
+PlanApprover = Literal["lead", "human"]
 # Written out, because `coterie.agents.permissions` brings trio along, which a mistake in a file should not wait for.
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
@@ -49,6 +50,22 @@ class AgentSettings:
     at_once: int = 20
     starts: int = 3
     stall_after: float = 660.0
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalSettings:
+    """`[approvals]`."""
+
+    plans: PlanApprover = "lead"
+
+
+@attrs.frozen(kw_only=True)
+class ProgressSettings:
+    """`[progress]`: what each agent is at, in a few words."""
+
+    enabled: bool | None = None
+    every: float = 30.0
+    model: str = "haiku"
 
 
 @attrs.frozen(kw_only=True)
@@ -193,6 +210,8 @@ class Settings:
     instructions: InstructionSettings = InstructionSettings()
     memory: MemorySettings = MemorySettings()
     agents: AgentSettings = AgentSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
+    progress: ProgressSettings = ProgressSettings()
     layers: LayerSettings = LayerSettings()
     _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)

@@ -14,13 +14,12 @@ from coterie.orchestrator.settings.schema import SECTIONS, SETTINGS, Settings, s
 from coterie.orchestrator.settings.values import Unfit, convert, from_text, shown
 
 COMMAND_LINE = "command line"
-PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_")
+PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_")
 OTHERS = ("COTERIE_MEMORY_DIR",)
 """Variables with such a prefix that are no setting."""
-VARIABLES = {
-    "COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(("layers.", "memory."))
-}
-"""Environment variable -> the setting it overrides: the numbers and switches of layers and memory."""
+TABLES = ("layers.", "memory.", "progress.")
+VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(TABLES)}
+"""Environment variable -> the setting it overrides: the numbers and switches of layers, memory and summaries."""
 
 
 @attrs.frozen(kw_only=True)

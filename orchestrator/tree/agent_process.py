@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from pathlib import Path
 
+import attrs
 import trio
 
 from coterie.agents.control.station import Station, open_station
@@ -23,21 +24,25 @@ from coterie.agents.outcome import Ended
 from coterie.clock import Clock
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.lifecycle import TaskNotification
+from coterie.orchestrator.injected_faults import injected_faults
 from coterie.orchestrator.keys import SessionKeys
 from coterie.orchestrator.mailroom import Mailrooms, open_mailrooms
 from coterie.orchestrator.seat import Work, open_seat
-from coterie.orchestrator.session import Session
+from coterie.orchestrator.session import MAIN, Session
+from coterie.orchestrator.teams.recording import recorded_team
 from coterie.orchestrator.tree.duty import Duty
 from coterie.orchestrator.tree.failures import first_failure
 from coterie.orchestrator.tree.hosted import FAILED, Heeding, Interruptible, open_hosting
-from coterie.orchestrator.tree.placing import report_at, task_at
+from coterie.orchestrator.tree.placing import first_words, report_at, task_at
 from coterie.orchestrator.tree.reporting import notification, report_to
 from coterie.orchestrator.worker import Worker, open_worker
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
     """Live the life of one agent; the first of *descriptors* is its control socket. The exit status is for the root."""
-    return trio.run(_live, Duty.from_bytes(payload), descriptors[0])
+    duty = Duty.from_bytes(payload)
+    with injected_faults(duty.name):
+        return trio.run(_live, duty, descriptors[0])
 
 
 async def _live(duty: Duty, control: int) -> int:
@@ -74,12 +79,22 @@ async def _open(duty: Duty, station: Station, mailrooms: Mailrooms | None) -> As
         if mailrooms is None:
             keys = None if duty.keys is None else SessionKeys.from_hex(duty.keys)
             mailrooms = stack.enter_context(open_mailrooms(session, clock, keys, seat.log.tell))
-        seen = seat.transcript.loaded.mail
-        mail = mailrooms.open(seen, name=duty.name, incarnation=duty.incarnation, believed=duty.believed)
+        loaded = seat.transcript.loaded
+        mail = mailrooms.open(
+            loaded.mail,
+            name=duty.name,
+            incarnation=duty.incarnation,
+            believed=duty.believed,
+            authority=station.authority,
+        )
         room = await stack.enter_async_context(mail)
         stack.enter_context(station.delivering_to(room.take))
         client = await stack.enter_async_context(_open_client(duty, station.gate))
         work = await trio.to_thread.run_sync(_work_of, duty, session)
+        if duty.is_taken_up and work.task in loaded.words:
+            work = attrs.evolve(work, task="")
+        if duty.parent is None and duty.chore is None and not loaded.words:
+            work = attrs.evolve(work, task=first_words(session.task, work.task))
         asker = station.asker if duty.can_ask else None
         opened = open_worker(work, seat, room, client, station, asker=asker)
         worker = await stack.enter_async_context(opened)
@@ -90,6 +105,11 @@ async def _open(duty: Duty, station: Station, mailrooms: Mailrooms | None) -> As
 
 def _work_of(duty: Duty, session: Session) -> Work:
     kind = None if duty.definition is None else load_definitions(session.project).get(duty.definition)
+    if kind is not None and duty.memory is not None:
+        kind = attrs.evolve(kind, memory=duty.memory)
+    # Subagents come and go without a look at the file.
+    team = recorded_team(session) if duty.parent is None or duty.stays else None
+    names = [] if team is None or duty.parent != MAIN else [member.name for member in team.members]
     return Work(
         task=task_at(duty),
         project=session.project if duty.directory is None else Path(duty.directory),
@@ -99,6 +119,13 @@ def _work_of(duty: Duty, session: Session) -> Work:
         is_bare=duty.is_bare,
         is_embedded=duty.server is not None,
         above=duty.above,
+        stays=duty.stays,
+        team=team if duty.parent is None else None,
+        lead=duty.parent if duty.stays else None,
+        colleagues=tuple(name for name in names if name != duty.name) if duty.name in names else (),
+        at_work=duty.at_work,
+        plan=duty.plan,
+        is_approved=duty.is_approved,
         fork=None if duty.fork is None else Path(duty.fork),
     )
 

@@ -1,6 +1,7 @@
 """What the root says of an agent: on the roster, and to its parent, if the agent could not tell that itself."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import attrs
 
@@ -8,7 +9,9 @@ from coterie.agents.events import Event, LayerFailed
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.envelope import Sender
 from coterie.mailbox.errors import MailboxError
+from coterie.mailbox.ids import MessageId
 from coterie.mailbox.lifecycle import TaskNotification
+from coterie.mailbox.router import Draft
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.tree.charge import Outcome
 from coterie.orchestrator.tree.duty import Duty
@@ -38,11 +41,27 @@ class Announcer:
         if duty.parent is None:
             return
         summary = f"{outcome.words} {left}".rstrip()
-        report = TaskNotification(status="failed" if outcome.end == "failed" else "killed", summary=summary)
+        status: Literal["failed", "killed"] = "failed" if outcome.end == "failed" else "killed"
+        report = TaskNotification(status=status, summary=summary, agent=duty.name)
+        await self._report(duty.name, duty.parent, duty.report, report)
+
+    async def give_up(self, name: str, parent: str, id_: MessageId, reason: str) -> None:
+        """Tell *parent*, who expects the report *id_*, that *name* could not be run on after a crash."""
+        summary = f"The session crashed, and it could not be taken up again: {reason}"
+        await self._report(name, parent, id_, TaskNotification(status="failed", summary=summary, agent=name))
+
+    async def _report(self, name: str, parent: str, id_: MessageId, report: TaskNotification) -> None:
         try:
-            await report_to(duty.parent, report, duty.report, self._office.router(), self.sender)
+            await report_to(parent, report, id_, self._office.router(), self.sender)
         except MailboxError as exc:
-            self._tell(LayerFailed(layer="mail", reason=f"{duty.parent} could not be told of {duty.name}: {exc}"))
+            self._tell(LayerFailed(layer="mail", reason=f"{parent} could not be told of {name}: {exc}"))
+
+    async def write(self, name: str, text: str) -> None:
+        """Send *name* a message."""
+        try:
+            await self._office.router().send(self.sender, Draft(to=name, body=text))
+        except MailboxError as exc:
+            self._tell(LayerFailed(layer="mail", reason=f"{name} could not be written to: {exc}"))
 
     async def set_state(self, name: str, state: MemberState) -> None:
         """Let the roster say what *name* does now."""

@@ -13,7 +13,7 @@ from coterie.agents.events import AgentChanged, AgentState, Event
 from coterie.agents.spawning import Spawned
 from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import Duty
-from coterie.orchestrator.tree.hosting import Started
+from coterie.orchestrator.tree.hosting import Guest, Started
 from coterie.orchestrator.tree.ordering import Order
 
 ERRORS = "stderr.log"
@@ -106,10 +106,12 @@ class Charge:
         assert self.child is not None
         assert self.child.status is not None
         status = self.child.status
+        # A teammate that only waited for messages has left nothing undone when its host ends, and lets it go.
+        is_let_go = isinstance(self.child, Guest) and not self.child.is_lost and self.state == "idle"
         return Outcome(
             name=self.duty.name,
             incarnation=self.duty.incarnation,
-            end=_end(status),
+            end="done" if is_let_go else _end(status),
             status=status,
             failure=self.failure,
             why="" if self.silence is None else f"Nothing was heard of it for {self.silence:g} seconds.",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from coterie.agents.control.approval_words import DecidePlan, SubmitPlan, WithdrawPlan
 from coterie.agents.control.asker import NOBODY
 from coterie.agents.control.asking_words import Answered, Ask, TakeBack
 from coterie.agents.control.compaction_words import Compaction, NotCompacted
@@ -13,9 +14,14 @@ from coterie.agents.control.line import Line
 from coterie.agents.control.word import Word
 from coterie.agents.control.words import (
     AgentWord,
+    AskedToEnd,
+    AskToEnd,
+    AtRest,
+    AwaitRest,
     Begun,
     Deliver,
     Doing,
+    Expect,
     GateWord,
     NotBegun,
     Over,
@@ -23,16 +29,21 @@ from coterie.agents.control.words import (
     Relayed,
     Release,
     Spawn,
+    StopTask,
+    TaskStopped,
     Unable,
     Wish,
 )
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.gate import Gate, Permit
 from coterie.agents.permissions import Asker, Refusal
-from coterie.agents.spawning import Spawner, SpawnRefused
+from coterie.agents.spawning import Spawned, Spawner, SpawnRefused
 from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.errors import EnvelopeCorrupt
+from coterie.orchestrator.approvals.of_agent import AgentApprovals
 from coterie.orchestrator.tree.compactor import Compactor
 from coterie.orchestrator.tree.hosting import Guests
+from coterie.orchestrator.tree.plan_desk import PlanDesk
 
 
 @attrs.define(eq=False)
@@ -63,6 +74,8 @@ class Desk:
     """Who is asked for permissions; None refuses."""
     _agent: str = ""
     """Whose desk it is."""
+    _approvals: AgentApprovals | None = None
+    """What the agent asks others for, and decides; None where it has nobody."""
     guests: Guests = attrs.field(init=False)
     """Those whom the agent has started as tasks of its own process."""
     compactor: Compactor = attrs.field(init=False)
@@ -70,10 +83,14 @@ class Desk:
     _line: Line[AgentWord] | None = attrs.field(default=None, init=False)
     _calls: dict[int, _Call] = attrs.field(factory=dict, init=False)
     _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
+    _resting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Around the wait for those whom the agent has started."""
+    _plans: PlanDesk = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.guests = Guests(self._say)
         self.compactor = Compactor.over(self._say)
+        self._plans = PlanDesk(self._say, self._approvals)
 
     async def run(self, line: Line[AgentWord]) -> None:
         """Talk on *line* until the agent has gone; what it holds at the gate by then is counted as used up.
@@ -102,9 +119,13 @@ class Desk:
         """Whether the agent waits for the user's answer."""
         return bool(self._questions)
 
-    def release(self, name: str) -> None:
+    def release(self, name: str, why: str = "") -> None:
         """Let the agent go on without waiting for *name*, which it started. Raises `ControlLost` if it has gone."""
-        self._say(Release(name=name))
+        self._say(Release(name=name, why=why))
+
+    def announce(self, spawned: Spawned) -> None:
+        """Let the agent expect a report of one that was started for it. Raises `ControlLost` if it has gone."""
+        self._say(Expect(report=spawned.report))
 
     def _say(self, word: Word) -> None:
         if self._line is None:
@@ -136,6 +157,14 @@ class Desk:
         match word:
             case Spawn():
                 nursery.start_soon(self._spawn, word)
+            case StopTask():
+                nursery.start_soon(self._stop_task, word)
+            case AskToEnd():
+                nursery.start_soon(self._ask_to_end, word)
+            case AwaitRest():
+                self._resting.cancel()  # who asks again does not wait for the last answer
+                self._resting = trio.CancelScope()
+                nursery.start_soon(self._await_rest, word, self._resting)
             case Doing() | Unable():
                 pass  # it says so, and that is all
             case Ask():
@@ -144,6 +173,8 @@ class Desk:
             case TakeBack():
                 if (open_ := self._questions.get(word.call)) is not None:  # else the answer is on its way
                     open_.cancel()
+            case SubmitPlan() | WithdrawPlan() | DecidePlan():
+                self._plans.heed(word, nursery)
 
     def _report(self, word: Began | Used | Voided) -> None:
         permit = self._call(word.call).permit
@@ -181,6 +212,8 @@ class Desk:
             with scope:
                 answer = Refusal(NOBODY) if self._asker is None else await self._asker.ask(question)
                 self._say(Answered.of(word.call, answer))
+            if scope.cancelled_caught and self._approvals is not None:
+                await self._approvals.take_back(question)
         finally:
             del self._questions[word.call]
 
@@ -191,3 +224,25 @@ class Desk:
             self._say(NotBegun(call=word.call, reason=exc.reason))
         else:
             self._say(Begun.of(word.call, spawned))
+
+    async def _await_rest(self, word: AwaitRest, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._spawner.rest()
+            self._say(AtRest(call=word.call))
+
+    async def _ask_to_end(self, word: AskToEnd) -> None:
+        try:
+            await self._spawner.ask_to_end(word.envelope())
+        except (SpawnRefused, EnvelopeCorrupt) as exc:
+            reason = exc.reason if isinstance(exc, SpawnRefused) else str(exc)
+            self._say(AskedToEnd(call=word.call, refusal=reason))
+        else:
+            self._say(AskedToEnd(call=word.call))
+
+    async def _stop_task(self, word: StopTask) -> None:
+        try:
+            await self._spawner.stop(word.name)
+        except SpawnRefused as exc:
+            self._say(TaskStopped(call=word.call, refusal=exc.reason))
+        else:
+            self._say(TaskStopped(call=word.call))

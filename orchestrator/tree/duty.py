@@ -5,7 +5,9 @@ from typing import Any
 import attrs
 import msgspec
 
+from coterie.agents.approvals.policy import PlanPolicy
 from coterie.agents.control.chores import Chore, read_chore
+from coterie.agents.spawning import MemoryScope, Spawned
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.screen import Digest
 from coterie.orchestrator.settings import Settings
@@ -54,6 +56,16 @@ class Duty:
     """What waited in its mailbox when the root began, which needs no signature."""
     chore: Chore | None = None
     """What it is to do instead of its task."""
+    memory: MemoryScope | None = None
+    """Where it keeps what it learns; None is what its definition says."""
+    at_work: tuple[Spawned, ...] = ()
+    """Whom it started before it crashed, and who have not reported yet."""
+    plan: PlanPolicy | None = None
+    """Who must approve its plan before it may do more than read; None lets it begin."""
+    is_approved: bool = False
+    """Whether that is done, as the root knows."""
+    is_taken_up: bool = False
+    """Whether it was begun under an earlier root: then its transcript may have the task."""
 
     def to_bytes(self) -> bytes:
         """One JSON object."""
@@ -66,5 +78,11 @@ class Duty:
         members: dict[str, Any] = msgspec.json.decode(data)
         settings = {"settings": read(members["settings"]), "above": tuple(map(read, members["above"]))}
         worktree = None if members["worktree"] is None else worktree_of(members["worktree"])
-        facts = {"worktree": worktree, "believed": tuple(members["believed"]), "chore": read_chore(members["chore"])}
+        facts = {
+            "worktree": worktree,
+            "believed": tuple(members["believed"]),
+            "chore": read_chore(members["chore"]),
+            "plan": msgspec.convert(members["plan"], PlanPolicy | None),
+            "at_work": tuple(Spawned(**each) for each in members["at_work"]),
+        }
         return cls(**members | settings | facts)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import attrs
 
+from coterie.agents.approvals.policy import PlanPolicy
 from coterie.agents.control.chores import Chore
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.models import known_models
-from coterie.agents.spawning import Isolation, SpawnRefused, SpawnRequest
+from coterie.agents.spawning import Isolation, MemoryScope, SpawnRefused, SpawnRequest
 from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Engagement, Member
 from coterie.mailbox.errors import NameInvalid
+from coterie.mailbox.ids import MessageId
 from coterie.orchestrator.gate import Limits
 from coterie.orchestrator.kinds import of_a_kind
 from coterie.orchestrator.session import MAIN
@@ -62,6 +64,18 @@ class Order:
     """Those of the agents above it, the nearest first."""
     chore: Chore | None = None
     """What it is to do instead of a task, to end when that is done."""
+    plan: PlanPolicy | None = None
+    """Who must approve its plan before it may do more than read; None lets it begin."""
+    memory: MemoryScope | None = None
+    """Where it keeps what it learns; None is what its definition says."""
+    team: tuple[SpawnRequest, ...] = ()
+    """Whom the root starts for it once it is ready."""
+    request: SpawnRequest | None = None
+    """What was asked for; None for the lead, whom the user asks for each time."""
+    report: MessageId | None = None
+    """Under which its report is expected already; None for a new one."""
+    is_taken_up: bool = False
+    """Whether an earlier root had begun it: its transcript may have the task."""
 
     @property
     def depth(self) -> int:
@@ -115,11 +129,25 @@ def order_for(request: SpawnRequest, name: str, parent: Order, project: Path) ->
         definition=request.definition,
         is_bare=parent.is_bare,
         stays=request.stays,
-        is_shared=kind is not None and kind.process == "shared",
+        subtree=None if request.budget_usd is None else Limits(dollars=request.budget_usd),
+        is_shared=(request.process or (kind.process if kind else "own")) == "shared",
         isolation=request.isolation or (kind.isolation if kind else None),
+        plan=_resolved(request.plan, settings),
+        memory=request.memory,
         directory=parent.directory,
         above=(parent.settings, *parent.above),
+        request=request,
     )
+
+
+def only_reading(order: Order) -> Order:
+    """*order* of one who may only read, for whom it starts: they may do no more."""
+    permissions = attrs.evolve(order.settings.permissions, mode="plan")
+    return attrs.evolve(order, settings=attrs.evolve(order.settings, permissions=permissions))
+
+
+def _resolved(plan: PlanPolicy | None, settings: Settings) -> PlanPolicy | None:
+    return plan if plan is None or plan.by is not None else attrs.evolve(plan, by=settings.approvals.plans)
 
 
 def _fork_of(parent: Order, request: SpawnRequest, name: str) -> Order:
@@ -136,6 +164,11 @@ def _fork_of(parent: Order, request: SpawnRequest, name: str) -> Order:
         stays=False,
         is_shared=False,
         isolation=request.isolation,
+        plan=None,
+        team=(),
         worktree=None,
         above=(parent.settings, *parent.above),
+        request=request,
+        report=None,
+        is_taken_up=False,
     )

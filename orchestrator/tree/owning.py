@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 
 import attrs
 import trio
@@ -18,6 +19,8 @@ from coterie.agents.events import Event, LayerFailed
 from coterie.agents.spawning import Spawned, Spawner
 from coterie.clock import Clock
 from coterie.mailbox.lifecycle import ShutdownRequest
+from coterie.orchestrator.approvals.approvals import Approvals
+from coterie.orchestrator.approvals.of_agent import AgentApprovals
 from coterie.orchestrator.gate import Asker, SessionGate
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.starting import Child, Start, Starter, StartFailed
@@ -38,8 +41,6 @@ from coterie.orchestrator.tree.stalling import STALL, Signs, awakenings, wait_fo
 from coterie.orchestrator.tree.stopping import request_to_end, stop
 from coterie.orchestrator.tree.tenure import Tenure
 
-Nest = Callable[[trio.Nursery], Spawner]
-"""Makes what starts the subagents of one agent, in a nursery that ends with its process."""
 OpenLine = AbstractAsyncContextManager[Line[AgentWord]]
 LAST_WORDS = 1.0
 """Seconds in which what an agent said before it ended is heard."""
@@ -54,6 +55,7 @@ class ProcessOwner:
     gate: SessionGate
     tell: Callable[[Event], None]
     clock: Clock
+    approvals: Approvals
     server: str | None = None
     """The URL of the embedded server, where that plays the model."""
     grace: float = 5.0
@@ -61,6 +63,8 @@ class ProcessOwner:
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
     user: permissions.Asker | None = None
     """Who is asked for permissions; None refuses."""
+    asks_later: bool = False
+    """Whether questions that nobody is there for wait until the user answers from a shell."""
     stall_after: float = STALL
     """Seconds without a sign of life after which an agent at work is stopped, as if it had crashed."""
     tenures: dict[str, Tenure] = attrs.field(factory=dict, init=False)
@@ -72,35 +76,37 @@ class ProcessOwner:
         return Announcer(self.office, self.tell)
 
     async def own(
-        self, charge: Charge, tenure: Tenure, asker: Asker, nest: Nest, task_status: trio.TaskStatus[Spawned]
+        self, charge: Charge, tenure: Tenure, asker: Asker, spawner: Spawner, task_status: trio.TaskStatus[Spawned]
     ) -> None:
-        """Start the process of *charge* and serve it until it is reaped; its subagents end with it.
+        """Start the process of *charge* and serve it until it is reaped; *spawner* starts its subagents.
 
         One that shares its parent's process is a task there, and is served as well. Cancelled, it asks the agent to
         end, waits, terminates it, waits, and kills what is left. Raises `StartFailed`.
         """
         if charge.order.is_shared:
             charge.child = guest = self._start_in_parent(charge)
-            await self._attend(charge, tenure, asker, nest, nullcontext(guest.line), task_status)
+            await self._attend(charge, tenure, asker, spawner, nullcontext(guest.line), task_status)
             return
         near, far = socket.socketpair()
         async with trio.SocketStream(trio.socket.from_stdlib_socket(near)) as stream:
             with far:
                 charge.child = await self._start(charge.duty, far)
             opening = open_line(stream, agent_words)
-            await self._attend(charge, tenure, asker, nest, opening, task_status)
+            await self._attend(charge, tenure, asker, spawner, opening, task_status)
 
     async def _attend(
         self,
         charge: Charge,
         tenure: Tenure,
         asker: Asker,
-        nest: Nest,
+        spawner: Spawner,
         opening: OpenLine,
         task_status: trio.TaskStatus[Spawned],
     ) -> None:
         async with trio.open_nursery() as nursery:
-            desk = charge.desk = Desk(asker, charge.hear, nest(nursery), self.user, charge.order.name)
+            mine = self._approvals_of(charge)
+            user = mine if self.user is None and self.asks_later else self.user
+            desk = charge.desk = Desk(asker, charge.hear, spawner, user, charge.order.name, mine)
             # Served to its end, also when this is cancelled: it is asked to end over the same socket.
             serving = trio.CancelScope(shield=True)
             is_served = trio.Event()
@@ -118,6 +124,16 @@ class ProcessOwner:
                     await is_served.wait()
                 serving.cancel()
                 nursery.cancel_scope.cancel()
+
+    def _approvals_of(self, charge: Charge) -> AgentApprovals:
+        duty = charge.duty
+        return AgentApprovals(
+            approvals=self.approvals,
+            agent=duty.name,
+            incarnation=duty.incarnation,
+            policy=duty.plan,
+            directory=self.office.session.project if duty.directory is None else Path(duty.directory),
+        )
 
     def _start_in_parent(self, charge: Charge) -> Guest:
         parent = self.tenures.get(charge.order.parent or "")

@@ -69,6 +69,11 @@ def task_at(duty: Duty) -> str:
     return f"{moved}\n\n{duty.task}"
 
 
+def first_words(task: str, words: str) -> str:
+    """What a lead is told that was never told its session's *task*: a crash came before that; and now the *words*."""
+    return words or task if words in ("", task) else f"{task}\n\n{words}"
+
+
 async def report_at(duty: Duty, report: TaskNotification) -> TaskNotification:
     """*report*, with what there is in the agent's worktree."""
     if duty.worktree is None:

@@ -24,6 +24,8 @@ def agent_tag(name: str, incarnation: int) -> str:
     return f"{name}#{incarnation}"
 
 
+_VARIABLES_END = 47
+"""In /proc/PID/stat, counted from behind the state: the address at which the variables end."""
 UNBORN = 0.01
 """Seconds until a process that has not executed its program yet is looked at again; the kernel tells nobody of it."""
 
@@ -62,10 +64,10 @@ def _remains(session: str, tag: str) -> dict[int, bool]:
     wanted = {f"{SESSION_VARIABLE}={session}".encode(), f"{AGENT_VARIABLE}={tag}".encode()}
     found: dict[int, bool] = {}
     for pid in _children():
-        handed_down = _environment(pid)
-        if wanted <= handed_down:
+        handed_down = handed_down_to(pid)
+        if handed_down is not None and wanted <= handed_down:
             found[pid] = True
-        elif OURS.is_unknown(pid) and _is_of_no_agent(handed_down, session):
+        elif OURS.is_unknown(pid) and (handed_down is None or _is_of_no_agent(handed_down, session)):
             found[pid] = False
     return found
 
@@ -88,8 +90,23 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _environment(pid: int) -> set[bytes]:
+def handed_down_to(pid: int) -> set[bytes] | None:
+    """The variables that *pid* was started with; None while it is about to execute its program, and shows none.
+
+    Nothing of one that has ended, or is another user's by now.
+    """
     try:
-        return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        content = Path(f"/proc/{pid}/environ").read_bytes()
+        if not content and _is_in_exec(pid):
+            return None
+        # If there was nothing, it may have been executed in between.
+        content = content or Path(f"/proc/{pid}/environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return set()  # it has ended, or another user's program was started
+        return set()
+    return set(filter(None, content.split(b"\0")))
+
+
+def _is_in_exec(pid: int) -> bool:
+    """Whether the kernel has taken the old program from *pid*, and not put the new one's variables in place."""
+    state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return state not in (b"Z", b"X") and fields[_VARIABLES_END] == b"0"

@@ -29,7 +29,7 @@ class Attempts:
 
     order: Order
     policy: Restarts
-    report: MessageId = attrs.field(factory=new_message_id)
+    report: MessageId = attrs.field(init=False)
     charge: Charge | None = None
     """The latest start; None before the first."""
     outcome: Outcome | None = None
@@ -37,6 +37,9 @@ class Attempts:
     crashes: int = 0
     _is_recorded: bool = False
     """Whether the task is in the transcript."""
+
+    def __attrs_post_init__(self) -> None:
+        self.report = self.order.report or new_message_id()
 
     @property
     def task(self) -> str:

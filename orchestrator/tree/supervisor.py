@@ -2,50 +2,39 @@
 
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 
 import attrs
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.events import LayerFailed
+from coterie.agents.events import Event, LayerFailed
+from coterie.agents.lifecycle.releasing import release_tasks
 from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.mailbox.contract import Member
+from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.ids import MessageId
+from coterie.mailbox.tasks import Owner, TaskList
+from coterie.orchestrator.session import MAIN, TASKS
 from coterie.orchestrator.settings.schema import AgentSettings
 from coterie.orchestrator.starting import StartFailed
-from coterie.orchestrator.tree.charge import Charge, Outcome
+from coterie.orchestrator.tree.charge import ENDS, Charge, Outcome
 from coterie.orchestrator.tree.duty import Duty
-from coterie.orchestrator.tree.ordering import Order, choose_name, order_for
+from coterie.orchestrator.tree.hosting import Guest
+from coterie.orchestrator.tree.nest import Nest
+from coterie.orchestrator.tree.open_orders import OpenOrders
+from coterie.orchestrator.tree.ordering import Order, choose_name, only_reading
 from coterie.orchestrator.tree.owning import ProcessOwner
 from coterie.orchestrator.tree.placing import leave_place, place
 from coterie.orchestrator.tree.restarting import Attempts, Restarts
+from coterie.orchestrator.tree.resting import Changes
 from coterie.orchestrator.tree.tenure import NotAtWork, Tenure
 
+TaskStatus = trio.TaskStatus[Spawned]
 CONCLUDING = 5.0
 """Seconds that it may take to say what became of an agent."""
-
-
-@attrs.frozen
-class _Nest:
-    """Where the subagents of one agent are owned: they do not outlive it."""
-
-    supervisor: "Supervisor"
-    order: Order
-    nursery: trio.Nursery
-
-    async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`."""
-        office = self.supervisor.office
-        try:
-            with self.supervisor.claim(request) as name:
-                order = await trio.to_thread.run_sync(order_for, request, name, self.order, office.session.project)
-                spawned: Spawned = await self.nursery.start(self.supervisor.keep_agent, order)
-        except (StartFailed, MailboxError) as exc:
-            raise SpawnRefused(f"No agent was started: {exc}.") from exc
-        return spawned
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -59,6 +48,15 @@ class Supervisor(ProcessOwner):
     """Who has a process, or is getting one."""
     _claimed: set[str] = attrs.field(factory=set, init=False)
     """Names of those who are about to be put on the roster."""
+    _starting_for: Counter[str] = attrs.field(factory=Counter, init=False)
+    """For whom others are about to be started, without having asked: a lead for its team, or for the user."""
+    changes: Changes = attrs.field(factory=Changes, init=False)
+    """Of what any of them does."""
+    open_orders: OpenOrders = attrs.field(init=False)
+    """Whom the next root would run on, if this one were killed."""
+
+    def __attrs_post_init__(self) -> None:
+        self.open_orders = OpenOrders(self.office.session, self.approvals.records.key, self.tell)
 
     def follow(self, settings: AgentSettings) -> None:
         """Hold to what the user has set."""
@@ -71,12 +69,42 @@ class Supervisor(ProcessOwner):
         """A name that is nobody else's until the block ends, and by then on the roster. Raises `SpawnRefused`."""
         if len(self.running | self._claimed) >= self.at_once:
             raise SpawnRefused(f"{self.at_once} agents are at work, and there may be no more; wait for one to end.")
-        name = choose_name(request, self.office.roster.members(), self._claimed)
+        taken = self._claimed | self.open_orders.names
+        name = choose_name(request, self.office.roster.members(), taken)
         self._claimed.add(name)
         try:
             yield name
         finally:
             self._claimed.remove(name)
+
+    @contextlib.contextmanager
+    def starting_for(self, name: str) -> Iterator[None]:
+        """Within the block others are about to be started for *name*: it does not find all of its own at rest."""
+        self._starting_for[name] += 1
+        try:
+            yield
+        finally:
+            self._starting_for[name] -= 1
+            self.changes.tell()
+
+    async def spawn_for(self, name: str, request: SpawnRequest) -> Spawned:
+        """Start an agent for *name* as if that had asked for it; it hears the report as mail, and waits for it.
+
+        Like all that *name* has started, it ends with it. Raises `NotAtWork` and `SpawnRefused`.
+        """
+        tenure = self._tenure(name)
+        spawner = tenure.spawner
+        if spawner is None or not self.is_ready(name):
+            raise SpawnRefused(f"{name} is starting or ending: nobody can be started for it now.")
+        if request.fork is not None:
+            raise SpawnRefused(f"Only {name} itself can say where a fork of it begins.")
+        with self.starting_for(name):
+            spawned = await spawner.spawn(request)
+            charge = None if tenure.attempts is None else tenure.attempts.charge
+            if charge is not None and charge.desk is not None and not request.stays:
+                with contextlib.suppress(ControlLost):  # its next start expects it, if there is one
+                    charge.desk.announce(spawned)
+        return spawned
 
     def interrupt(self, name: str) -> None:
         """End the turn that *name* is at; nothing happens if it has no process."""
@@ -86,7 +114,7 @@ class Supervisor(ProcessOwner):
             charge.is_dismissed = True
             charge.child.send_signal(signal.SIGTERM)
 
-    def move_to_background(self, name: str) -> None:
+    def move_to_background(self, name: str, why: str = "") -> None:
         """Let whoever waits for *name*, which it started, go on; the report will come as mail. Raises `NotAtWork`.
 
         Nothing happens if nobody waits for it.
@@ -96,7 +124,7 @@ class Supervisor(ProcessOwner):
         charge = None if parent is None or parent.attempts is None else parent.attempts.charge
         if charge is not None and charge.desk is not None:
             with contextlib.suppress(ControlLost):  # it has ended, and waits for nobody
-                charge.desk.release(name)
+                charge.desk.release(name, why)
 
     async def stop(self, name: str, by: str = "the user") -> None:
         """Stop *name* and its subagents, as cancellation of `run_agent` does; no message takes it up again.
@@ -107,46 +135,104 @@ class Supervisor(ProcessOwner):
         tenure.stop(by)
         await tenure.is_over.wait()
 
+    def ask_to_end(self, request: Envelope) -> None:
+        """Hand *request* to the one start of an agent that it is for. Raises `NotAtWork` and `SpawnRefused`."""
+        name, meant = request.recipient.name, request.recipient.incarnation
+        attempts = self._tenure(name).attempts
+        charge = None if attempts is None else attempts.charge
+        if charge is None or charge.desk is None or charge.state in ENDS:
+            raise SpawnRefused(f"{name} has no process that could end; a message would take it up again")
+        if charge.duty.incarnation != meant:
+            raise SpawnRefused(f"it was for start {meant} of {name}, and start {charge.duty.incarnation} is at work")
+        try:
+            charge.desk.deliver(request)
+        except ControlLost as exc:
+            raise SpawnRefused(f"{name} cannot be reached: {exc}") from exc
+
+    def bounded(self, order: Order) -> Order:
+        """*order* as far as who has it may pass on now: one that must plan starts others that may only read.
+
+        So does one whose plan a rule has approved, since the rule has seen nothing of what they would change.
+        """
+        plan = order.plan
+        is_free = plan is None or (plan.by != "rule" and self.approvals.is_approved(order.name))
+        return order if is_free else only_reading(order)
+
+    def free_lead(self, name: str) -> None:
+        """Let the lead hear its mail, should it wait for *name*, or for whom *name* was started by."""
+        while (tenure := self.tenures.get(name)) is not None and tenure.order.parent is not None:
+            if tenure.order.parent == MAIN:
+                self.move_to_background(name, "a plan waits for your answer")
+            name = tenure.order.parent
+
+    def descendants(self, name: str) -> list[str]:
+        """Who is run, or kept, and was started by *name* or by one of those it started."""
+        own = [child for child, tenure in self.tenures.items() if tenure.order.parent == name]
+        return own + [below for child in own for below in self.descendants(child)]
+
+    def below(self, name: str) -> list[Tenure] | None:
+        """Those of the `descendants` of *name*; None while some are about to be that it has not asked for."""
+        return None if self._starting_for[name] else [self.tenures[below] for below in self.descendants(name)]
+
+    def is_ready(self, name: str) -> bool:
+        """Whether *name* has a process that can be the parent of others."""
+        attempts = self.tenures[name].attempts
+        charge = None if attempts is None else attempts.charge
+        if charge is None or charge.child is None or charge.child.has_ended():
+            return False
+        return charge.state in ("running", "waiting", "idle", "plan_pending")
+
+    def _tell_change(self, event: Event) -> None:
+        self.tell(event)
+        self.changes.tell()
+
     def _tenure(self, name: str) -> Tenure:
         if name not in self.tenures:
             raise NotAtWork(name, tuple(self.tenures))
         return self.tenures[name]
 
     async def keep_agent(
-        self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
+        self, order: Order, done: Outcome | None = None, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
     ) -> Outcome:
-        """Run an agent, and run it again, from its transcript, whenever a message comes for it after it was done.
+        """Run an agent, and run it again, from its transcript, whenever a message comes for it after it was *done*.
 
         Returns when it has ended otherwise, or cannot be run again. In all else as `run_agent`.
         """
-        return await self.run_agent(attrs.evolve(order, is_kept=True), task_status=task_status)
+        return await self.run_agent(attrs.evolve(order, is_kept=True), done, task_status=task_status)
 
     async def run_agent(
-        self, order: Order, *, task_status: trio.TaskStatus[Spawned] = trio.TASK_STATUS_IGNORED
+        self, order: Order, done: Outcome | None = None, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
     ) -> Outcome:
         """Own one agent's process from its start until it is reaped; started once it is ready.
 
-        Its subagents end with it. After a crash it is started again from its transcript, as `restarts` says. The
-        parent has been told once what came of the task when this returns: by the agent, or by the root for one that
-        could not. Cancelled, it asks the agent to end, waits, terminates it, waits, and kills what is left. Raises
-        `StartFailed`, and `MailboxError` for a name that cannot be had.
+        Its subagents end with it. After a crash it is started again from its transcript, as `restarts` says; those of
+        its subagents that have processes of their own work on meanwhile. The parent has been told once what came of
+        the task when this returns: by the agent, or by the root for one that could not. One that is *done* has no
+        process before a message comes for it. Cancelled, it asks the agent to end, waits, terminates it, waits, and
+        kills what is left. Raises `StartFailed`, and `MailboxError` for a name that cannot be had.
         """
-        tenure = self.tenures[order.name] = Tenure(order)
+        tenure = self.tenures[order.name] = Tenure(order, done)
         try:
             with tenure.scope:
                 await self._keep(tenure, task_status)
         finally:
             await self._let_go(tenure)
-        if tenure.attempts is None or tenure.attempts.outcome is None:
+        # Not if the whole session ends: what is open then can be decided when it is resumed.
+        if (outcome := tenure.outcome) is None:
             raise StartFailed(f"{tenure.stopped_by} stopped it before it had begun")
-        return tenure.attempts.outcome
+        await self.approvals.close_of(order.name, outcome.incarnation)
+        return outcome
 
-    async def _keep(self, tenure: Tenure, task_status: trio.TaskStatus[Spawned]) -> None:
-        outcome = await self._do_task(tenure, tenure.order, task_status)
+    async def _keep(self, tenure: Tenure, task_status: TaskStatus) -> None:
+        if (outcome := tenure.done) is None:
+            outcome = await self._do_task(tenure, tenure.order, task_status)
+        else:
+            assert tenure.order.report is not None
+            task_status.started(Spawned(name=outcome.name, incarnation=outcome.incarnation, report=tenure.order.report))
         try:
             while tenure.order.is_kept and outcome.end == "done":
                 await self._wait_for_mail(outcome)
-                order = attrs.evolve(tenure.order, task="")
+                order = attrs.evolve(tenure.order, task="", report=None, is_taken_up=False)
                 outcome = await self._do_task(tenure, order, trio.TASK_STATUS_IGNORED)
         except (StartFailed, MailboxError) as exc:
             # Nobody waits for it any more; what was written to it is where it was.
@@ -154,10 +240,12 @@ class Supervisor(ProcessOwner):
 
     async def _let_go(self, tenure: Tenure) -> None:
         """Nobody runs it any more, so that it takes no more mail."""
-        is_done = tenure.attempts is not None and tenure.attempts.is_done
-        if tenure.order.is_kept and is_done:
-            with trio.move_on_after(CONCLUDING, shield=True):
+        is_done = tenure.outcome is not None and tenure.outcome.end == "done"
+        with trio.move_on_after(CONCLUDING, shield=True):
+            if tenure.order.is_kept and is_done:
                 await self.announcer.set_state(tenure.order.name, "ended")
+            if tenure.stopped_by is not None:
+                await self.open_orders.strike(tenure.order.name)
         del self.tenures[tenure.order.name]
         tenure.is_over.set()
 
@@ -167,62 +255,95 @@ class Supervisor(ProcessOwner):
             while not inbox.take_nowait(1):  # not acknowledged, it comes again to the agent
                 await inbox.wait()
 
-    async def _do_task(self, tenure: Tenure, order: Order, task_status: trio.TaskStatus[Spawned]) -> Outcome:
+    async def _do_task(self, tenure: Tenure, order: Order, task_status: TaskStatus) -> Outcome:
         """Start the agent, and again each time it crashes, until it has ended or is given up; its parent is told."""
         attempts = tenure.attempts = Attempts(order, self.restarts)
+        failure: StartFailed | MailboxError | None = None
         self.running.add(order.name)
+        await self.open_orders.begin(order, attempts.report)
         try:
-            wait = await self._attempt(tenure, attempts, task_status)
-            while wait is not None:
-                await trio.sleep(wait)
-                wait = await self._attempt_again(tenure, attempts)
+            async with trio.open_nursery() as nursery:
+                nest = tenure.spawner = Nest(self, order, nursery)
+                if order.team or self.open_orders.of(order.name):
+                    nursery.start_soon(nest.found_team)
+                try:
+                    await self._attempt_all(tenure, attempts, nest, task_status)
+                except (StartFailed, MailboxError) as exc:
+                    failure = exc
+                finally:
+                    nest.is_closed = True
+                nursery.cancel_scope.cancel()
         finally:
             await self._conclude(tenure, attempts)
             self.running.remove(order.name)
+        if failure is not None:  # raised out here, where it is not put into a group
+            raise failure
         assert attempts.outcome is not None
         return attempts.outcome
 
-    async def _attempt_again(self, tenure: Tenure, attempts: Attempts) -> float | None:
-        try:
-            return await self._attempt(tenure, attempts, trio.TASK_STATUS_IGNORED)
-        except (StartFailed, MailboxError) as exc:
-            attempts.give_up(str(exc))
-            return None
+    async def _attempt_all(self, tenure: Tenure, attempts: Attempts, nest: Nest, task_status: TaskStatus) -> None:
+        wait = await self._attempt(tenure, attempts, nest, task_status)
+        while wait is not None:
+            await trio.sleep(wait)
+            # A teammate in the process of its parent begins again where that does. If it does not, both are over.
+            while attempts.order.is_shared and not self.is_ready(attempts.order.parent or MAIN):
+                await self.changes.next()
+            try:
+                wait = await self._attempt(tenure, attempts, nest, trio.TASK_STATUS_IGNORED)
+            except (StartFailed, MailboxError) as exc:
+                attempts.give_up(str(exc))
+                return
 
-    async def _attempt(self, tenure: Tenure, attempts: Attempts, task_status: trio.TaskStatus[Spawned]) -> float | None:
+    async def _attempt(self, tenure: Tenure, attempts: Attempts, nest: Nest, task_status: TaskStatus) -> float | None:
         """One start, from the roster to the reaped process; seconds to wait before the next, None for no other."""
-        order = await place(attrs.evolve(attempts.order, task=attempts.task), self.office.session)
+        order = nest.order = await place(attrs.evolve(attempts.order, task=attempts.task), self.office.session)
         member = await self.office.roster.join(order.name, tenure.order.engagement)
-        charge = Charge(order, self._duty(order, member, attempts.report), self.tell)
+        charge = Charge(order, self._duty(order, member, attempts.report), self._tell_change)
         attempts.begin(charge)
         wait: float | None = None
         try:
             async with self.gate.open_asker(
                 order.name, incarnation=member.incarnation, parent=order.parent, own=order.own, subtree=order.subtree
             ) as asker:
-                await self.own(charge, tenure, asker, partial(_Nest, self, order), task_status)
+                await self.own(charge, tenure, asker, nest, task_status)
         finally:
             if charge.child is not None:
+                # A subagent that has lost the process it shared ends with it: its parent's call for it has ended, too.
+                is_lost = isinstance(charge.child, Guest) and charge.child.is_lost
+                charge.is_dismissed = charge.is_dismissed or (is_lost and not order.stays)
                 wait = attempts.end(charge)
         return wait
 
     async def _conclude(self, tenure: Tenure, attempts: Attempts) -> None:
         """Say what became of the task, to the parent too, if the agent could not."""
-        if (charge := attempts.charge) is None:
-            return
         if tenure.stopped_by is not None:
             attempts.stop(tenure.stopped_by)
+        is_kept = tenure.order.is_kept and attempts.is_done and tenure.stopped_by is None
+        if attempts.charge is not None:
+            await self._tell_end(attempts.charge, attempts, is_kept=is_kept)
+        with trio.move_on_after(CONCLUDING, shield=True):
+            # Last: what is open when the root is killed is done again, and what was reported counts once.
+            await self.open_orders.end(attempts.order, attempts.report, is_kept=is_kept)
+
+    async def _tell_end(self, charge: Charge, attempts: Attempts, *, is_kept: bool) -> None:
         left = await leave_place(charge.order, self.grace)
         with trio.move_on_after(CONCLUDING, shield=True):
             if attempts.outcome is not None and not attempts.is_done:
                 await self.announcer.report(charge.duty, attempts.outcome, left)
+                await self._release_tasks(charge.duty)
             # Before it is told, so that whoever hears of it can write to one that is kept.
-            is_kept = tenure.order.is_kept and attempts.is_done and tenure.stopped_by is None
             await self.announcer.set_state(charge.duty.name, "idle" if is_kept else "ended")
         if attempts.outcome is None:
             charge.change("failed", "It could not be started.")
         else:
             charge.change(attempts.outcome.end, attempts.outcome.words)
+
+    async def _release_tasks(self, duty: Duty) -> None:
+        """Give back what one that was killed could not."""
+        directory = self.office.session.directory / TASKS
+        if directory.exists():
+            owner = Owner(name=duty.name, incarnation=duty.incarnation)
+            await release_tasks(TaskList(directory, self.clock), owner, self.tell)
 
     def _duty(self, order: Order, member: Member, report: MessageId) -> Duty:
         return Duty(
@@ -241,9 +362,24 @@ class Supervisor(ProcessOwner):
             stays=order.stays,
             directory=order.directory,
             worktree=order.worktree,
-            can_ask=self.user is not None,
+            can_ask=self.user is not None or self.asks_later,
             above=order.above,
             keys=None if self.office.keys is None else self.office.keys.to_hex(),
             believed=tuple(self.office.files.believed.get(order.name, ())),
             chore=order.chore,
+            plan=None if order.plan is None else order.plan.settled(is_lead=order.name == MAIN),
+            is_approved=self.approvals.is_approved(order.name),
+            memory=order.memory,
+            at_work=self._at_work_for(order.name),
+            is_taken_up=order.is_taken_up,
+        )
+
+    def _at_work_for(self, name: str) -> tuple[Spawned, ...]:
+        """Whose reports *name* has to expect, because it had started them before it crashed."""
+        children = (tenure for tenure in self.tenures.values() if tenure.order.parent == name and not tenure.is_idle)
+        charges = (tenure.attempts.charge for tenure in children if tenure.attempts and not tenure.order.stays)
+        to_come = (each for each in self.open_orders.of(name) if not each.is_done and not each.request.stays)
+        return (
+            *(charge.spawned() for charge in charges if charge is not None),
+            *(Spawned(name=each.name, incarnation=0, report=each.report) for each in to_come),
         )

@@ -5,6 +5,8 @@ import trio
 
 from coterie.agents.errors import AgentError
 from coterie.agents.nearest import suggestion
+from coterie.agents.spawning import Spawner
+from coterie.orchestrator.tree.charge import Outcome
 from coterie.orchestrator.tree.ordering import Order
 from coterie.orchestrator.tree.restarting import Attempts
 
@@ -26,10 +28,14 @@ class Tenure:
     """An agent that is run, or that waits for a message to be run again."""
 
     order: Order
+    done: Outcome | None = None
+    """What became of it under an earlier root, if it is only kept for messages."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """All that is done for it; to cancel it is to stop the agent, and its subagents with it."""
     attempts: Attempts | None = None
     """At its latest task; None before the first."""
+    spawner: Spawner | None = None
+    """Who starts its subagents, while it is at its latest task; None before the first."""
     stopped_by: str | None = None
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
@@ -44,7 +50,14 @@ class Tenure:
         return f"{self.stopped_by} stopped it" if self.stopped_by else "the session ends, or who started it has ended"
 
     @property
+    def outcome(self) -> Outcome | None:
+        """What became of its latest process, once that is known."""
+        return self.done if self.attempts is None else self.attempts.outcome
+
+    @property
     def is_idle(self) -> bool:
         """Whether it does nothing for now: it waits for messages, with a process or without."""
-        charge = None if self.attempts is None else self.attempts.charge
+        if self.attempts is None:
+            return self.done is not None
+        charge = self.attempts.charge
         return charge is not None and charge.state in ("idle", "done")

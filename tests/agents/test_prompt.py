@@ -37,9 +37,17 @@ FACTS = {
     "memory_log": {"directory": "/memory"},
     "memory_search": {"directory": "/memory", "sessions": "/sessions"},
     "notes": {"path": "/agent/notes.md", "notes": "# Worklog", "section": "2,000", "total": "12,000"},
+    "plan_request": {"agent": "builder", "files": "a.py", "id": "plan-1", "plan": "1. Look."},
+    "plan_required": {"approver": "the lead"},
+    "progress_work": {"work": "calls Read(file_path=loop.py)"},
     "recall": {"memories": "<memory>"},
     "recall_choice": {"memories": "- a.md", "most": "5"},
     "recall_query": {"query": "Which port?", "tools": "Bash"},
+    "scratch": {"directory": "/session/scratch"},
+    "still_at_work": {"names": "left, right"},
+    "team": {"name": "review", "members": "- scout (kind explore)"},
+    "team_tasks": {"tasks": "- 1 [open] Find it"},
+    "teammate": {"name": "scout", "lead": "main", "others": "In the team besides: builder."},
     "tools/agent": {"kinds": "- explore: looks around"},
 }
 NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPTS.rglob("*.md"))

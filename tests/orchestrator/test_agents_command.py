@@ -77,7 +77,7 @@ def test_list_says_that_there_are_errors(project: Path) -> None:
 
 def test_check_of_good_definitions_is_one_line() -> None:
     done = _run("check")
-    assert (done.exit_code, done.output) == (0, "6 files, 6 agents: 0 errors, 0 warnings, 0 notes\n")
+    assert (done.exit_code, done.output) == (0, "7 files, 7 agents: 0 errors, 0 warnings, 0 notes\n")
 
 
 def test_check_allows_warnings_and_notes(project: Path) -> None:
@@ -87,7 +87,7 @@ def test_check_allows_warnings_and_notes(project: Path) -> None:
     assert done.output.splitlines() == [
         ".coterie/agents/x.md:4: note: unknown key 'color' is ignored",
         ".coterie/agents/x.md:5: warning: maxTurns is 'many' and is ignored; it must be a whole number above 0",
-        "7 files, 7 agents: 0 errors, 1 warning, 1 note",
+        "8 files, 8 agents: 0 errors, 1 warning, 1 note",
     ]
 
 

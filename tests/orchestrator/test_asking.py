@@ -61,7 +61,15 @@ class Desk:
                     assert self.view.is_paused
                     os.write(self.master, key)
         assert not self.view.is_paused
-        return answers[0], os.read(self.master, 65_536).decode()
+        return answers[0], self._shown().decode()
+
+    def _shown(self) -> bytes:
+        """All that was printed, be it in one piece or in several: it ends with what is printed here."""
+        os.write(self.slave, b"\0")
+        shown = b""
+        while not shown.endswith(b"\0"):
+            shown += os.read(self.master, 65_536)
+        return shown[:-1]
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_a_wrong_word_is_a_usage_error(arguments: list[str]) -> None:
 
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
     assert "did you mean 'serve'?" in CliRunner().invoke(main, ["sevre"]).output
-    assert "there are run, resume, demo, serve" in CliRunner().invoke(main, ["xyz"]).output
+    assert "there are run, resume, demo, scenario, serve" in CliRunner().invoke(main, ["xyz"]).output
 
 
 @pytest.mark.parametrize("command", ["demo", "serve"])

@@ -18,11 +18,15 @@ from coterie.files import SeededFaults, file_faults
 from coterie.mailbox.bridge.place import socket_path
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.tasks import USER, TaskList
+from coterie.orchestrator.approvals.key import ApprovalKey
+from coterie.orchestrator.approvals.record import Approval
+from coterie.orchestrator.approvals.records import Records
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.ledger import LEDGER, Ledger
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.session import Session
 from tests.mailbox.file_mail import envelope
+from tests.orchestrator.approvals.benches import plan
 from tests.orchestrator.test_ledger import line
 from tests.orchestrator.written import FINISHED, STARTED, writing
 
@@ -320,3 +324,24 @@ def test_a_file_that_cannot_be_opened_is_a_finding_and_no_crash(
     damage(session)
     [found] = findings()
     assert (found["kind"], "directory" in found["what"]) == ("damaged_record", True)
+
+
+def test_a_record_of_an_approval_that_the_root_did_not_write_is_found(session: Session, tmp_path: Path) -> None:
+    records = Records.of(session, ApprovalKey.of_session(session.id))
+    for id_ in ("plan-1", "plan-2", "plan-3"):
+        records.save(Approval(id=id_, claim=plan(), asked_at=1.0))
+    assert findings() == []
+    forged, torn = (records.directory / f"{name}.json" for name in ("plan-1", "plan-2"))
+    forged.write_bytes(forged.read_bytes().replace(b'"open"', b'"approved"'))
+    tear(torn)
+    found = {one["where"]: one for one in findings("--fix")}
+    assert found.keys() == {str(forged), str(torn)}
+    assert {one["kind"] for one in found.values()} == {"damaged_record"}
+    assert found[str(forged)]["what"] == "it was written or changed by somebody else than the root"
+    assert found[str(torn)]["what"].startswith("it cannot be read: ")
+    assert "it grants nothing" in found[str(forged)]["advice"]
+    assert b'"approved"' in forged.read_bytes()
+    key = tmp_path / "home" / "keys" / session.id
+    key.unlink()
+    [lost] = findings()
+    assert (lost["kind"], lost["where"]) == ("damaged_record", str(key))

@@ -186,9 +186,13 @@ def test_what_cannot_be_sent_is_one_line_and_stores_nothing(box: Mail, arguments
     assert not (box.session.directory / "mail" / "wroker").exists()
 
 
-@pytest.mark.parametrize("kind", ["shutdown_request", "plan_approval_response", "permission_response"])
-def test_authority_cannot_be_sent_through_files(box: Mail, kind: str) -> None:
-    assert "a file proves no authority" in refused(mail("send", "--to", "worker", "--kind", kind, "{}"))
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [("shutdown_request", "stop"), ("plan_approval_response", "approvals"), ("permission_response", "approvals")],
+)
+def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: str) -> None:
+    refusal = refused(mail("send", "--to", "worker", "--kind", kind, "{}"))
+    assert refusal.endswith(f"a file proves no authority; `coterie {instead}` does it")
     assert not box.take("worker")
 
 

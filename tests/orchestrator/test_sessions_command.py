@@ -7,12 +7,14 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from coterie.agents.events import AgentChanged, EventLog
+from coterie.agents.events import AgentChanged, EventLog, LayerFailed, Progress, Text
 from coterie.clock import Clock
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.events.sources import EVENT_LOG
 from coterie.orchestrator.ledger import LEDGER, Ledger
+from coterie.orchestrator.overview import look_at
 from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.root_record import open_root_record
 from coterie.orchestrator.session import Session
 from tests.orchestrator.test_ledger import line
 from tests.orchestrator.written import FINISHED, STARTED, writing
@@ -76,6 +78,31 @@ def test_how_an_agent_ended_is_what_the_root_told_last_of_this_start(tmp_path: P
         log.tell(AgentChanged(name="scout", incarnation=1, state="failed"))
     [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
     assert {agent["name"]: agent["state"] for agent in listed["agents"]} == {"scout": "failed", "coder": "ended"}
+
+
+def test_of_agents_that_run_it_says_what_they_are_at(tmp_path: Path) -> None:
+    session = make(tmp_path)
+    with PostOffice.of(session, Clock()) as office:
+        for name in ("main", "scout", "fresh", "coder"):
+            trio.run(office.roster.join, name)
+        trio.run(office.roster.set_state, "coder", "ended")
+    said = Progress(text="Reading loop.py", turn=3, seconds=1.0, cost_usd="0.001")
+    for name in ("scout", "fresh", "coder"):
+        with writing(session.directory, name) as agent:
+            agent.tell(STARTED)
+            agent.tell(Progress(text="Looking around", turn=2, seconds=1.0, cost_usd="0.001"))
+            agent.tell(said)
+            agent.tell(LayerFailed(layer="progress", reason="a failure"))
+            agent.tell(Text(turn=3, text='I see {"kind":"progress"} here.'))
+    with writing(session.directory, "fresh") as agent:
+        agent.tell(STARTED)
+    assert [agent.progress for agent in look_at(session).agents] == [None] * 4
+    with open_root_record(session, Clock()):
+        lines = coterie("list").stdout.splitlines()
+        [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
+    assert lines[1:] == ["    main running, scout running, fresh running, coder ended", "    scout: Reading loop.py"]
+    shown = {agent["name"]: agent["progress"] for agent in listed["agents"]}
+    assert shown == {"main": None, "scout": "Reading loop.py", "fresh": None, "coder": None}
 
 
 def test_programs_get_every_field(tmp_path: Path) -> None:

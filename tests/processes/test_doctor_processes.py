@@ -235,7 +235,7 @@ def test_a_running_session_is_listed_as_running(session: Session) -> None:
         [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
         assert (listed["state"], listed["agents"]) == (
             "running",
-            [{"name": "scout", "incarnation": 1, "state": "running"}],
+            [{"name": "scout", "incarnation": 1, "state": "running", "progress": None}],
         )
         root.terminate()
         root.wait()

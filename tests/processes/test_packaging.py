@@ -70,9 +70,23 @@ def test_an_installed_coterie_works_from_another_directory(installed: Callable[.
     assert installed("coterie", "--version") == f"coterie, version {coterie.__version__}\n"
     place = installed("python", "-c", "import coterie.scenarios.server.app as app; print(app.__file__)")
     assert place.startswith(str(tmp_path))
+    plugins = "from importlib.metadata import entry_points as all; [one] = all(group='pytest11', name='coterie')"
+    assert installed("python", "-c", f"{plugins}; print(one.load().__file__)").startswith(str(tmp_path))
+    assert "coordinator" in installed("coterie", "scenario", "list")
     demo = json.loads(installed("coterie", "demo", "--json"))
     assert (demo["fix"]["reason"], len(demo["team"]["reports"])) == ("completed", 5)
     script = tmp_path / "script.yaml"
     script.write_text("default: [hello]")
     announced = installed("coterie", "serve", "--port", "0", "--json", "--while-stdin-open", "--script", str(script))
     assert json.loads(announced)["url"].startswith("http://127.0.0.1:")
+    assert installed("python", "-c", PAGE) == "8\n"
+
+
+PAGE = """
+from pathlib import Path
+from coterie.orchestrator.reporting import gather, render_page
+from coterie.orchestrator.session import Session
+nothing = Session(id="none", project=Path.cwd(), task="t", model="m", started=0.0)
+print(render_page(gather(nothing, 0.0)).count(b"<section "))
+"""
+"""Makes a report of a session without any file: what the page itself is made of must be in the wheel."""

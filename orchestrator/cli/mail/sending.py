@@ -68,7 +68,9 @@ def send(*, text: str, to: str, kind: Kind, summary: str | None, session: str | 
 
 def _check_kind(kind: Kind) -> None:
     if kind in AUTHORITY:
-        raise Refused(f"{kind} cannot be sent from a shell: mail travels through files, and a file proves no authority")
+        instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"
+        reason = "mail travels through files, and a file proves no authority"
+        raise Refused(f"{kind} cannot be sent from a shell: {reason}; {instead} does it")
 
 
 def _read_body(limit: int) -> str:

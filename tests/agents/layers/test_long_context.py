@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-SHORT = Size(calls=100, window=60_000, looks=(1, 2), weights=(1, 0, 0, 0), lines=(100,))
+SHORT = Size(calls=100, window=61_000, looks=(1, 2), weights=(1, 0, 0, 0), lines=(100,))
 """With short results, of which the small window holds as many as the large one does of long ones."""
 
 

@@ -91,7 +91,7 @@ def test_ask_wins_over_allow_and_mode_but_not_over_bypass(
 def test_planning_is_told_to_wait_for_approval(workspace: Workspace) -> None:
     verdict = _judge(Permissions(mode="plan", allow=_rules("Bash")), "run", workspace)
     assert isinstance(verdict, Denied)
-    assert "approved the plan" in verdict.reason
+    assert "until your plan is approved" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -201,3 +201,34 @@ def test_a_question_shows_the_arguments_that_matter(workspace: Workspace) -> Non
     asks = _judge(Permissions(), "run", workspace)
     assert isinstance(asks, Asks)
     assert asks.question.details == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_the_agents_of_a_session_share_is_open_to_them_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+    """Neither what lies beside it, nor where a link in it leads, nor a command that writes there."""
+    shared = tmp_path / "home" / "sessions" / "x" / "scratch"
+    shared.mkdir(parents=True)
+    (shared / "link").symlink_to(tmp_path / "home")
+    workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "own", shared=shared)
+    permissions = Permissions(mode=mode)
+
+    def verdict(tool: Tool, arguments: Any) -> Verdict:
+        return permissions.judge(tool, arguments, workspace)
+
+    for path in (shared / "a.md", shared / "deeper" / "a.md"):
+        assert verdict(Write(), WriteInput(file_path=str(path), content="x")) == Allowed()
+        assert verdict(Read(), ReadInput(file_path=str(path))) == Allowed()
+    if mode == "bypassPermissions":
+        return
+    for path in (shared.parent / "a.md", shared / "link" / "a.md", shared / ".." / "roster.json"):
+        assert verdict(Write(), WriteInput(file_path=str(path), content="x")) != Allowed()
+        assert verdict(Read(), ReadInput(file_path=str(path))) != Allowed()
+    assert verdict(Bash(), BashInput(command=f"touch {shared}/a")) != Allowed()
+
+
+def test_a_rule_closes_also_what_agents_share(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "own", shared=tmp_path / "scratch")
+    call = WriteInput(file_path=str(tmp_path / "scratch" / "a.md"), content="x")
+    assert isinstance(Permissions(deny=_rules("Write")).judge(Write(), call, workspace), Denied)
+    limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Agent"}))
+    assert isinstance(Permissions(limits=(limit,)).judge(Write(), call, workspace), Denied)

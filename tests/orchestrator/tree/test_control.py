@@ -19,6 +19,7 @@ from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.usage import Usage
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.ids import MessageId
 from coterie.orchestrator.gate import Limits, SessionGate
 from coterie.orchestrator.tree.desk import Desk
@@ -37,6 +38,18 @@ class Nobody:
         if request.name is None:
             raise SpawnRefused("No agent was started: there is no room.")
         return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
+
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`."""
+        raise SpawnRefused(f"There is no {name} that could be stopped.")
+
+    async def ask_to_end(self, request: Envelope) -> None:
+        """As `Spawner.ask_to_end`, for one name only."""
+        if request.recipient.name != "boss":
+            raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
+
+    async def rest(self) -> None:
+        """As `Spawner.rest`."""
 
 
 @attrs.define(eq=False)
@@ -176,6 +189,19 @@ async def test_what_the_root_hands_over_arrives_and_what_the_agent_does_is_heard
         assert office.heard == [Doing(activity="waiting", what="a child")]
 
 
+async def test_a_request_to_end_is_handed_on_by_the_root_or_refused_with_its_reason() -> None:
+    def request(name: str) -> Envelope:
+        sender = Sender(name="ann", incarnation=1, session="s", kind="lead")
+        recipient = Recipient(name=name, incarnation=1)
+        return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
+
+    async with open_office() as office:
+        receipt = await office.station.authority.send(request("boss"))
+        assert (receipt.recipient, receipt.transport) == ("boss", "control")
+        with pytest.raises(NotAllowed, match="There is no bob that could end"):
+            await office.station.authority.send(request("bob"))
+
+
 async def test_an_agent_is_started_by_the_root_or_refused_with_its_reason() -> None:
     async with open_office() as office:
         spawned = await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
@@ -184,3 +210,10 @@ async def test_an_agent_is_started_by_the_root_or_refused_with_its_reason() -> N
             await office.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
             await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
+
+
+async def test_who_may_not_be_stopped_is_said_and_rest_is_waited_for() -> None:
+    async with open_office() as office:
+        with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
+            await office.station.spawner.stop("bob")
+        await office.station.spawner.rest()

@@ -8,6 +8,7 @@ from coterie.mailbox.screen import Digest
 from coterie.orchestrator.settings import Settings
 from coterie.orchestrator.settings.schema import SETTINGS
 from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.placing import first_words
 from coterie.orchestrator.worktrees import Worktree
 
 GIVEN = {
@@ -50,6 +51,7 @@ def test_a_duty_is_read_as_it_was_written() -> None:
         directory="/project/.coterie/worktrees/w/below",
         worktree=WORKTREE,
         above=(settings, Settings()),
+        memory="local",
         keys="5ec7e7",
         believed=(Digest("d1"), Digest("d2")),
     )
@@ -60,3 +62,9 @@ def test_a_duty_is_read_as_it_was_written() -> None:
         key: settings.item_sources(key) for key in SETTINGS
     }
     assert [key for key in SETTINGS if read.settings.is_final(key)] == ["model"]
+
+
+def test_a_lead_that_was_never_told_its_task_is_told_it_with_the_words_of_the_resume() -> None:
+    assert first_words("Look.", "Look.") == "Look."
+    assert first_words("Look.", "") == "Look."
+    assert first_words("Look.", "Go on.") == "Look.\n\nGo on."

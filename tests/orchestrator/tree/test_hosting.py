@@ -16,6 +16,7 @@ from coterie.agents.control.station import Station, open_station
 from coterie.agents.control.words import AgentWord, Doing, Unable, agent_words
 from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.ids import MessageId
 from coterie.orchestrator.gate import Limits, SessionGate
 from coterie.orchestrator.settings import Settings
@@ -34,6 +35,17 @@ class Nobody:
     async def spawn(self, request: SpawnRequest) -> Spawned:
         """As `Spawner.spawn`."""
         raise SpawnRefused(f"No {request.definition} was started.")
+
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`."""
+        raise SpawnRefused(f"There is no {name} that could be stopped.")
+
+    async def ask_to_end(self, request: Envelope) -> None:
+        """As `Spawner.ask_to_end`."""
+        raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
+
+    async def rest(self) -> None:
+        """As `Spawner.rest`."""
 
 
 @attrs.define(eq=False)
