@@ -29,7 +29,9 @@ $(READY): pyproject.toml
 demo: $(READY)
 	@$(BIN)/coterie demo
 
+# Hundreds of tests start processes. Where Python is told not to keep what it has compiled, each would compile it anew.
 test: $(READY)
+	@$(BIN)/python -m compileall -q src agents orchestrator mailbox memory scenarios
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(READY)
