@@ -1,7 +1,8 @@
 """A coordinator with a hundred workers, each a process: time, memory, events, dollars, and whose CPU it was.
 
-What the workers do is little, so that what is seen is the price of having them: the root, the zygote, the lead and the
-command that shows them stand against the workers' own processes. The embedded server is the model's side, and apart.
+Each worker reads a file and then holds on until all are there. What they do is little, so that what is seen is the
+price of having them: the root, the zygote, the lead and the command that shows them stand against the workers' own
+processes. The embedded server is the model's side, and apart.
 """
 
 import resource
@@ -28,6 +29,8 @@ from coterie.scenarios.runner.story import Story
 
 WORKERS = 100
 SECONDS = 600
+HOLD = 15
+"""Seconds that each worker sleeps: longer than it takes to start them all."""
 OFTEN = 0.05
 """Seconds between two looks at the processes."""
 SELDOM = 10
@@ -57,7 +60,7 @@ def _figures(played: Played, watch: "_Watch", seconds: float, cpu: float) -> Ite
     done = [name for name, state in played.states.items() if name.startswith("w-") and state == "done"]
     spent = total(played.ledger)
     yield Figure(name="workers that are done", value=len(done), unit="", digits=0, goal=at_least(WORKERS))
-    yield Figure(name="at the same time", value=watch.most_workers, unit="processes", digits=0)
+    yield Figure(name="at the same time", value=watch.most_workers, unit="processes", digits=0, goal=at_least(WORKERS))
     yield Figure(name="wall time", value=seconds, unit="s", digits=1)
     yield Figure(name="memory of all processes at most", value=watch.most_memory, unit="MB", digits=0)
     yield Figure(name="events", value=len(played.events), unit="", digits=0)
@@ -157,11 +160,15 @@ def _story(directory: Path) -> Story:
         "workspace": {"files": {"numbers.txt": "1\n2\n3\n"}},
         "coordinator": True,
         "model": "opus",
+        "permission_mode": "bypassPermissions",
         "task": "Count.",
         "settings": {"agents": {"at_once": WORKERS + 1}},
         "script": {
             "main": [{"text": "All at once.", "tools": calls}, {"text": "They are at work.", "times": "always"}],
-            "default": [{"tools": [{"Read": {"file_path": "numbers.txt"}}]}, {"text": "Three.", "times": "always"}],
+            "default": [
+                {"tools": [{"Read": {"file_path": "numbers.txt"}}, {"Bash": {"command": f"sleep {HOLD}"}}]},
+                {"text": "Three.", "times": "always"},
+            ],
         },
         "limits": {"seconds": SECONDS},
         "expect": [{"exit_code": 0}, {"mail": {"exactly_once": True}}, {"strays": 0}],
