@@ -1,7 +1,10 @@
-"""The files outside a project that its user let instruction files include, kept over sessions."""
+"""What a project's user has approved once, kept over sessions: files to include, and contents that start programs."""
 
+import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar, Literal, Self
 
 import attrs
 from filelock import FileLock
@@ -14,15 +17,51 @@ from coterie.orchestrator.session import slug
 VERSION = 1
 LOCK_TIMEOUT = 10.0
 
+Matter = Literal["hooks", "servers"]
+"""What contents are about; an approval of one says nothing of another."""
+
 
 @attrs.frozen
-class ApprovedFiles:
+class _Record:
     """A record of approvals; each question reads it anew, so another process's answer counts at once."""
 
     path: Path
+    _member: ClassVar[str]
+
+    def _add(self, entries: Iterable[str]) -> None:
+        """Record *entries*; approvals made at the same time are all kept.
+
+        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout` if another process holds the record for too
+        long; nothing is then approved.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT, thread_local=False):
+            kept = sorted({*self._load(), *entries})
+            # The standard library's JSON, because it keeps names that are not UTF-8.
+            record = json.dumps({"v": VERSION, self._member: kept}, indent=1)
+            replace_file(self.path, f"{record}\n".encode(), mode=0o600)
+
+    def _load(self) -> list[str]:
+        """What is recorded. Raises `ConfigInvalid` if the record cannot be read."""
+        try:
+            record = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as exc:
+            raise ConfigInvalid(str(self.path), f"cannot be read: {exc}; delete it to approve anew") from exc
+        if not isinstance(record, dict) or record.get("v") != VERSION or not isinstance(record.get(self._member), list):
+            raise ConfigInvalid(str(self.path), "is not a record of approvals; delete it to approve anew")
+        return [str(entry) for entry in record[self._member]]
+
+
+@attrs.frozen
+class ApprovedFiles(_Record):
+    """The files outside a project that its user let instruction files include."""
+
+    _member: ClassVar = "paths"
 
     @classmethod
-    def of(cls, project: Path) -> "ApprovedFiles":
+    def of(cls, project: Path) -> Self:
         """The record of the project whose root is *project*; it need not exist."""
         return cls(home() / "projects" / slug(project) / "approved-includes.json")
 
@@ -31,25 +70,35 @@ class ApprovedFiles:
         return str(file.resolve()) in self._load()
 
     def approve(self, file: Path) -> None:
-        """Record *file*, links followed; approvals made at the same time are all kept.
+        """Record *file*, links followed.
 
-        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout` if another process holds the record for too
-        long; nothing is then approved.
+        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout`; nothing is then approved.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT, thread_local=False):
-            paths = sorted({*self._load(), str(file.resolve())})
-            # The standard library's JSON, because it keeps names that are not UTF-8.
-            record = json.dumps({"v": VERSION, "paths": paths}, indent=1)
-            replace_file(self.path, f"{record}\n".encode(), mode=0o600)
+        self._add([str(file.resolve())])
 
-    def _load(self) -> list[str]:
-        try:
-            record = json.loads(self.path.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as exc:
-            raise ConfigInvalid(str(self.path), f"cannot be read: {exc}; delete it to approve anew") from exc
-        if not isinstance(record, dict) or record.get("v") != VERSION or not isinstance(record.get("paths"), list):
-            raise ConfigInvalid(str(self.path), "is not a record of approvals; delete it to approve anew")
-        return [str(path) for path in record["paths"]]
+
+@attrs.frozen
+class ApprovedContents(_Record):
+    """What a project's files may start, by content: one changed byte, and the user is asked again."""
+
+    _member: ClassVar = "digests"
+
+    @classmethod
+    def of(cls, project: Path, matter: Matter) -> Self:
+        """The record of the project whose root is *project*, for one *matter*; it need not exist."""
+        return cls(home() / "projects" / slug(project) / f"approved-{matter}.json")
+
+    def __contains__(self, content: bytes) -> bool:
+        """Whether *content* was approved. Raises `ConfigInvalid` if the record cannot be read."""
+        return _digest(content) in self._load()
+
+    def approve(self, *contents: bytes) -> None:
+        """Record *contents*, of which only digests are kept.
+
+        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout`; nothing is then approved.
+        """
+        self._add(map(_digest, contents))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,6 +1,5 @@
 """The Bash tool: a command, what it printed, and how it ended."""
 
-import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,6 +8,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.capped import CappedText
+from coterie.agents.tools.environment import command_environment
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.shell import run_shell
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
@@ -21,9 +21,6 @@ KEPT = 2_000_000
 RESULT_CAP = 30_000
 """Characters of a result that stay in the conversation."""
 GRACE = 2.0
-
-SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - how names begin, not a secret
-SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +79,7 @@ class Bash:
     async def _run_command(self, command: str, workspace: Workspace, output: CappedText) -> tuple[int, str | None]:
         """The exit code, and a word about the directory if the next command cannot start where this one ended."""
         shell = workspace.shell
-        with open_directory_report(workspace.scratch, _environment(workspace)) as report:
+        with open_directory_report(workspace.scratch, command_environment(workspace.environment)) as report:
             status = await run_shell(command, shell.directory, report.environment, heard=output.add, grace=self.grace)
             return status, shell.follow(report.read() or shell.directory)
 
@@ -90,17 +87,11 @@ class Bash:
 async def _start_job(command: str, workspace: Workspace) -> str:
     if workspace.jobs is None:
         raise ToolFailed("Commands cannot run in the background here. Run it without run_in_background.")
-    job = await workspace.jobs.start(command, workspace.shell.directory, _environment(workspace))
+    job = await workspace.jobs.start(command, workspace.shell.directory, command_environment(workspace.environment))
     return (
         f"Started job {job.id}. BashOutput shows what it prints, KillBash ends it. "
         f"All it prints is in {job.output.path}."
     )
-
-
-def _environment(workspace: Workspace) -> dict[str, str]:
-    """What a command may know: everything but the keys to the model and to the session."""
-    told = {**os.environ, **workspace.environment}
-    return {name: value for name, value in told.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS}
 
 
 def _result(output: str, *notes: str | None, failure: str | None = None) -> ToolResult:

@@ -43,8 +43,8 @@ async def run_shell(
     process, descriptor = _start(command, directory, environment)
     begun()
     try:
-        async with trio.lowlevel.FdStream(descriptor) as stream, _open_pump(stream, heard):
-            await _wait_or_end(process.pid, grace, ends_group=ends_group)
+        async with trio.lowlevel.FdStream(descriptor) as stream, open_pump(stream, heard):
+            await wait_or_end(process.pid, grace, ends_group=ends_group)
     finally:
         # Reaped only now: until then the number of the group cannot go to a stranger.
         process.poll()
@@ -73,7 +73,7 @@ def _start(command: str, directory: Path, environment: Mapping[str, str]) -> tup
 
 
 @asynccontextmanager
-async def _open_pump(stream: trio.lowlevel.FdStream, heard: Callable[[bytes | bytearray], None]) -> AsyncIterator[None]:
+async def open_pump(stream: trio.lowlevel.FdStream, heard: Callable[[bytes | bytearray], None]) -> AsyncIterator[None]:
     """Pass on what comes through the pipe until the block has ended and the pipe is closed, or DRAIN is over.
 
     Goes on in a cancelled block: a process that is asked to end must not choke on a pipe that nobody empties.
@@ -96,7 +96,7 @@ async def _open_pump(stream: trio.lowlevel.FdStream, heard: Callable[[bytes | by
         heard(os.read(stream.fileno(), PIPE_SIZE))
 
 
-async def _wait_or_end(pid: int, grace: float, *, ends_group: bool) -> None:
+async def wait_or_end(pid: int, grace: float, *, ends_group: bool) -> None:
     """Return when the shell has ended; when cancelled, or with *ends_group*, end its whole group too."""
     has_ended = False
     try:

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.project import project_root
-from coterie.orchestrator.approved_files import ApprovedFiles
+from coterie.orchestrator.approved_files import ApprovedContents, ApprovedFiles, Matter
 from coterie.orchestrator.doctor.finding import Finding
 from coterie.orchestrator.settings import load_settings
 
@@ -31,4 +32,7 @@ def _read_settings(project: Path) -> None:
 
 def _read_approvals(project: Path) -> None:
     """Any question reads the record."""
-    _ = project in ApprovedFiles.of(project_root(project))
+    root = project_root(project)
+    _ = project in ApprovedFiles.of(root)
+    for matter in get_args(Matter):
+        _ = b"" in ApprovedContents.of(root, matter)

@@ -12,7 +12,7 @@ import pytest
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.permissions import MODES
-from coterie.orchestrator.approved_files import ApprovedFiles
+from coterie.orchestrator.approved_files import ApprovedContents, ApprovedFiles
 from coterie.orchestrator.settings import SETTINGS, Settings, load_settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs/settings.md"
@@ -301,4 +301,26 @@ def test_a_damaged_record_of_approvals_approves_of_nothing(tmp_path: Path, conte
         assert tmp_path in approved
     with pytest.raises(ConfigInvalid):
         approved.approve(tmp_path)
+    assert approved.path.read_text() == content
+
+
+def test_contents_are_approved_byte_by_byte_and_one_matter_says_nothing_of_another(places: Places) -> None:
+    approved = ApprovedContents.of(places.working, "hooks")
+    approved.approve(b"make lint", b"make test")
+    again = ApprovedContents.of(places.working, "hooks")
+    assert b"make lint" in again
+    assert b"make test" in again
+    assert b"make lint " not in again
+    assert b"make lint" not in ApprovedContents.of(places.working, "servers")
+    assert b"make" not in approved.path.read_bytes(), "the record must not be taken for the content"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "digests": []}', '{"v": 1, "paths": []}'])
+def test_a_damaged_record_of_contents_approves_of_nothing(tmp_path: Path, content: str) -> None:
+    approved = ApprovedContents(tmp_path / "approved.json")
+    approved.path.write_text(content)
+    with pytest.raises(ConfigInvalid):
+        assert b"x" in approved
+    with pytest.raises(ConfigInvalid):
+        approved.approve(b"x")
     assert approved.path.read_text() == content
