@@ -17,7 +17,9 @@ from coterie.agents.pipeline import LayerSettings
 from coterie.agents.prompt import render
 from coterie.agents.tokens import Thresholds, window_of
 from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.edit import Edit
 from coterie.agents.tools.exit_plan_mode import ExitPlanMode
+from coterie.agents.tools.notebook_edit import NotebookEdit
 from coterie.agents.tools.search_transcript import SearchTranscript
 from coterie.agents.tools.send_message import SendMessage
 from coterie.agents.tools.tasks import TASK_TOOLS, task_tools
@@ -106,12 +108,15 @@ def permissions_of(settings: Settings, kind: Definition | None, *, is_teammate: 
 def _limit(kind: Definition, besides: Sequence[str]) -> RoleLimit:
     """What agents of this kind may not call, whoever allows it. A tool listed with arguments is open for these only."""
     whole = {entry for entry in kind.tools or () if "(" not in entry}
+    denied = {entry for entry in kind.disallowed_tools if "(" not in entry}
+    # Who wrote that an agent edits nothing did not mean all but notebooks.
+    denied |= {NotebookEdit.name} if Edit.name in denied else set()
     return RoleLimit(
         name=kind.name,
         reason=f"An agent of the kind {kind.name} may not do this.",
         # Whoever must plan first can say its plan; to others the tool is of no use.
         allowed=None if kind.tools is None else frozenset((*map(bare_name, kind.tools), ExitPlanMode.name, *besides)),
-        denied=frozenset(entry for entry in kind.disallowed_tools if "(" not in entry),
+        denied=frozenset(denied),
         only=tuple(rule for rule in _narrow(kind.tools or (), kind) if rule.tool not in whole),
     )
 

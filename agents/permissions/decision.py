@@ -19,7 +19,7 @@ from coterie.agents.tools.walk import shown
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "path"})
+SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path"})
 """What a question shows as its subject."""
 
 

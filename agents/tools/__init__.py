@@ -7,6 +7,7 @@ from coterie.agents.tools.exit_plan_mode import ExitPlanMode
 from coterie.agents.tools.glob import Glob
 from coterie.agents.tools.grep import Grep
 from coterie.agents.tools.kill_bash import KillBash
+from coterie.agents.tools.notebook_edit import NotebookEdit
 from coterie.agents.tools.read import Read
 from coterie.agents.tools.search_transcript import SearchTranscript
 from coterie.agents.tools.send_message import SendMessage
@@ -15,7 +16,10 @@ from coterie.agents.tools.tasks import TASK_TOOLS
 from coterie.agents.tools.tool import Tool
 from coterie.agents.tools.write import Write
 
-BUILT_IN: tuple[Tool, ...] = (Read(), Write(), Edit(), Grep(), Glob(), Bash(), BashOutput(), KillBash())
+BUILT_IN: tuple[Tool, ...] = (
+    *(Read(), Write(), Edit(), NotebookEdit()),
+    *(Grep(), Glob(), Bash(), BashOutput(), KillBash()),
+)
 """In the order of a request's tools, which is part of every cached prefix. Those that belong to a session follow."""
 _OF_A_SESSION = (SearchTranscript.name, SendMessage.name, *TASK_TOOLS, "Agent", TaskStop.name, ExitPlanMode.name)
 NAMES = (*(tool.name for tool in BUILT_IN), *_OF_A_SESSION)

@@ -16,6 +16,8 @@ LONGEST_SIDE = 8_000
 
 PNG, JPEG, GIF, WEBP = "image/png", "image/jpeg", "image/gif", "image/webp"
 
+_ENDS: Mapping[str, bytes] = {PNG: b"IEND\xaeB`\x82", JPEG: b"\xff\xd9", GIF: b"\x3b"}
+"""What an image ends with; of a WebP the beginning says how long it is."""
 _NO_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 """Markers of a JPEG that are among those of frames, and begin something else."""
 
@@ -33,6 +35,15 @@ def media_type_of(content: bytes) -> str | None:
 
 def show_image(name: str, media_type: str, content: bytes) -> ToolResult:
     """The image *content* and a word about it, for the model that calls it *name*. Raises `ToolFailed`."""
+    width, height = checked_size(name, media_type, content)
+    return ToolResult(
+        text=f"[{name}: {media_type}, {width:,} x {height:,} pixels, {len(content):,} bytes]",
+        images=(Image(media_type=media_type, data=base64.b64encode(content).decode()),),
+    )
+
+
+def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
+    """Width and height of the image *content*. Raises `ToolFailed` if the API would refuse it."""
     if len(content) > LARGEST_IMAGE:
         raise ToolFailed(
             f"{name} is an image of over {LARGEST_IMAGE / 1024**2:g} MB, and the model can be shown no larger one. "
@@ -41,15 +52,21 @@ def show_image(name: str, media_type: str, content: bytes) -> ToolResult:
     width, height = _SIZES[media_type](content)
     if not width or not height:
         raise ToolFailed(f"{name} begins as {media_type}, but is damaged: it has no width and height.")
+    if not _is_whole(media_type, content):
+        raise ToolFailed(f"{name} begins as {media_type}, but is damaged: its end is missing.")
     if max(width, height) > LONGEST_SIDE:
         raise ToolFailed(
             f"{name} has {width:,} x {height:,} pixels, and the model can be shown {LONGEST_SIDE:,} on a side. "
             "Make a smaller copy with a command, and read that."
         )
-    return ToolResult(
-        text=f"[{name}: {media_type}, {width:,} x {height:,} pixels, {len(content):,} bytes]",
-        images=(Image(media_type=media_type, data=base64.b64encode(content).decode()),),
-    )
+    return width, height
+
+
+def _is_whole(media_type: str, content: bytes) -> bool:
+    """Whether the image has an end; cameras and servers put more behind it, and nobody minds."""
+    if media_type == WEBP:
+        return len(content) >= 8 + int.from_bytes(content[4:8], "little")
+    return _ENDS[media_type] in content[8:]
 
 
 def _png_size(content: bytes) -> tuple[int, int]:

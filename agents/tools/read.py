@@ -1,4 +1,4 @@
-"""The Read tool: lines of a text file with their numbers, or an image, never more than a conversation can bear."""
+"""The Read tool: lines of a text, cells of a notebook or an image, never more than a conversation can bear."""
 
 import codecs
 import io
@@ -14,6 +14,9 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import nearest
 from coterie.agents.tokens import estimate_text
 from coterie.agents.tools.images import media_type_of, show_image
+from coterie.agents.tools.notebook import SUFFIX as NOTEBOOK
+from coterie.agents.tools.notebook import Notebook
+from coterie.agents.tools.notebook_view import show_notebook
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
@@ -36,14 +39,16 @@ class ReadInput:
     """Which file, and which lines of it."""
 
     file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    offset: int = attrs.field(default=1, metadata=described("The number of the first line to show."))
+    offset: int = attrs.field(
+        default=1, metadata=described("The number of the first line to show; of a notebook, of the first cell.")
+    )
     limit: int | None = attrs.field(
-        default=None, metadata=described("How many lines to show; without it all up to the end.")
+        default=None, metadata=described("How many lines, or cells, to show; without it all up to the end.")
     )
 
 
 class Read:
-    """Shows a text file, or a range of its lines, or an image."""
+    """Shows a text file or a notebook, or a range of it, or an image."""
 
     name: ClassVar = "Read"
     description: ClassVar = tool_description("read")
@@ -76,6 +81,8 @@ def _read_sync(wanted: ReadInput, path: Path) -> tuple[ToolResult, bytes | None]
             if b"\0" in content[:SNIFFED]:
                 # Seen like any other file, so that Write refuses it for what it is, not for being unread.
                 return _binary(wanted, content), content
+            if path.suffix == NOTEBOOK and len(content) <= LARGEST:
+                return _notebook(wanted, content), content
             _check_whole(wanted, size)
             if len(content) <= LARGEST:
                 return ToolResult(text=_numbered(wanted, io.BytesIO(content))), content
@@ -109,6 +116,18 @@ def _binary(wanted: ReadInput, content: bytes) -> ToolResult:
     if media_type is None:
         raise ToolFailed(f"{wanted.file_path} is binary: it has NUL bytes. Read shows text and images only.")
     return show_image(wanted.file_path, media_type, content)
+
+
+def _notebook(wanted: ReadInput, content: bytes) -> ToolResult:
+    """The cells; of what only is called a notebook the lines, so that it can be mended."""
+    try:
+        notebook = Notebook.read(content.decode())
+    except ValueError as exc:
+        _check_whole(wanted, len(content))
+        reason = f"[not a notebook that can be shown by cells: {exc}; these are its lines]"
+        return ToolResult(text=f"{reason}\n{_numbered(wanted, io.BytesIO(content))}")
+    name = wanted.file_path
+    return show_notebook(name, notebook, first=wanted.offset, count=wanted.limit, tokens=TOKEN_LIMIT)
 
 
 def _check_whole(wanted: ReadInput, size: int) -> None:

@@ -24,7 +24,13 @@ _HELPERS: Mapping[str, Mapping[str, Any]] = {
     "summary": {"progress": {"enabled": False}},
 }
 """By the purpose of a call: the settings under which none is made. What helpers said is not recorded."""
-_SUBJECTS = {"Bash": "command", "Read": "file_path", "Write": "file_path", "Edit": "file_path"}
+_SUBJECTS = {
+    "Bash": "command",
+    "Read": "file_path",
+    "Write": "file_path",
+    "Edit": "file_path",
+    "NotebookEdit": "notebook_path",
+}
 USER = "user"
 
 

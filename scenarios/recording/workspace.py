@@ -25,7 +25,8 @@ _SKIPPED = frozenset({".git", ".hg", ".venv", "node_modules", "__pycache__", ".m
 _SECRETS = re.compile(r"\.env(\..*)?|\.netrc|\.npmrc|\.pypirc|credentials.*|id_(rsa|ed25519).*|.*\.(pem|key|p12|kdbx)")
 """Names of files that are left out whatever is in them."""
 _LINE = re.compile(r" *\d+\t(.*)")
-_CHANGES = ("Write", "Edit")
+_CHANGES = {"Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
+"""The tools that change a file, and the argument that names it."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -144,8 +145,8 @@ class _Looking:
     def written(self, elsewhere: Sequence[str]) -> list[str]:
         """What agents have changed by their tools, except those who worked *elsewhere*."""
         paths = (
-            self._relative(Path(str(call["input"].get("file_path"))))
-            for tool in _CHANGES
+            self._relative(Path(str(call["input"].get(argument))))
+            for tool, argument in _CHANGES.items()
             for voice, call in self._calls(tool)
             if voice.name not in elsewhere
             and (result := voice.results.get(call["id"])) is not None

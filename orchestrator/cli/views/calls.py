@@ -9,7 +9,7 @@ from coterie.orchestrator.cli.printable import one_line
 from coterie.orchestrator.cli.wording import SHOWN, call_text
 from coterie.orchestrator.events.observed import MessageRecorded
 
-MAIN_ARGUMENTS = ("file_path", "command", "pattern", "bash_id")
+MAIN_ARGUMENTS = ("file_path", "notebook_path", "command", "pattern", "bash_id")
 """The argument that says best what a call is about; of other tools it is the first."""
 
 

@@ -10,6 +10,7 @@ from coterie.agents.permissions import Allowed, Asks, Denied, Mode, Permissions,
 from coterie.agents.tools.edit import Edit, EditInput
 from coterie.agents.tools.glob import Glob, GlobInput
 from coterie.agents.tools.grep import Grep, GrepInput
+from coterie.agents.tools.notebook_edit import NotebookEdit, NotebookEditInput
 from coterie.agents.tools.read import Read, ReadInput
 from coterie.agents.tools.tool import Tool, Workspace
 from coterie.agents.tools.write import Write, WriteInput
@@ -40,6 +41,7 @@ def _call(tool: str, path: str) -> tuple[Tool, Any]:
         "Read": (Read(), ReadInput(file_path=path)),
         "Edit": (Edit(), EditInput(file_path=path, old_string="a", new_string="b")),
         "Write": (Write(), WriteInput(file_path=path, content="x")),
+        "NotebookEdit": (NotebookEdit(), NotebookEditInput(notebook_path=path, cell_number=1, new_source="x")),
         "Grep": (Grep(), GrepInput(pattern="x", path=path)),
         "Glob": (Glob(), GlobInput(pattern="*", path=path)),
     }
@@ -63,7 +65,7 @@ def test_reading_inside_is_free(workspace: Workspace, tool: str, path: str) -> N
 OUTSIDE = ["../secret", "/etc/passwd", "out", "up/secret", "src/../../secret", "src/../up/secret", "TOP/rootx", "up"]
 
 
-@pytest.mark.parametrize("tool", ["Read", "Grep", "Edit", "Write"])
+@pytest.mark.parametrize("tool", ["Read", "Grep", "Edit", "Write", "NotebookEdit"])
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_what_is_outside_is_asked_for_whatever_its_path_looks_like(workspace: Workspace, tool: str, path: str) -> None:
     modes: tuple[Mode, ...] = ("default", "acceptEdits")
@@ -99,7 +101,7 @@ PROTECTED = [
 ]
 
 
-@pytest.mark.parametrize("tool", ["Edit", "Write"])
+@pytest.mark.parametrize("tool", ["Edit", "Write", "NotebookEdit"])
 @pytest.mark.parametrize("path", PROTECTED)
 def test_a_protected_path_is_edited_in_no_mode_and_by_no_rule_but_bypass(
     workspace: Workspace, tool: str, path: str
@@ -136,7 +138,7 @@ def test_stored_results_of_the_agent_itself_are_free_to_read(workspace: Workspac
     [
         *(
             ("Edit(src/**)", tool, path)
-            for tool in ("Edit", "Write")
+            for tool in ("Edit", "Write", "NotebookEdit")
             for path in ("src/a.py", "src/lib/b", "alias/../src/x")
         ),
         *(("Edit(src)", "Edit", path) for path in ("src/a.py", "src/lib/b")),
@@ -198,7 +200,7 @@ def test_an_allow_rule_covers_nothing_else(workspace: Workspace, rule: str, tool
         *(("Read(TOP/secret)", "Grep", path) for path in ("up", "..", "/")),
         *(
             ("Edit(src/**)", tool, path)
-            for tool in ("Edit", "Write")
+            for tool in ("Edit", "Write", "NotebookEdit")
             for path in ("src/a.py", "up/root/src/new", "src/lib/../b")
         ),
         *((rule, "Write", "src/x") for rule in ("Edit", "Write", "*", "Edit(x)", "Edit(src/?)")),
@@ -250,6 +252,7 @@ def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: 
         ("Edit", "src/a.py", "Edit(src/**)"),
         ("Write", "src/lib/b.py", "Edit(src/lib/**)"),
         ("Write", "a.py", "Edit(./a.py)"),
+        ("NotebookEdit", "src/a.ipynb", "Edit(src/**)"),
         ("Write", "a[b].py", "Edit(./a[[]b].py)"),
         ("Write", "TOP/x", "Edit(TOP/x)"),
         ("Read", "../secret", "Read(TOP/secret)"),

@@ -132,7 +132,7 @@ def test_a_path_is_located_behind_its_links(workspace: Workspace, tmp_path_facto
 
 def test_the_tools_stand_in_the_order_of_every_prefix() -> None:
     names = [tool.name for tool in BUILT_IN]
-    assert names == ["Read", "Write", "Edit", "Grep", "Glob", "Bash", "BashOutput", "KillBash"]
+    assert names == ["Read", "Write", "Edit", "NotebookEdit", "Grep", "Glob", "Bash", "BashOutput", "KillBash"]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,13 @@ def test_what_a_definition_takes_away_stays_away(tmp_path: Path) -> None:
     assert limit_of("mute", tmp_path, is_teammate=True).denied == {"SendMessage"}
 
 
+def test_who_may_not_edit_may_not_edit_notebooks_either(tmp_path: Path) -> None:
+    kinds = tmp_path / ".coterie" / "agents"
+    kinds.mkdir(parents=True)
+    (kinds / "looks.md").write_text("---\nname: looks\ndescription: d\ndisallowedTools: Write, Edit\n---\nGo.\n")
+    assert limit_of("looks", tmp_path, is_teammate=False).denied == {"Write", "Edit", "NotebookEdit"}
+
+
 def test_a_coordinator_may_delegate_and_nothing_else(tmp_path: Path) -> None:
     allowed = limit_of("coordinator", tmp_path, is_teammate=False).allowed
     assert allowed == frozenset({"Agent", "TaskStop", "SearchTranscript", "ExitPlanMode", *TEAMWORK})
