@@ -15,8 +15,9 @@ from coterie.files import Appender
 
 VERSION = 1
 
-Mechanism = Literal["time", "cache", "api"]
-"""How old tool results left the context: by time, by an edit of the cache, by the API."""
+Mechanism = Literal["time", "cache", "api", "size"]
+"""How old tool results left the context: by time, by an edit of the cache, by the API, or because there were more
+pictures and pages than a request may hold."""
 Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
 """Why a cache was missed; server: nothing that we know of."""
 

@@ -9,6 +9,7 @@ from coterie.agents.compaction.step import CompactContext
 from coterie.agents.layers.cache_breaks import DetectBreaks
 from coterie.agents.layers.clearing import ClearByApi, ClearByCache, ClearByTime, clearable_results
 from coterie.agents.layers.job_news import TellJobNews
+from coterie.agents.layers.media import LeaveOutMedia
 from coterie.agents.layers.stored_results import StoreResults
 from coterie.agents.layers.window_check import CheckWindow
 from coterie.agents.tools.tool import RESULTS_DIRECTORY, Tool
@@ -52,6 +53,6 @@ def layered_pipeline(
             *((compact,) if compact is not None else ()),
             CheckWindow(),
         ),
-        overflows=(compact,) if compact is not None else (),
+        overflows=(LeaveOutMedia(), *((compact,) if compact is not None else ())),
         replies=(*((by_api,) if settings.clears_by_api else ()), DetectBreaks()),
     )

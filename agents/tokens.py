@@ -3,6 +3,8 @@
 No tokenizer is public. The estimates lean to the high side, so that a threshold fires early, not late.
 """
 
+import base64
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -28,6 +30,8 @@ BLOCK_MARGIN = 3_000
 TEXT_BYTES = 4
 JSON_BYTES = 2
 MEDIA_TOKENS = 2_000
+PAGE_TOKENS = 4_000
+"""Of a PDF: the API takes the text of a page, often 1,500 to 3,000 tokens, and a picture of it."""
 
 
 def estimate_text(text: bytes | str) -> int:
@@ -43,8 +47,8 @@ def estimate_json(json: bytes | str) -> int:
 def estimate_block(data: bytes) -> int:
     """Tokens of one block given as JSON: a content block, a system block or a tool definition.
 
-    Text and thinking count as text, tool input as JSON, an image or document a flat number wherever it
-    stands. Whatever is none of these counts as JSON, even when it cannot be read.
+    Text and thinking count as text, tool input as JSON, an image a flat number wherever it stands, and so does each
+    page of a PDF. Whatever is none of these counts as JSON, even when it cannot be read.
     """
     try:
         shape = msgspec.json.decode(data, type=_Shape)
@@ -107,12 +111,22 @@ class Thresholds:
         )
 
 
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+
+
 class _Shape(msgspec.Struct):
     type: str = ""
     text: msgspec.Raw = msgspec.Raw(b'""')
     thinking: msgspec.Raw = msgspec.Raw(b'""')
     data: msgspec.Raw = msgspec.Raw(b'""')
     input: msgspec.Raw = msgspec.Raw(b"{}")
+    content: msgspec.Raw = msgspec.Raw(b'""')
+    source: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Source(msgspec.Struct):
+    type: str = ""
+    data: str = ""
     content: msgspec.Raw = msgspec.Raw(b'""')
 
 
@@ -126,7 +140,7 @@ def _string(raw: msgspec.Raw) -> int:
     return -(-max(0, memoryview(raw).nbytes - len('""')) // TEXT_BYTES)
 
 
-def _content(shape: _Shape) -> int:
+def _content(shape: _Shape | _Source) -> int:
     content = bytes(shape.content)
     if not content.startswith(b"["):
         return _string(shape.content)
@@ -138,6 +152,23 @@ def _media(_shape: Any) -> int:
     return MEDIA_TOKENS
 
 
+def _document(shape: _Shape) -> int:
+    source = msgspec.json.decode(shape.source, type=_Source)
+    if source.type == "base64":
+        return PAGE_TOKENS * _pages(source.data) or MEDIA_TOKENS
+    if source.type == "text":
+        return estimate_text(source.data)
+    return _content(source) if source.type == "content" else MEDIA_TOKENS
+
+
+def _pages(data: str) -> int:
+    """Pages of a PDF in base64, as far as they can be counted without reading it: all, of one that Read shows."""
+    try:
+        return len(_PAGE.findall(base64.b64decode(data)))
+    except ValueError:  # no base64
+        return 0
+
+
 _ESTIMATES: dict[str, Callable[[_Shape], int]] = {
     "text": lambda shape: _string(shape.text),
     "thinking": lambda shape: _string(shape.thinking),
@@ -146,7 +177,7 @@ _ESTIMATES: dict[str, Callable[[_Shape], int]] = {
     "tool_result": _content,
     "compaction": _content,
     "image": _media,
-    "document": _media,
+    "document": _document,
 }
 
 

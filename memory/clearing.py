@@ -10,7 +10,9 @@ from coterie.memory.ports import Segment, Segments
 from coterie.memory.rewriting import Message, rewrite
 
 PLACEHOLDER = "[Old tool result content cleared]"
+MEDIA_PLACEHOLDER = "[Left out: one request takes no more pictures and pages. Ask for this again, for fewer at once.]"
 CACHE_EDITS = "cache_edits"
+_MEDIA = frozenset({"image", "document"})
 _SMALL = 200
 """Bytes of a result that clearing would not make smaller."""
 
@@ -107,6 +109,25 @@ def cleared(segments: Sequence[Segment], ids: Collection[str] = (), *, has_chang
     return rewrite(segments, replacement, has_changed=has_changed)
 
 
+def results_with_media(segments: Iterable[Segment]) -> dict[str, int]:
+    """The results in *segments* that hold pictures or documents, the oldest first, with their size in bytes."""
+    return {
+        segment.tool_use_id: len(segment.data)
+        for segment in segments
+        if segment.block_type == "tool_result" and segment.tool_use_id is not None and _holds_media(segment.data)
+    }
+
+
+def without_media(segments: Sequence[Segment], ids: Collection[str]) -> list[Message]:
+    """The messages of *segments* without what the results *ids* hold beside text."""
+
+    def replacement(segment: Segment) -> bytes:
+        is_meant = segment.block_type == "tool_result" and segment.tool_use_id in ids
+        return _without_media(segment.data) if is_meant else segment.data
+
+    return rewrite(segments, replacement)
+
+
 def edited_results(segments: Iterable[Segment]) -> set[str]:
     """The ids of the results that edits of the cache in *segments* have deleted."""
     return {
@@ -136,3 +157,17 @@ def least_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int) -
 def _cleared_block(data: bytes) -> bytes:
     block = msgspec.json.decode(data)
     return msgspec.json.encode({**block, "content": [{"type": "text", "text": PLACEHOLDER}]})
+
+
+def _holds_media(data: bytes) -> bool:
+    # Most results are text, and need not be read for that.
+    if not any(f'"{kind}"'.encode() in data for kind in _MEDIA):
+        return False
+    content = msgspec.json.decode(data).get("content")
+    return isinstance(content, list) and any(part.get("type") in _MEDIA for part in content)
+
+
+def _without_media(data: bytes) -> bytes:
+    block = msgspec.json.decode(data)
+    texts = [part for part in block["content"] if part.get("type") not in _MEDIA]
+    return msgspec.json.encode({**block, "content": [*texts, {"type": "text", "text": MEDIA_PLACEHOLDER}]})

@@ -1,4 +1,4 @@
-"""The Read tool: lines of a text, cells of a notebook or an image, never more than a conversation can bear."""
+"""The Read tool: lines, cells of a notebook, pages of a PDF or an image, never more than a conversation can bear."""
 
 import codecs
 import io
@@ -17,6 +17,8 @@ from coterie.agents.tools.images import media_type_of, show_image
 from coterie.agents.tools.notebook import SUFFIX as NOTEBOOK
 from coterie.agents.tools.notebook import Notebook
 from coterie.agents.tools.notebook_view import show_notebook
+from coterie.agents.tools.pdf import BEGINNING as PDF
+from coterie.agents.tools.pdf import show_pdf
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.seen import LARGEST
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
@@ -45,10 +47,13 @@ class ReadInput:
     limit: int | None = attrs.field(
         default=None, metadata=described("How many lines, or cells, to show; without it all up to the end.")
     )
+    pages: str | None = attrs.field(
+        default=None, metadata=described("Of a PDF, the pages to show: 3, or 1-5; at most 20, and needed for over 10.")
+    )
 
 
 class Read:
-    """Shows a text file or a notebook, or a range of it, or an image."""
+    """Shows a text file, a notebook or a PDF, or a part of it, or an image."""
 
     name: ClassVar = "Read"
     description: ClassVar = tool_description("read")
@@ -62,22 +67,30 @@ class Read:
         return [workspace.locate(arguments.file_path)]
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
-        """The lines asked for, or the image. A cancelled call may leave its thread reading; it changes nothing."""
+        """What was asked for. A cancelled call may leave its thread reading, but no process; it changes nothing."""
         path = workspace.locate(arguments.file_path)
         result, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
+        if result is None:
+            result = await show_pdf(arguments.file_path, path, arguments.pages)
         # Not in the thread: a call that was cancelled has shown nothing.
         if content is not None:
             workspace.seen.note(path, content)
         return result
 
 
-def _read_sync(wanted: ReadInput, path: Path) -> tuple[ToolResult, bytes | None]:
-    """What to show, and all that stands in the file; None for a file that is too large to be edited."""
+def _read_sync(wanted: ReadInput, path: Path) -> tuple[ToolResult | None, bytes | None]:
+    """What to show, and all that stands in the file.
+
+    The first is None for a PDF, the second for a file that is too large to be edited.
+    """
     _check_range(wanted)
     try:
         size = _checked_size(wanted, path)
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
+            if content.startswith(PDF):
+                return None, content if len(content) <= LARGEST else None
+            _check_pages(wanted)
             if b"\0" in content[:SNIFFED]:
                 # Seen like any other file, so that Write refuses it for what it is, not for being unread.
                 return _binary(wanted, content), content
@@ -111,10 +124,17 @@ def _checked_size(wanted: ReadInput, path: Path) -> int:
     return status.st_size
 
 
+def _check_pages(wanted: ReadInput) -> None:
+    if wanted.pages is not None:
+        raise ToolFailed(f"{wanted.file_path} is no PDF, so it has no pages. Leave pages out.")
+
+
 def _binary(wanted: ReadInput, content: bytes) -> ToolResult:
     media_type = media_type_of(content)
     if media_type is None:
-        raise ToolFailed(f"{wanted.file_path} is binary: it has NUL bytes. Read shows text and images only.")
+        raise ToolFailed(
+            f"{wanted.file_path} is binary: it has NUL bytes. Read shows text, notebooks, images and PDFs."
+        )
     return show_image(wanted.file_path, media_type, content)
 
 

@@ -105,17 +105,32 @@ class Image:
 
 
 @attrs.frozen(kw_only=True)
+class Document:
+    """A document for the model to look at, page by page."""
+
+    media_type: str
+    data: str
+    """In base64."""
+
+    def block(self) -> dict[str, Any]:
+        """As a content block."""
+        return {"type": "document", "source": {"type": "base64", "media_type": self.media_type, "data": self.data}}
+
+
+@attrs.frozen(kw_only=True)
 class ToolResult:
     """The answer to one call, as the model will read it."""
 
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
+    documents: tuple[Document, ...] = ()
 
     def block(self, tool_use_id: str) -> bytes:
         """The content block that answers the call *tool_use_id*."""
-        text = [{"type": "text", "text": self.text or "(no output)"}] if self.text or not self.images else []
-        content = [*text, *(image.block() for image in self.images)]
+        media = [*(image.block() for image in self.images), *(document.block() for document in self.documents)]
+        text = [{"type": "text", "text": self.text or "(no output)"}] if self.text or not media else []
+        content = [*text, *media]
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
         return msgspec.json.encode({**block, "is_error": True} if self.is_error else block)
 

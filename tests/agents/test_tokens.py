@@ -1,5 +1,6 @@
 """Token accounting: what is counted, what is estimated, and where the limits of a window are."""
 
+import base64
 import json
 
 import pytest
@@ -18,6 +19,7 @@ from coterie.agents.tokens import (
 )
 from coterie.agents.usage import Usage
 from tests.agents.conversation_blocks import image, text, tool_use
+from tests.agents.tools.pdf_files import pdf
 
 
 def test_text_is_four_bytes_a_token_and_json_two() -> None:
@@ -39,6 +41,10 @@ def test_text_is_four_bytes_a_token_and_json_two() -> None:
         (b'{"type":"compaction","content":"xxxxxxxx"}', 2),
         (image(), 2_000),
         (b'{"type":"document","source":{}}', 2_000),
+        (b'{"type":"document","source":{"type":"base64","data":"abc"}}', 2_000),
+        (b'{"type":"document","source":{"type":"base64","data":"%s"}}' % base64.b64encode(pdf(7)), 28_000),
+        (b'{"type":"document","source":{"type":"text","data":"xxxxxxxx"}}', 2),
+        (b'{"type":"document","source":{"type":"content","content":[' + image() + b"]}}", 2_000),
         (b'{"name":"Bash"}', 8),
         (b'{"type":"later"}', 8),
         (b"not json", 4),

@@ -10,6 +10,7 @@ import pytest
 
 from coterie.agents.conversation import load_transcript
 from tests.agents.tools.notebook_files import PICTURE, analysis, code, written
+from tests.agents.tools.pdf_files import encrypted, pdf
 from tests.processes.test_run import environment
 
 pytestmark = pytest.mark.slow
@@ -65,3 +66,30 @@ def test_a_notebook_that_may_not_be_edited_stays(project: Path) -> None:
     done = run(project, {"default": [*calls, {"text": "{{last_tool_result}}"}]}, "--permission-mode", "acceptEdits")
     assert "Edit(*.ipynb)" in done.stdout
     assert (project / "year.ipynb").read_text() == written(analysis())
+
+
+def test_pages_of_a_pdf_are_sent_counted_and_billed(project: Path) -> None:
+    (project / "report.pdf").write_bytes(pdf(30))
+    calls = [{"tools": [{"Read": {"file_path": "report.pdf"}}]}]
+    calls += [{"tools": [{"Read": {"file_path": "report.pdf", "pages": pages}}]} for pages in ("1-3", "29-30")]
+    done = run(project, {"default": [*calls, {"text": "done"}]}, "--output-format", "json")
+    refused, first, second = results(project)
+    assert "has 30 pages" in refused["content"][0]["text"]
+    for result, pages in ((first, "pages 1-3 of 30"), (second, "pages 29-30 of 30")):
+        text, shown = result["content"]
+        assert pages in text["text"]
+        assert (shown["type"], shown["source"]["media_type"]) == ("document", "application/pdf")
+    usage = json.loads(done.stdout)["usage"]
+    # The server counts 2,000 tokens a page: three are written to the cache and read again, two are written.
+    assert usage["write_5m"] + usage["write_1h"] > 5 * 2_000
+    assert usage["read"] > 3 * 2_000
+
+
+def test_a_pdf_that_cannot_be_read_is_one_line_and_the_run_goes_on(project: Path) -> None:
+    (project / "locked.pdf").write_bytes(encrypted("secret"))
+    (project / "torn.pdf").write_bytes(pdf(3)[:120])
+    calls = [{"tools": [{"Read": {"file_path": name}} for name in ("locked.pdf", "torn.pdf")]}]
+    assert run(project, {"default": [*calls, {"text": "done"}]}).stdout == "done\n"
+    locked, torn = (result["content"][0]["text"] for result in results(project))
+    assert locked.startswith("locked.pdf is encrypted")
+    assert torn.startswith("torn.pdf is damaged")

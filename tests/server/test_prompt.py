@@ -1,3 +1,4 @@
+import base64
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ from coterie.agents.models import Section
 from coterie.scenarios.server.api.call import Call
 from coterie.scenarios.server.caching.prompt import Prompt, build_prompt
 from coterie.scenarios.server.caching.tokens import count_block, count_blocks
+from tests.agents.tools.pdf_files import pdf
 from tests.server.calls import (
     EPHEMERAL,
     assistant,
@@ -23,7 +25,10 @@ from tests.server.calls import (
 )
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
+PDF: dict[str, Any] = {
+    "type": "document",
+    "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="},
+}
 OLD_MODEL = "claude-haiku-4-5"
 
 odd_values: st.SearchStrategy[Any] = st.sampled_from(
@@ -51,6 +56,8 @@ any_blocks = st.builds(
         (thinking("1234"), 1),
         (IMAGE, 1_600),
         (PDF, 2_000),
+        ({**PDF, "source": {**PDF["source"], "data": base64.b64encode(pdf(3)).decode()}}, 6_000),
+        ({**PDF, "source": {**PDF["source"], "data": "abc"}}, 2_000),
         ({"type": "document", "source": {"type": "url", "url": "http://x/y.pdf"}}, 2_000),
         ({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x" * 40}}, 10),
         ({"type": "document", "source": {"type": "content", "content": [text("x" * 40), IMAGE]}}, 1_610),

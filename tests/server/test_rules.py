@@ -1,3 +1,4 @@
+import base64
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ from coterie.scenarios.server.api.call import Block, Call
 from coterie.scenarios.server.errors import ApiError
 from coterie.scenarios.server.rules.blocks import KNOWN_TYPES
 from coterie.scenarios.server.rules.checks import check_call, check_size
+from tests.agents.tools.pdf_files import pdf
 from tests.server.calls import assistant, make_call, text, tool, tool_result, tool_use, user
 
 OLD = "2023-06-01"
@@ -313,6 +315,27 @@ def test_a_prompt_larger_than_the_window_is_too_long() -> None:
         ApiError, match=r"^400 invalid_request_error: prompt is too long: 200251 tokens > 200000 maximum$"
     ):
         check_size(call, 200_251)
+
+
+def pages_in(*counts: int, results: bool = False) -> list[dict[str, Any]]:
+    """Messages with PDFs of so many pages, each in the result of a call or beside the text."""
+    encoded = [base64.b64encode(pdf(count)).decode() for count in counts]
+    shown = [
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": each}}
+        for each in encoded
+    ]
+    if not results:
+        return [user(text("look"), *shown)]
+    return [HELLO, assistant(tool_use("a")), user(tool_result("a", shown))]
+
+
+@pytest.mark.parametrize("results", [True, False])
+def test_a_request_has_so_many_pages_and_no_more(results: bool) -> None:
+    few, many = pages_in(60, 40, results=results), pages_in(60, 41, results=results)
+    assert refusal(make_call(*few, model=BUDGETED)) is None
+    assert refusal(make_call(*many, model=BUDGETED)) == "A maximum of 100 PDF pages may be provided."
+    assert refusal(make_call(*pages_in(600, results=results), model=ADAPTIVE)) is None
+    assert refusal(make_call(*pages_in(600, 1), model=ADAPTIVE)) == "A maximum of 600 PDF pages may be provided."
 
 
 DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}

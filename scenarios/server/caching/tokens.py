@@ -7,13 +7,14 @@ import msgspec
 
 from coterie.scenarios.server.api.call import Block
 from coterie.scenarios.server.api.canonical import canonical
+from coterie.scenarios.server.caching.pages import count_pages
 
 BYTES_PER_TOKEN = 4
 """Of text in UTF-8; a part of a token counts as one."""
 BYTES_PER_JSON_TOKEN = 3
 IMAGE = 1_600
 DOCUMENT = 2_000
-"""A document whose text the server cannot see: base64, URL or file."""
+"""A document whose text the server cannot see: a page of a PDF, or one that is elsewhere."""
 TOOL_BLOCK = 4
 """What a tool_use or tool_result costs beside its content."""
 
@@ -70,6 +71,8 @@ def _count_document(block: Block) -> int | None:
             return _text(source["data"])
         if source.get("type") == "content":
             return max(1, _count_content(source.get("content")))
+        if source.get("type") == "base64":
+            return DOCUMENT * max(1, count_pages(source.get("data")))
     return DOCUMENT
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from coterie.scenarios.server.api.call import Block, Call
 from coterie.scenarios.server.caching.markers import SERVER_RESULT
+from coterie.scenarios.server.caching.pages import count_pages
 from coterie.scenarios.server.errors import ApiError, invalid_request
 
 Fields = Mapping[str, type]
@@ -70,6 +71,10 @@ MEDIA_TYPES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("document", "text"): ("text/plain",),
 }
 
+MOST_PAGES, FEWER_PAGES = 600, 100
+LONG_WINDOW = 1_000_000
+"""Pages of PDFs in one request: more for models whose window has a million tokens."""
+
 TYPE_NAMES: Mapping[type, str] = {str: "string", dict: "dictionary", list: "list"}
 
 
@@ -118,6 +123,18 @@ def sources_are_complete(call: Call) -> None:
     for path, block in itertools.chain(_blocks(call, SOURCES), _parts(call)):
         if block["type"] in SOURCES:
             _source_is_complete(block, f"{path}.{block['type']}.source")
+
+
+def pdf_pages_are_few_enough(call: Call) -> None:
+    """All PDFs of a request together have no more pages than the model takes."""
+    if call.block_types.isdisjoint({"document", "tool_result"}):
+        return
+    documents = (part for _, part in itertools.chain(_blocks(call, {"document"}), _parts(call)))
+    sources = (part["source"] for part in documents if part["type"] == "document")
+    pages = sum(count_pages(source.get("data")) for source in sources if source.get("type") == "base64")
+    most = MOST_PAGES if call.model.window >= LONG_WINDOW else FEWER_PAGES
+    if pages > most:
+        raise invalid_request(f"A maximum of {most} PDF pages may be provided.")
 
 
 def _blocks(call: Call, types: Collection[str]) -> Iterator[tuple[str, Block]]:

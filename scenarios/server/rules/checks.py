@@ -32,6 +32,7 @@ MESSAGES: tuple[Rule, ...] = (
     blocks.block_types_are_known,
     blocks.thinking_is_signed,
     blocks.sources_are_complete,
+    blocks.pdf_pages_are_few_enough,
     messages.user_speaks_first,
     messages.blocks_stand_where_they_may,
     messages.nothing_is_empty,

@@ -141,7 +141,7 @@ async def test_a_damaged_image_is_refused(content: bytes, workspace: Workspace) 
     assert "is damaged" in result.text
 
 
-@pytest.mark.parametrize("content", [b"%PDF-1.7\n\0", b"RIFF\0\0\0\0WAVE", b"\x7fELF\0"])
+@pytest.mark.parametrize("content", [b"RIFF\0\0\0\0WAVE", b"\x7fELF\0"])
 async def test_other_binaries_are_refused(content: bytes, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
