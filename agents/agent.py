@@ -1,7 +1,7 @@
 """One agent at work, and the steps that happen around its model calls."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -16,7 +16,7 @@ from coterie.agents.model.request import Identity
 from coterie.agents.models import Model
 from coterie.agents.outcome import EndReason
 from coterie.agents.overflow import Overflow
-from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, call_tool
 from coterie.agents.window import WindowMeter
 from coterie.clock import Clock
 
@@ -85,6 +85,14 @@ class ReplyStep(Protocol):
         ...
 
 
+class StopStep(Protocol):
+    """Is asked when the model has no more calls to make."""
+
+    async def objection(self, agent: "Agent", text: str) -> Sequence[bytes]:
+        """What the agent is told so that it goes on; nothing lets it end. *text* is the last reply's."""
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class Pipeline:
     """The steps around a model call, each kind in the order in which they happen."""
@@ -94,6 +102,16 @@ class Pipeline:
     calls: tuple[CallStep, ...] = ()
     overflows: tuple[OverflowStep, ...] = ()
     replies: tuple[ReplyStep, ...] = ()
+    stops: tuple[StopStep, ...] = ()
+
+
+Caller = Callable[["Agent", dict[str, Any]], Awaitable[ToolResult]]
+"""Answers one call of the model's, given as its block. When cancelled it leaves nothing running."""
+
+
+async def call_plainly(agent: "Agent", call: dict[str, Any]) -> ToolResult:
+    """The `Caller` of an agent whose permissions alone decide."""
+    return await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.denial)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -108,6 +126,7 @@ class Agent:
     tools: Mapping[str, Tool]
     workspace: Workspace
     denial: Denial
+    caller: Caller = call_plainly
     meter: WindowMeter
     pipeline: Pipeline = attrs.field(factory=Pipeline)
     clock: Clock = attrs.field(factory=Clock)

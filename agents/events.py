@@ -86,6 +86,27 @@ class Decided(Event, tag="decided", frozen=True):
     reason: str
 
 
+class HookRan(Event, tag="hook_ran", frozen=True):
+    """A command of the user's ran because something happened, and this is what it said to it."""
+
+    event: str
+    command: str
+    source: str
+    """The file it stands in."""
+    exit_code: int | None
+    """None if it could not be started, or took too long."""
+    seconds: float
+    decision: Literal["none", "allow", "ask", "block", "stop", "failed"]
+    """failed: the command itself went wrong, and nothing follows from it."""
+    reason: str = ""
+    message: str = ""
+    """What it has to say to the user."""
+    tool: str | None = None
+    tool_use_id: str | None = None
+    changed_input: str | None = None
+    """What the call is made with instead, as JSON; its beginning."""
+
+
 class ResultsStored(Event, tag="results_stored", frozen=True):
     """Layer 1: results too long for the conversation are on disk, with their beginning left in place."""
 
@@ -321,6 +342,7 @@ AnyEvent = (
     | ToolStarted
     | ToolEnded
     | Decided
+    | HookRan
     | ResultsStored
     | ResultsCleared
     | NotesUpdated

@@ -19,7 +19,7 @@ from coterie.agents.outcome import Ended, EndReason, Limits
 from coterie.agents.overflow import Overflow
 from coterie.agents.prompt import render
 from coterie.agents.streaming import TextStream
-from coterie.agents.tools.tool import Access, Tool, ToolResult, call_tool
+from coterie.agents.tools.tool import Access, Tool, ToolResult
 from coterie.agents.usage import Usage
 
 OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
@@ -125,9 +125,19 @@ async def _work(agent: Agent, run: _Run) -> Ended:
         elif reply.stop_reason == WINDOW_FULL and await _recover(agent, run, Overflow()):
             agent.say("user", [text_block(render("compaction_cut"))])
             continue
-        elif reply.stop_reason != "pause_turn":
-            return run.end(_ENDS.get(reply.stop_reason, "completed"))
+        elif reply.stop_reason != "pause_turn" and (ending := await _ending(agent, run, reply)):
+            return run.end(ending)
         run.has_recovered = False
+
+
+async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
+    """Why the run ends with *reply*; None if somebody objects, and the agent was told so."""
+    reason = _ENDS.get(reply.stop_reason, "completed")
+    for step in agent.pipeline.stops if reason == "completed" else ():
+        if blocks := await step.objection(agent, run.text):
+            agent.say("user", blocks)
+            return None
+    return reason
 
 
 async def _recover(agent: Agent, run: _Run, overflow: Overflow) -> bool:
@@ -223,7 +233,7 @@ async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:
 async def _run_call(agent: Agent, run: _Run, call: dict[str, Any]) -> None:
     began = trio.current_time()
     agent.tell(ToolStarted(id=call["id"], name=call["name"]))
-    result = await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.denial)
+    result = await agent.caller(agent, call)
     run.results[call["id"]] = result
     agent.tell(
         ToolEnded(

@@ -19,10 +19,11 @@ EndReason = Literal[
     "model_error",
     "blocked",
     "shutdown",
+    "hook",
 ]
 """completed: the model had no more calls to make. budget: a limit of tokens, seconds or dollars is reached. cut_off: a
 reply did not fit, even at the largest size. blocked: the context is too full for another turn. shutdown: somebody who
-may asked the agent to end."""
+may asked the agent to end. hook: a hook of the user's did."""
 
 
 @attrs.frozen(kw_only=True)

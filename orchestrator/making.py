@@ -82,6 +82,13 @@ def make_agent(work: Work, seat: Seat, room: Mailroom, client: ModelClient, outf
     return agent
 
 
+def commands_are_told(seat: Seat) -> dict[str, str]:
+    """What every program that is started for the agent of *seat* finds in its environment."""
+    # What belongs to an agent is found by it, also where the agent shares its process with others.
+    tag = agent_tag(seat.name, seat.incarnation)
+    return {AGENT_VARIABLE: tag, SCRATCH_VARIABLE: str(seat.session.scratch)}
+
+
 def _begin(work: Work, outfit: Outfit) -> Conversation:
     if outfit.point is not None:
         return begin_fork(outfit.point, work.task)
@@ -91,14 +98,11 @@ def _begin(work: Work, outfit: Outfit) -> Conversation:
 
 
 def _workspace(root: Path, seat: Seat, outfit: Outfit) -> Workspace:
-    # What belongs to an agent is found by it, also where the agent shares its process with others.
-    tag, scratch = agent_tag(seat.name, seat.incarnation), str(seat.session.scratch)
-    environment = {AGENT_VARIABLE: tag, SCRATCH_VARIABLE: scratch}
     workspace = Workspace(
         root=root,
         scratch=seat.directory,
         jobs=outfit.jobs,
-        environment=environment,
+        environment=commands_are_told(seat),
         memory=outfit.memory.opened(),
         shared=seat.session.scratch,
     )

@@ -18,6 +18,7 @@ from coterie.mailbox.errors import MailboxFailed
 from coterie.memory.instructions import Instructions
 from coterie.orchestrator.agent_memory import AgentMemory
 from coterie.orchestrator.first_context import context_text
+from coterie.orchestrator.hooks.fitting import FittedHooks
 from coterie.orchestrator.memory_texts import index_text, read_indexes
 from coterie.orchestrator.seat import Work
 from coterie.orchestrator.teams.introducing import introduction
@@ -35,6 +36,7 @@ class TakeUp:
     memory: AgentMemory
     recall: Recall | None
     mail: DeliverMail
+    hooks: FittedHooks
     scratch: Path | None = None
     """What it shares with others; None for an agent that is alone."""
     at_work: tuple[str, ...] = ()
@@ -45,7 +47,7 @@ class TakeUp:
 
         Raises `OSError` when it cannot be recorded.
         """
-        work = self.work
+        work, begun = self.work, await self.hooks.begin(agent)
         if agent.fork_of is not None and work.task and has_work(agent) and not agent.conversation.open_tool_uses:
             return  # its directive, or what it was told since, is there
         close_open_calls(agent)
@@ -55,16 +57,17 @@ class TakeUp:
             if work.stays and not work.task:
                 agent.preface = tuple(map(text_block, texts))  # it waits for its first message
                 return
-            blocks = [*map(text_block, [*texts, work.task]), *recalled.blocks]
+            blocks = [*map(text_block, texts), *begun, text_block(work.task), *recalled.blocks]
             agent.say("user", blocks, WordsRecord(texts=[work.task]), *recalled.records)
             return
         words = [work.task] if work.task else []
         news = [render("still_at_work", names=", ".join(sorted(self.at_work)))] if self.at_work else []
         if not (words or news or has_work(agent) or self._is_written_to(agent)):
+            agent.preface = (*agent.preface, *begun)
             return  # it has said all, and to be asked to end is nothing to answer
         # What others wrote while nobody worked comes along.
         waiting = self.mail.add(agent, ())
-        if blocks := [*map(text_block, news), *waiting.blocks, *map(text_block, words), *recalled.blocks]:
+        if blocks := [*begun, *map(text_block, news), *waiting.blocks, *map(text_block, words), *recalled.blocks]:
             said = [WordsRecord(texts=words)] if words else []
             agent.say("user", blocks, *waiting.records, *said, *recalled.records)
 

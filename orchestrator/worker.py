@@ -43,6 +43,7 @@ from coterie.orchestrator.assembly import (
 )
 from coterie.orchestrator.first_context import instructions_of
 from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
+from coterie.orchestrator.hooks.fitting import FittedHooks, fitted_hooks
 from coterie.orchestrator.keeping_context import compaction_of, notes_kept, standings_of
 from coterie.orchestrator.keeping_memory import KeptMemory, memory_kept
 from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
@@ -74,6 +75,7 @@ class Worker:
     _by_hand: CompactByHand
     _notes: KeepNotes | None
     _memory: KeptMemory
+    _hooks: FittedHooks
 
     async def run(self, report: Report) -> None:
         """Let the agent work until its run has ended, and *report* it before the event of the end is told.
@@ -145,6 +147,7 @@ class Worker:
             ended = Ended(reason="cancelled") if is_interrupted else await run(limits)
             if ended.reason == "completed":
                 await self._by_hand.serve(self.agent)
+            await self._hooks.end(ended.reason)
             # Whoever sees that it has finished can count on its report.
             await report(ended)
             end = finished(ended)
@@ -252,7 +255,11 @@ async def open_worker(
     starting = AgentTool(station.spawner, room.mail, purposes, {spawned.report for spawned in unheard})
     authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
     own = (starting, TaskStop(station.spawner), ExitPlanMode(_planning(work, authority, station)))
-    tools = {**tools_of(room, tasks, seat.transcript.path), **{tool.name: tool for tool in own}}
+    hooks = await trio.to_thread.run_sync(fitted_hooks, work, seat, authority)
+    tools = {
+        **hooks.fit_tools(tools_of(room, tasks, seat.transcript.path)),
+        **{tool.name: tool for tool in own},
+    }
     async with (
         tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
@@ -261,6 +268,7 @@ async def open_worker(
         compact = compaction_of(work, seat, room, standings, memory)
         outfit = Outfit(tools=tools, authority=authority, jobs=jobs, compact=compact, point=point, memory=memory)
         agent = make_agent(work, seat, room, client, outfit)
+        hooks.fit(agent, authority, room, compact)
         async with (
             open_keeper(agent) as keeper,
             notes_kept(agent, work, standings, compact) as notes,
@@ -288,12 +296,14 @@ async def open_worker(
                     memory=memory,
                     recall=kept.recall,
                     mail=room.mail,
+                    hooks=hooks,
                     scratch=seat.session.scratch if work.is_in_team else None,
                     at_work=tuple(spawned.name for spawned in unheard),
                 ),
                 by_hand=by_hand,
                 notes=notes,
                 memory=kept,
+                hooks=hooks,
             )
 
 

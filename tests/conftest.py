@@ -14,6 +14,9 @@ settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("exploring")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# Whoever runs the tests may have hooks, which are none of theirs.
+os.environ["CLAUDE_CONFIG_DIR"] = os.devnull
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests first: a long one that begins last leaves all but one process with nothing to do."""

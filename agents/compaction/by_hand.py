@@ -72,6 +72,8 @@ class CompactByHand:
             return NotCompacted(call=word.call, reason=reason, is_for_user=True)
         if not _can_leave(Job.of(agent, self._compact.limits, "manual", pivot)):
             return NotCompacted(call=word.call, reason=TOO_SHORT)
+        if objection := await self._compact.objection(agent, "manual"):
+            return NotCompacted(call=word.call, reason=f"a hook objects: {objection}")
         told = await self._compact.compact(agent, "manual", pivot)
         return NotCompacted(call=word.call, reason=NO_SUMMARY) if told is None else Compaction.of(word.call, told)
 

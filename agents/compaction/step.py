@@ -17,6 +17,7 @@ from coterie.agents.compaction.ways import by_model, by_notes, by_rule
 from coterie.agents.conversation.records import Trigger
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.events import Compacted, LayerFailed
+from coterie.agents.hooks.compacting import AskBeforeCompaction
 from coterie.agents.layers.mail import DeliverMail
 from coterie.agents.layers.notes import KeepNotes
 from coterie.agents.layers.recall import Recall
@@ -43,16 +44,23 @@ class CompactContext:
     mail: DeliverMail | None = None
     notes: KeepNotes | None = None
     recall: Recall | None = None
+    hooks: AskBeforeCompaction | None = None
     _breaker: Breaker | None = attrs.field(default=None, init=False)
 
     async def prepare(self, agent: Agent) -> None:
-        """Compact if it is time. Raises `OSError` when it cannot be recorded."""
-        if agent.meter.tokens(agent.conversation) >= agent.meter.thresholds.compact:
+        """Compact if it is time, and no hook objects. Raises `OSError` when it cannot be recorded."""
+        is_time = agent.meter.tokens(agent.conversation) >= agent.meter.thresholds.compact
+        if is_time and not await self.objection(agent, "threshold"):
             await self.compact(agent, "threshold")
 
     async def recover(self, agent: Agent, overflow: Overflow) -> bool:
         """Compact because the API finds the conversation too long; False if there is nothing that could leave."""
+        await self.objection(agent, "overflow")
         return await self.compact(agent, "overflow", overflow=overflow) is not None
+
+    async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
+        """Why a hook does not want a compaction now; None if it may be done."""
+        return None if self.hooks is None else await self.hooks.objection(agent, trigger)
 
     async def compact(
         self, agent: Agent, trigger: Trigger, pivot: Pivot | None = None, overflow: Overflow | None = None
@@ -77,6 +85,8 @@ class CompactContext:
             self.notes.compacted()
         if self.recall is not None:
             self.recall.compacted()
+        if self.hooks is not None:
+            await self.hooks.compacted(agent, told)
         return told
 
     def _breaker_of(self, agent: Agent) -> Breaker:

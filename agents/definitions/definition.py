@@ -5,6 +5,7 @@ from typing import Literal
 
 import attrs
 
+from coterie.agents.hooks.hook import Hook
 from coterie.agents.permissions import Mode
 from coterie.agents.spawning import Isolation, MemoryScope, Process
 
@@ -37,5 +38,7 @@ class Definition:
     """A process of its own, or a task in that of whoever starts it."""
     isolation: Isolation | None = None
     """A worktree of its own to work in; None is the directory of whoever starts it."""
+    hooks: tuple[Hook, ...] = ()
+    """What runs when something happens to an agent of this kind."""
     scope: Scope
     source: Path | None = None

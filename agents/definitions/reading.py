@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import get_args
 
+import attrs
+
 from coterie.agents.definitions.definition import Definition, Scope
 from coterie.agents.definitions.field_reader import FieldReader, hint_at, squash
+from coterie.agents.definitions.hook_field import read_hook_field
 from coterie.agents.definitions.problem import Problem
 from coterie.agents.definitions.tool_list import bare_name, tool_names
 from coterie.agents.models import known_models
@@ -17,7 +20,7 @@ from coterie.memory.front_matter import read_front_matter
 
 KEYS = (
     *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
-    *("maxTurns", "memory", "background", "process", "isolation"),
+    *("maxTurns", "memory", "background", "process", "isolation", "hooks"),
 )
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
 """The keys a definition cannot do without."""
@@ -31,6 +34,8 @@ def read_definition(text: str, *, path: Path, scope: Scope) -> tuple[Definition 
     """
     reader = _Reader(path=path, front=read_front_matter(text))
     definition = reader.read(scope)
+    if definition is not None:
+        definition = attrs.evolve(definition, hooks=read_hook_field(reader, text))
     return definition, reader.sorted_problems()
 
 

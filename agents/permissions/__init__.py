@@ -11,6 +11,7 @@ from coterie.agents.permissions.decision import (
     Question,
     RoleLimit,
     Verdict,
+    Vote,
 )
 from coterie.agents.permissions.rules import Rule
 
@@ -32,4 +33,5 @@ __all__ = [
     "RoleLimit",
     "Rule",
     "Verdict",
+    "Vote",
 ]

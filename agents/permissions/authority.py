@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 import attrs
 import trio
 
-from coterie.agents.permissions.decision import Allowed, Asks, Denied, Permissions, Question, Verdict
+from coterie.agents.permissions.decision import Allowed, Asks, Denied, Permissions, Question, Verdict, Vote
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.tools.tool import Tool, Workspace
 
@@ -49,7 +49,7 @@ class Decision:
     tool: str
     verdict: Literal["allowed", "asked", "denied"]
     by: str
-    """The rule, the mode, the role limit, or `user`."""
+    """The rule, the mode, the role limit, `hook`, or `user`."""
     reason: str = ""
 
 
@@ -64,16 +64,16 @@ class Authority:
     granted: list[Rule] = attrs.field(factory=list)
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
+    async def denial(self, tool: Tool, arguments: Any, workspace: Workspace, vote: Vote | None = None) -> str | None:
         """Why a call is denied, in words for the model; None if it may be made. Raises `ToolFailed` as `touches` does.
 
-        One question is asked at a time. Cancellation while one is open grants nothing.
+        *vote* is what hooks want. One question is asked at a time. Cancellation while one is open grants nothing.
         """
-        verdict = self.permissions.judge(tool, arguments, workspace, self.granted)
+        verdict = self.permissions.judge(tool, arguments, workspace, self.granted, vote)
         if isinstance(verdict, Asks) and self.asker is not None:
             async with self._asking:
                 # The answer to the question before may have settled this one.
-                verdict = self.permissions.judge(tool, arguments, workspace, self.granted)
+                verdict = self.permissions.judge(tool, arguments, workspace, self.granted, vote)
                 if isinstance(verdict, Asks):
                     verdict = await self._ask(self.asker, verdict)
         return self._announce(tool, verdict)

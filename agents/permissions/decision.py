@@ -19,6 +19,8 @@ from coterie.agents.tools.walk import shown
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+HOOK = "hook"
+"""Who decides where a hook's vote counts."""
 SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path"})
 """What a question shows as its subject."""
 
@@ -43,6 +45,15 @@ class RoleLimit:
             return True
         narrowing = [rule for rule in self.only if rule.tool == name]
         return bool(narrowing) and not covering(narrowing, call)
+
+
+@attrs.frozen(kw_only=True)
+class Vote:
+    """What a hook wants of a call. It denies none by this, and opens none that a rule, a limit or a mode denies."""
+
+    wants: Literal["allow", "ask"]
+    """allow: where the mode alone would ask the user, there is no need to. ask: the user is asked in any case."""
+    reason: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,25 +134,41 @@ class Permissions:
         outer = parent if self.parent is None else self.parent.within(parent)
         return attrs.evolve(self, parent=attrs.evolve(outer, limits=()))
 
-    def judge(self, tool: Tool, arguments: Any, workspace: Workspace, granted: Sequence[Rule] = ()) -> Verdict:
-        """The verdict over one call; *granted* is what the user has allowed since.
+    def judge(
+        self,
+        tool: Tool,
+        arguments: Any,
+        workspace: Workspace,
+        granted: Sequence[Rule] = (),
+        vote: Vote | None = None,
+    ) -> Verdict:
+        """The verdict over one call; *granted* is what the user has allowed since, *vote* what hooks want.
 
         Links are followed and directories looked into, as they are now. Raises `ToolFailed` as `touches` does.
         """
         call = Call.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):
             return Denied(by=limit.name, reason=limit.reason)
-        return _strictest([layer._judge(call, workspace, granted) for layer in self._layers()])  # noqa: SLF001 - of the same class
+        return _strictest([layer._judge(call, workspace, granted, vote) for layer in self._layers()])  # noqa: SLF001 - of the same class
 
     def _layers(self) -> Iterator["Permissions"]:
         yield self
         if self.parent is not None:
             yield from self.parent._layers()  # noqa: SLF001 - of the same class
 
-    def _judge(self, call: Call, workspace: Workspace, granted: Sequence[Rule]) -> Verdict:
-        denied = self._denied(call, workspace)
-        if denied is not None or self.mode == "bypassPermissions":
-            return denied or Allowed()
+    def _judge(self, call: Call, workspace: Workspace, granted: Sequence[Rule], vote: Vote | None) -> Verdict:
+        if (denied := self._denied(call, workspace)) is not None:
+            return denied
+        if vote is not None and vote.wants == "ask":
+            return self._ask(call, None, (), vote)
+        if self.mode == "bypassPermissions":
+            return Allowed()
+        verdict = self._judge_undenied(call, workspace, granted)
+        # A rule that asks means the user; only where nothing but the mode asks, a hook can say yes instead.
+        is_open = isinstance(verdict, Asks) and verdict.by == self.mode
+        return Allowed(by=HOOK) if vote is not None and is_open else verdict
+
+    def _judge_undenied(self, call: Call, workspace: Workspace, granted: Sequence[Rule]) -> Verdict:
         rule = next((rule for rule in self.ask if rule.may_be(call)), None)
         if rule is not None and not _is_waived(call, granted):
             return self._ask(call, rule, ())
@@ -182,17 +209,20 @@ class Permissions:
             return all(is_inside(path, call.root) for path in call.paths)
         return False
 
-    def _ask(self, call: Call, rule: Rule | None, allow: Sequence[Rule]) -> Asks | Denied:
-        rules = proposed_rules(call, allow, is_exact=rule is not None)
+    def _ask(self, call: Call, rule: Rule | None, allow: Sequence[Rule], vote: Vote | None = None) -> Asks | Denied:
+        # A yes for the whole session would not keep the hook from asking again.
+        rules = () if vote is not None else proposed_rules(call, allow, is_exact=rule is not None)
         question = Question(
             tool=call.tool.name,
             subject=call.command.text if call.command else ", ".join(shown(path, call.root) for path in call.paths),
             details=_details(call),
-            reason=_why(call, rule, self.mode),
+            reason=_why(call, rule, self.mode)
+            if vote is None
+            else f"a hook asks for it: {vote.reason or 'it gave no reason'}",
             rules=rules,
             remedy=_remedy(call, rules if rule is None else ()),
         )
-        by = rule.text if rule else self.mode
+        by = rule.text if rule else self.mode if vote is None else HOOK
         if self.mode == "dontAsk":
             return Denied(by=by, reason=question.unanswered())
         return Asks(by=by, question=question)

@@ -207,6 +207,7 @@ def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any)
     # Neither `--help` nor a mistake should wait for these.
     from coterie.orchestrator.cli.approving import approve_includes  # noqa: PLC0415
     from coterie.orchestrator.cli.asking import TerminalAsker  # noqa: PLC0415
+    from coterie.orchestrator.cli.hooks import ask_about_hooks  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
     from coterie.orchestrator.cli.views.choice import choose_view, is_large, is_team  # noqa: PLC0415
     from coterie.orchestrator.cli.work import detach, work  # noqa: PLC0415
@@ -225,6 +226,8 @@ def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any)
     )
     if options.can_ask and assignment.session is None and assignment.has_instructions:
         approve_includes(project)
+    if options.can_ask and not options.is_bare:
+        ask_about_hooks(project, settings)
     with open_output():
         if options.is_detached:
             _say_detached(options, detach(attrs.evolve(assignment, asks_later=True)))

@@ -19,6 +19,7 @@ from coterie.agents.events import (
     Dreamed,
     Event,
     Finished,
+    HookRan,
     LayerFailed,
     MemoryChanged,
     MemoryExtracted,
@@ -89,6 +90,11 @@ def is_trouble(event: AgentChanged) -> bool:
     return event.state in ("starting", "stalled") and bool(event.what)
 
 
+def is_hook_news(event: Event) -> bool:
+    """Whether a hook has said something that the user should see."""
+    return isinstance(event, HookRan) and (event.decision in ("block", "stop", "failed") or bool(event.message))
+
+
 def said(message: MessageRecorded) -> str:
     """The text of a message."""
     return "".join(block.get("text", "") for block in message.content if block.get("type") == "text")
@@ -142,6 +148,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
         case Decided():
             why = f": {event.reason}" if event.reason else ""
             return f"{event.tool} {event.verdict} by {event.by}{why}"
+        case HookRan():
+            return _hook(event)
         case ReplyRecorded():
             used = usage_text(event.usage, Decimal(event.cost_usd))
             cut = "" if event.is_taken else "; cut off, and asked for again"
@@ -194,6 +202,25 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"finished: {finish_text(event)}{error}"
         case _:
             return str(event)
+
+
+_HOOK_WORDS = {
+    "none": "had nothing to object",
+    "allow": "allowed it",
+    "ask": "wanted the user to be asked",
+    "block": "objected",
+    "stop": "ended the run",
+    "failed": "failed",
+}
+
+
+def _hook(event: HookRan) -> str:
+    about = f"{event.event} of {event.tool}" if event.tool else event.event
+    reason = f": {one_line(event.reason, 2 * SHOWN)}" if event.reason else ""
+    changed = f"; changed the input to {one_line(event.changed_input, SHOWN)}" if event.changed_input else ""
+    message = f"; it says: {one_line(event.message, 2 * SHOWN)}" if event.message else ""
+    command = f"the hook {one_line(event.command, SHOWN)} for {about}"
+    return f"{command} {_HOOK_WORDS[event.decision]}{reason}{changed}{message}  {event.seconds:.1f} s"
 
 
 def _compaction(event: Compacted) -> str:

@@ -12,6 +12,7 @@ from coterie.agents.events import (
     Dreamed,
     Event,
     Finished,
+    HookRan,
     LayerFailed,
     NotesUpdated,
     Noticed,
@@ -45,7 +46,7 @@ def dead_notables(letters: Iterable[Letter]) -> Iterator[Notable]:
             yield Notable(at=letter.at, agent=letter.recipient, topic="mail", text=text)
 
 
-def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911 - one line for each topic
+def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911, PLR0912 - one line for each topic
     match event:
         case AgentChanged():
             return "agents" if is_trouble(event) or event.state in ("failed", "killed") else None
@@ -61,6 +62,8 @@ def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911 - one line for 
             return "retries"
         case Decided():
             return None if event.verdict == ALLOWED else "permissions"
+        case HookRan():
+            return {"failed": "errors", "block": "permissions", "stop": "permissions"}.get(event.decision)  # type: ignore[return-value]  # each is a topic
         case Compacted() | ResultsCleared() | ResultsStored() | NotesUpdated() | WindowFilling():
             return "context"
         case CacheBroke():

@@ -19,6 +19,8 @@ MANAGED_FILE = Path("/etc/coterie") / FILE
 
 PATHS = ("memory_directory", "memory.guidelines", "layers.notes.template", "layers.notes.prompt")
 """Settings that name files of the user's."""
+SWITCHES = ("hooks.enabled", "hooks.claude")
+"""Settings with which a project could get rid of what the user wants to happen."""
 
 
 def load_settings(
@@ -53,7 +55,7 @@ def _in_order(project: Path, flags: Mapping[str, object], environ: Mapping[str, 
     # Where the home directory itself is the project, both names mean the user's file.
     if directory.resolve() != home().resolve():
         yield _of_the_project(from_file(directory / FILE))
-    yield _without_bypass(from_file(directory / LOCAL_FILE))
+    yield _of_the_repository(from_file(directory / LOCAL_FILE))
     yield from from_environment(environ)
     yield from_flags(flags)
     yield attrs.evolve(from_file(managed), is_final=True)
@@ -67,12 +69,16 @@ def _of_the_project(given: Given) -> Given:
     if given.values.get("layers.dreaming.deletions") == "apply":
         reason = "layers.dreaming.deletions may not be apply in a project: what you remember is yours to delete"
         raise ConfigInvalid(given.source, reason)
-    return _without_bypass(given)
+    return _of_the_repository(given)
 
 
-def _without_bypass(given: Given) -> Given:
+def _of_the_repository(given: Given) -> Given:
     # The local file is not committed by custom only: a repository can bring one along.
     if given.values.get("permissions.mode") == "bypassPermissions":
         reason = "permissions.mode may not be bypassPermissions in a project; give --permission-mode to a run instead"
         raise ConfigInvalid(given.source, reason)
+    for key in SWITCHES:
+        if given.values.get(key) is False:
+            reason = f"{key} may not be false in a project: your own hooks would not run; set it in your own settings"
+            raise ConfigInvalid(given.source, reason)
     return given

@@ -44,6 +44,14 @@ class InstructionSettings:
 
 
 @attrs.frozen(kw_only=True)
+class HookSettings:
+    """`[hooks]`; what is to run at which event stands beside these, and is read by who runs it."""
+
+    enabled: bool = True
+    claude: bool = True
+
+
+@attrs.frozen(kw_only=True)
 class AgentSettings:
     """`[agents]`: the processes of a session."""
 
@@ -209,6 +217,7 @@ class Settings:
     transcript: TranscriptSettings = TranscriptSettings()
     instructions: InstructionSettings = InstructionSettings()
     memory: MemorySettings = MemorySettings()
+    hooks: HookSettings = HookSettings()
     agents: AgentSettings = AgentSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     progress: ProgressSettings = ProgressSettings()

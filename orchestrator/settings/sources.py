@@ -17,6 +17,7 @@ COMMAND_LINE = "command line"
 PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_")
 OTHERS = ("COTERIE_MEMORY_DIR",)
 """Variables with such a prefix that are no setting."""
+HOOKS = "hooks."
 TABLES = ("layers.", "memory.", "progress.")
 VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(TABLES)}
 """Environment variable -> the setting it overrides: the numbers and switches of layers, memory and summaries."""
@@ -70,6 +71,8 @@ def _flat(table: Mapping[str, Any], section: type, prefix: str, source: str) -> 
     tables = sections(section)
     for name, value in table.items():
         key = prefix + name
+        if prefix == HOOKS and isinstance(value, list | dict):
+            continue  # what is to run at an event: whoever runs it reads it
         if name not in tables:
             yield key, _value(key, value, source)
         elif isinstance(value, dict):

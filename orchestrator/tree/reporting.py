@@ -21,6 +21,7 @@ _OUTCOMES: Mapping[EndReason, tuple[Status, str]] = {
     "cut_off": ("failed", "A reply did not fit, even at the largest size."),
     "model_error": ("failed", "The model could not be asked."),
     "cancelled": ("killed", "It was interrupted."),
+    "hook": ("blocked", "A hook of the user's has ended it."),
     "shutdown": ("killed", "It was asked to end before the task was done."),
 }
 

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from coterie.orchestrator.hooks.sources import CLAUDE_HOME_VARIABLE
+
 SCRIPT = Path(__file__).with_name("fix.yaml")
 TASK = "Invoices with a discount come out wrong. Find the bug, fix it, and prove that it is fixed."
 
@@ -73,7 +75,7 @@ def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subproc
     return subprocess.run(  # noqa: S603 - our own program
         [*command, "--output-format", output_format],
         cwd=root / "project",
-        env={**os.environ, "COTERIE_HOME": str(root / "home")},
+        env={**os.environ, "COTERIE_HOME": str(root / "home"), CLAUDE_HOME_VARIABLE: str(root / "claude")},
         stdout=stdout,
         text=True,
         check=False,

@@ -13,12 +13,13 @@ import attrs
 
 from coterie.agents.home import HOME_VARIABLE
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
+from coterie.orchestrator.hooks.sources import CLAUDE_HOME_VARIABLE
 from coterie.orchestrator.injected_faults import FAULTS_VARIABLE
 from coterie.scenarios.runner.story import Disturbance, Story
 from coterie.scenarios.runner.toml_text import toml_text
 
 SEED_VARIABLE = "COTERIE_SEED"
-OTHERS = ("COTERIE_", "ANTHROPIC_", "GIT_")
+OTHERS = ("COTERIE_", "CLAUDE_", "ANTHROPIC_", "GIT_")
 """Variables with these beginnings say something of the user's own sessions, and are not handed down."""
 _IDENTITY = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "Coterie"),
@@ -104,6 +105,7 @@ def _environment(root: Path, seed: int) -> dict[str, str]:
         **kept,
         **_IDENTITY,
         HOME_VARIABLE: str(root / "home"),
+        CLAUDE_HOME_VARIABLE: str(root / "claude"),
         CLOCK_FILE_VARIABLE: str(root / "clock"),
         SEED_VARIABLE: str(seed),
         # So that commands of a story find the program that plays it.

@@ -62,6 +62,7 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
         "background": False,
         "process": "own",
         "isolation": None,
+        "hooks": [],
         "scope": "project",
         "source": str(project / ".coterie/agents/reviewer.md"),
     }

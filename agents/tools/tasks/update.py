@@ -1,5 +1,6 @@
 """The TaskUpdate tool: how a task stands, what it is, and what it waits for."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,12 +31,21 @@ class TaskUpdateInput:
     )
 
 
+Completing = Callable[[tasks.ListedTask], Awaitable[str | None]]
+"""Says why a task is not done although its owner says so, in words for the model; None if it is."""
+
+
+async def believe(_task: tasks.ListedTask) -> None:
+    """The `Completing` of an agent that is taken at its word."""
+
+
 @attrs.frozen
 class TaskUpdate:
     """Changes a task."""
 
     task_list: tasks.TaskList
     owner: tasks.Owner
+    completing: Completing = believe
 
     name: ClassVar = "TaskUpdate"
     description: ClassVar = tool_description("task_update")
@@ -59,7 +69,12 @@ class TaskUpdate:
         )
         if change == tasks.Change():
             raise ToolFailed("Nothing was changed: say what is to be different, such as the status.")
+        task_id = tasks.TaskId(arguments.task_id)
         with failures_for_the_model():
-            return ToolResult(
-                text=outcome(await self.task_list.update(tasks.TaskId(arguments.task_id), self.owner, change))
-            )
+            if change.status == "done":
+                await self._check(task_id)
+            return ToolResult(text=outcome(await self.task_list.update(task_id, self.owner, change)))
+
+    async def _check(self, task_id: tasks.TaskId) -> None:
+        if reason := await self.completing(await self.task_list.get(task_id)):
+            raise ToolFailed(f"The task is not done, and nothing was changed: {reason}")

@@ -10,7 +10,15 @@ from coterie.orchestrator.cli.memory_wording import is_news
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
 from coterie.orchestrator.cli.views.view import View
-from coterie.orchestrator.cli.wording import error_text, finish_text, is_trouble, outcome_text, said, sentence
+from coterie.orchestrator.cli.wording import (
+    error_text,
+    finish_text,
+    is_hook_news,
+    is_trouble,
+    outcome_text,
+    said,
+    sentence,
+)
 from coterie.orchestrator.events.observed import MessageRecorded, Observed
 
 
@@ -31,7 +39,7 @@ class PlainView(View):
                 _aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
             case Retrying() | Noticed() | LayerFailed() as event:
                 _aside(f"  {sentence(event)}")
-            case Event() as event if is_news(event):
+            case Event() as event if is_news(event) or is_hook_news(event):
                 _aside(f"  {sentence(event)}")
             case AgentChanged() as event if is_trouble(event):
                 _aside(f"  {sentence(event)}")

@@ -17,7 +17,15 @@ from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
 from coterie.orchestrator.cli.views.status import Status
 from coterie.orchestrator.cli.views.view import View
-from coterie.orchestrator.cli.wording import error_text, finish_text, is_trouble, outcome_text, said, sentence
+from coterie.orchestrator.cli.wording import (
+    error_text,
+    finish_text,
+    is_hook_news,
+    is_trouble,
+    outcome_text,
+    said,
+    sentence,
+)
 from coterie.orchestrator.events.observed import EpochBegan, MessageRecorded, Observed, ReplyRecorded
 
 _SENTENCES = (
@@ -106,7 +114,7 @@ class TerminalView(View):
             case Retrying():
                 self._coming = ""
                 self._mention(event)
-            case _ if isinstance(event, (*_SENTENCES, AgentChanged)) or is_news(event):
+            case _ if isinstance(event, (*_SENTENCES, AgentChanged)) or is_news(event) or is_hook_news(event):
                 self._mention(event)
 
     def _open(self) -> None:

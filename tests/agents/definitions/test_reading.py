@@ -103,7 +103,7 @@ def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
         ("tools:", "warning", "tools is empty and is ignored; `[]` is an empty list"),
         ("tools: {a: b}", "warning", "tools must be a list, not a mapping; until then no tool may be used"),
         ("color: blue", "note", "unknown key 'color' is ignored"),
-        ("hooks: x", "note", "unknown key 'hooks' is ignored"),
+        ("hooks: x", "warning", "hooks must be a table of events, not 'x'"),
         ("permisionMode: plan", "warning", "unknown key 'permisionMode' is ignored; did you mean permissionMode?"),
         (
             "allowed-tools: Read",

@@ -1,0 +1,1 @@
+"""Commands of the user's that run when something happens to an agent, and may object to it."""

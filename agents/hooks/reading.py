@@ -1,0 +1,133 @@
+"""Hooks as files write them, in whichever format: what cannot be used is left out and told, all of it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from coterie.agents.hooks.hook import DEFAULT_TIMEOUT, HOOK_EVENTS, LONGEST_TIMEOUT, Hook, HookEvent
+from coterie.agents.hooks.matching import check_matcher
+from coterie.agents.nearest import nearest, suggestion
+
+Place = tuple[str | int, ...]
+"""The keys and the places in lists that lead to a value."""
+
+ELSEWHERE = frozenset(
+    {
+        *("UserPromptSubmit", "Notification", "PermissionRequest", "PermissionDenied", "PostToolUseFailure"),
+        *("SubagentStart", "StopFailure", "TaskCreated", "InstructionsLoaded", "ConfigChange", "CwdChanged"),
+        *("FileChanged", "WorktreeCreate", "WorktreeRemove", "Elicitation", "ElicitationResult", "Setup"),
+    }
+)
+"""Events that other products have, and that do not happen here."""
+GROUP_KEYS = ("matcher", "hooks")
+COMMAND_KEYS = ("type", "command", "timeout")
+PASSED_OVER = frozenset({"statusMessage", "description"})
+"""Keys that change nothing of what a hook does."""
+
+
+@attrs.frozen
+class Flaw:
+    """Something that was meant and has no effect."""
+
+    place: Place
+    reason: str
+
+
+@attrs.define(eq=False)
+class HookReader:
+    """Reads the hooks of one file."""
+
+    source: str
+    flaws: list[Flaw] = attrs.field(factory=list, init=False)
+
+    def read(self, value: object) -> tuple[Hook, ...]:
+        """The hooks in *value*, lists of groups by event, in the order of the file. Never raises."""
+        if not isinstance(value, Mapping):
+            self._tell((), f"hooks must be a table of events, not {_kind(value)}")
+            return ()
+        return tuple(hook for name, groups in value.items() for hook in self._event(str(name), groups))
+
+    def _event(self, name: str, groups: object) -> Iterator[Hook]:
+        event = next((event for event in HOOK_EVENTS if event == name), None)
+        if event is None:
+            self._tell((name,), _unknown_event(name))
+        elif not isinstance(groups, list):
+            self._tell((name,), f"{name} must be a list, not {_kind(groups)}")
+        else:
+            for at, group in enumerate(groups):
+                yield from self._group(event, (name, at), group)
+
+    def _group(self, event: HookEvent, place: Place, group: object) -> Iterator[Hook]:
+        if not isinstance(group, Mapping):
+            self._tell(place, f"a group of {event} must be a table with a matcher and hooks, not {_kind(group)}")
+            return
+        matcher = group.get("matcher", "")
+        problem = check_matcher(matcher) if isinstance(matcher, str) else f"must be a text, not {_kind(matcher)}"
+        if problem is not None:
+            # One that runs where it was not meant to would be worse than one that does not run.
+            self._tell((*place, "matcher"), f"matcher {problem}; the hooks with it do not run")
+            return
+        if "hooks" not in group:
+            # One command needs no list.
+            yield from self._command(event, matcher, place, {k: v for k, v in group.items() if k != "matcher"})
+            return
+        self._check_keys(group, GROUP_KEYS, place)
+        commands = group["hooks"]
+        if not isinstance(commands, list):
+            self._tell((*place, "hooks"), f"hooks must be a list, not {_kind(commands)}")
+            return
+        for at, command in enumerate(commands):
+            yield from self._command(event, matcher, (*place, "hooks", at), command)
+
+    def _command(self, event: HookEvent, matcher: str, place: Place, given: object) -> Iterator[Hook]:
+        if not isinstance(given, Mapping):
+            self._tell(place, f"a hook of {event} must be a table with a command, not {_kind(given)}")
+            return
+        if (type_ := given.get("type", "command")) != "command":
+            self._tell((*place, "type"), f"a hook of the type {type_!r} cannot be run; there is 'command'")
+            return
+        command = given.get("command")
+        if not isinstance(command, str) or not command.strip() or "\0" in command:
+            self._tell((*place, "command"), f"a hook of {event} needs a command, a text for a shell")
+            return
+        self._check_keys(given, COMMAND_KEYS, place)
+        timeout = self._timeout(given.get("timeout"), (*place, "timeout"))
+        yield Hook(event=event, command=command, matcher=matcher, timeout=timeout, source=self.source)
+
+    def _timeout(self, value: Any, place: Place) -> float:
+        if value is None:
+            return DEFAULT_TIMEOUT
+        try:
+            seconds = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            seconds = math.nan
+        if 0 < seconds <= LONGEST_TIMEOUT:
+            return seconds
+        reason = f"timeout must be seconds above 0 and at most {LONGEST_TIMEOUT:g}; {DEFAULT_TIMEOUT:g} is taken"
+        self._tell(place, reason)
+        return DEFAULT_TIMEOUT
+
+    def _check_keys(self, given: Mapping[Any, Any], known: tuple[str, ...], place: Place) -> None:
+        for key in map(str, given):
+            if key not in known and key not in PASSED_OVER:
+                self._tell((*place, key), f"{key!r} is not known and is ignored; {suggestion(key, known)}")
+
+    def _tell(self, place: Place, reason: str) -> None:
+        self.flaws.append(Flaw(place, reason))
+
+
+def _unknown_event(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"{name} does not happen here, so its hooks do not run"
+    near = nearest(name, HOOK_EVENTS, 1)
+    return f"there is no event {name!r}; " + (
+        f"did you mean {near[0]}?" if near else f"there is {', '.join(HOOK_EVENTS)}"
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "a table"
+    return "a list" if isinstance(value, list) else repr(value)
