@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from coterie.agents.conversation import FIVE_MINUTES, Conversation, Lifetimes, Role, TranscriptWriter
-from coterie.agents.conversation.records import Addition, MailRecord, OpenMail, WordsRecord
+from coterie.agents.conversation.records import Addition, MailRecord, OpenMail, StateRecord, WordsRecord
 from coterie.agents.events import Event, silent
 from coterie.agents.model.client import ModelClient
 from coterie.agents.model.reply import Reply
@@ -184,6 +184,13 @@ class Agent:
                     self.open_mail = record.update(self.open_mail)
                 case _:
                     pass
+
+    def workspace_changes(self) -> tuple[StateRecord, ...]:
+        """What has changed in the workspace since this was last asked, to be recorded with the next message."""
+        change = self.workspace.changes()
+        if change is None:
+            return ()
+        return (StateRecord(seen=dict(change.seen), directory=change.directory, skills=list(change.skills)),)
 
     async def make_durable(self, before: Literal["call", "effect"]) -> None:
         """Return once all that is recorded survives a power cut, if that is wanted *before* this. Raises `OSError`."""

@@ -163,6 +163,18 @@ class Compacted(Event, tag="compacted", frozen=True):
     cost_usd: str
     where: str
     """The file in which all that left can be read again."""
+    skills: list[str] = []
+    """Skills whose text the model has in view again."""
+
+
+class SkillLoaded(Event, tag="skill_loaded", frozen=True):
+    """The model was shown the text of a skill."""
+
+    name: str
+    by: Literal["model", "user", "definition"]
+    """Who wanted it: the agent, the user as `/name`, or the definition of the agent's kind."""
+    path: str
+    characters: int
 
 
 class MemoryChanged(Event, tag="memory_changed", frozen=True):
@@ -347,6 +359,7 @@ AnyEvent = (
     | ResultsCleared
     | NotesUpdated
     | Compacted
+    | SkillLoaded
     | MemoryChanged
     | Recalled
     | MemoryExtracted

@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.agent import Agent, Answer
 from coterie.agents.conversation import FIVE_MINUTES, text_block
-from coterie.agents.conversation.records import ReplyRecord, StateRecord
+from coterie.agents.conversation.records import ReplyRecord
 from coterie.agents.errors import BudgetSpent, ModelError
 from coterie.agents.events import Retrying, ToolEnded, ToolStarted
 from coterie.agents.model.reply import Reply
@@ -273,7 +273,6 @@ async def _answer(agent: Agent, run: _Run) -> None:
         answers = await keeping.keep(agent, answers)
     results = [answer.result.block(answer.call["id"]) for answer in answers]
     added = [step.add(agent, answers) for step in agent.pipeline.messages]
-    change = agent.workspace.changes()
-    state = () if change is None else (StateRecord(seen=dict(change.seen), directory=change.directory),)
+    state = agent.workspace_changes()
     blocks = (block for each in added for block in each.blocks)
     agent.say("user", [*results, *blocks], *state, *(record for each in added for record in each.records))

@@ -16,6 +16,7 @@ from coterie.memory.compaction.cut import KeepLimits
 from coterie.memory.compaction.limits import CompactionLimits
 from coterie.memory.notes import NotesLimits
 from coterie.orchestrator.agent_memory import AgentMemory
+from coterie.orchestrator.agent_skills import AgentSkills
 from coterie.orchestrator.first_context import context_text, instructions_of
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.overview import last_told
@@ -34,14 +35,22 @@ def standings_of(seat: Seat, room: Mailroom, tasks: TaskList) -> Sequence[Standi
 
 
 def compaction_of(
-    work: Work, seat: Seat, room: Mailroom, standings: Sequence[Standing], memory: AgentMemory
+    work: Work,
+    seat: Seat,
+    room: Mailroom,
+    standings: Sequence[Standing],
+    memory: AgentMemory,
+    skills: AgentSkills,
 ) -> CompactContext | None:
     """What compacts the context of the agent; None where that is switched off."""
     settings = work.settings.layers.compaction
     if not settings.enabled:
         return None
     return CompactContext(
-        limits=_limits(settings), standings=standings, context=partial(read_context, work, seat, memory), mail=room.mail
+        limits=_limits(settings),
+        standings=standings,
+        context=partial(read_context, work, seat, memory, skills),
+        mail=room.mail,
     )
 
 
@@ -71,17 +80,17 @@ async def notes_kept(
         yield notes
 
 
-async def read_context(work: Work, seat: Seat, memory: AgentMemory) -> str:
+async def read_context(work: Work, seat: Seat, memory: AgentMemory, skills: AgentSkills) -> str:
     """What the agent is told before its task, with instruction files and the index of its memory as they are now.
 
     Raises `ConfigInvalid`.
     """
-    return await trio.to_thread.run_sync(_context_sync, work, seat, memory)
+    return await trio.to_thread.run_sync(_context_sync, work, seat, memory, skills)
 
 
-def _context_sync(work: Work, seat: Seat, memory: AgentMemory) -> str:
+def _context_sync(work: Work, seat: Seat, memory: AgentMemory, skills: AgentSkills) -> str:
     instructions = instructions_of(work.project) if work.has_instructions else None
-    return context_text(work.project, seat.clock, instructions, memory.index_text())
+    return context_text(work.project, seat.clock, instructions, memory.index_text(), skills.listing)
 
 
 def _limits(settings: CompactionSettings) -> CompactionLimits:
@@ -92,5 +101,7 @@ def _limits(settings: CompactionSettings) -> CompactionLimits:
         files=settings.files,
         file=settings.file,
         files_total=settings.files_total,
+        skill=settings.skill,
+        skills_total=settings.skills_total,
         failures=settings.failures,
     )

@@ -39,6 +39,8 @@ class Outfit:
     point: ForkPoint | None
     """Where it was forked from, if it was."""
     memory: AgentMemory
+    readable: tuple[Path, ...] = ()
+    """Directories that it may read in besides its own."""
 
 
 def make_agent(work: Work, seat: Seat, room: Mailroom, client: ModelClient, outfit: Outfit) -> Agent:
@@ -105,7 +107,10 @@ def _workspace(root: Path, seat: Seat, outfit: Outfit) -> Workspace:
         environment=commands_are_told(seat),
         memory=outfit.memory.opened(),
         shared=seat.session.scratch,
+        readable=outfit.readable,
     )
+    if outfit.point is not None:
+        workspace.skills.restore(outfit.point.skills)
     for state in seat.transcript.loaded.states:
-        workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory))
+        workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory, skills=state.skills))
     return workspace

@@ -7,7 +7,7 @@ import trio
 
 from coterie.agents.agent import NOTHING, Added, Agent
 from coterie.agents.conversation import text_block
-from coterie.agents.conversation.records import WordsRecord
+from coterie.agents.conversation.records import Addition, WordsRecord
 from coterie.agents.events import LayerFailed, Noticed
 from coterie.agents.layers.mail import DeliverMail
 from coterie.agents.layers.recall import Recall
@@ -17,6 +17,7 @@ from coterie.agents.prompt import render
 from coterie.mailbox.errors import MailboxFailed
 from coterie.memory.instructions import Instructions
 from coterie.orchestrator.agent_memory import AgentMemory
+from coterie.orchestrator.agent_skills import AgentSkills
 from coterie.orchestrator.first_context import context_text
 from coterie.orchestrator.hooks.fitting import FittedHooks
 from coterie.orchestrator.memory_texts import index_text, read_indexes
@@ -34,6 +35,7 @@ class TakeUp:
     work: Work
     instructions: Instructions | None
     memory: AgentMemory
+    skills: AgentSkills
     recall: Recall | None
     mail: DeliverMail
     hooks: FittedHooks
@@ -54,11 +56,13 @@ class TakeUp:
         recalled = await self._recalled()
         if len(agent.conversation.messages) == 0:
             texts = [await self._context(agent), *self._shared(agent.identity.agent), *self._plan()]
+            texts += await self.skills.begin(agent)
             if work.stays and not work.task:
                 agent.preface = tuple(map(text_block, texts))  # it waits for its first message
                 return
-            blocks = [*map(text_block, texts), *begun, text_block(work.task), *recalled.blocks]
-            agent.say("user", blocks, WordsRecord(texts=[work.task]), *recalled.records)
+            started = await self.skills.asked(agent, work.task)
+            blocks = [*map(text_block, texts), *begun, *map(text_block, [*started, work.task]), *recalled.blocks]
+            agent.say("user", blocks, *self._records(agent, [work.task]), *recalled.records)
             return
         words = [work.task] if work.task else []
         news = [render("still_at_work", names=", ".join(sorted(self.at_work)))] if self.at_work else []
@@ -66,10 +70,15 @@ class TakeUp:
             agent.preface = (*agent.preface, *begun)
             return  # it has said all, and to be asked to end is nothing to answer
         # What others wrote while nobody worked comes along.
+        started = [text for said in words for text in await self.skills.asked(agent, said)]
         waiting = self.mail.add(agent, ())
-        if blocks := [*begun, *map(text_block, news), *waiting.blocks, *map(text_block, words), *recalled.blocks]:
-            said = [WordsRecord(texts=words)] if words else []
-            agent.say("user", blocks, *waiting.records, *said, *recalled.records)
+        told = [*map(text_block, news), *waiting.blocks, *map(text_block, [*started, *words])]
+        if blocks := [*begun, *told, *recalled.blocks]:
+            agent.say("user", blocks, *waiting.records, *self._records(agent, words), *recalled.records)
+
+    def _records(self, agent: Agent, words: list[str]) -> list[Addition]:
+        """What is recorded of *words*, and of the skills that they have started."""
+        return [*([WordsRecord(texts=words)] if words else []), *agent.workspace_changes()]
 
     def _is_written_to(self, agent: Agent) -> bool:
         """Whether mail waits that is worth a turn; a mailbox that cannot be read is an event."""
@@ -86,7 +95,9 @@ class TakeUp:
         for index in indexes:
             if index.warning is not None:
                 agent.tell(Noticed(source=str(index.place.directory), reason=index.warning))
-        return context_text(self.work.project, agent.clock, self.instructions, index_text(indexes))
+        self.skills.tell_problems(agent)
+        told = index_text(indexes), self.skills.listing
+        return context_text(self.work.project, agent.clock, self.instructions, *told)
 
     def _plan(self) -> list[str]:
         """What an agent is told that has to plan first."""

@@ -18,9 +18,11 @@ from coterie.agents.compaction.by_hand import CompactByHand, with_compaction_by_
 from coterie.agents.control.chores import Chore, Dream, Extract
 from coterie.agents.control.compaction_words import Compact, NotCompacted
 from coterie.agents.control.station import Station
+from coterie.agents.conversation import Prefix
 from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed
 from coterie.agents.events import LayerFailed
+from coterie.agents.forks import ForkPoint
 from coterie.agents.layers.notes import KeepNotes
 from coterie.agents.lifecycle.membership import Membership
 from coterie.agents.lifecycle.releasing import tasks_released
@@ -33,10 +35,11 @@ from coterie.agents.tools.agent import AgentTool
 from coterie.agents.tools.exit_plan_mode import ExitPlanMode
 from coterie.agents.tools.jobs import open_jobs
 from coterie.agents.tools.task_stop import TaskStop
-from coterie.agents.tools.tool import JOBS_DIRECTORY
+from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.orchestrator.agent_memory import memory_of
+from coterie.orchestrator.agent_skills import skills_of
 from coterie.orchestrator.assembly import (
     permissions_of,
     tools_of,
@@ -248,13 +251,19 @@ async def open_worker(
     instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
     memory = await trio.to_thread.run_sync(memory_of, work, seat)
     point = None if work.fork is None else await trio.to_thread.run_sync(read_fork_file, work.fork)
+    skills = await trio.to_thread.run_sync(skills_of, work, seat, _begun(seat, point))
     tasks = TaskList(seat.session.directory / TASKS, seat.clock)
     kinds = await trio.to_thread.run_sync(load_definitions, seat.session.project)
     purposes = {name: kind.description for name, kind in kinds.by_name.items()}
     unheard = [spawned for spawned in work.at_work if spawned.report not in seat.transcript.loaded.mail]
     starting = AgentTool(station.spawner, room.mail, purposes, {spawned.report for spawned in unheard})
     authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
-    own = (starting, TaskStop(station.spawner), ExitPlanMode(_planning(work, authority, station)))
+    own: tuple[Tool, ...] = (
+        starting,
+        TaskStop(station.spawner),
+        ExitPlanMode(_planning(work, authority, station)),
+        *skills.tools,
+    )
     hooks = await trio.to_thread.run_sync(fitted_hooks, work, seat, authority)
     tools = {
         **hooks.fit_tools(tools_of(room, tasks, seat.transcript.path)),
@@ -265,8 +274,16 @@ async def open_worker(
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
         standings = standings_of(seat, room, tasks)
-        compact = compaction_of(work, seat, room, standings, memory)
-        outfit = Outfit(tools=tools, authority=authority, jobs=jobs, compact=compact, point=point, memory=memory)
+        compact = compaction_of(work, seat, room, standings, memory, skills)
+        outfit = Outfit(
+            tools=tools,
+            authority=authority,
+            jobs=jobs,
+            compact=compact,
+            point=point,
+            memory=memory,
+            readable=skills.directories,
+        )
         agent = make_agent(work, seat, room, client, outfit)
         hooks.fit(agent, authority, room, compact)
         async with (
@@ -294,6 +311,7 @@ async def open_worker(
                     work=work,
                     instructions=instructions,
                     memory=memory,
+                    skills=skills,
                     recall=kept.recall,
                     mail=room.mail,
                     hooks=hooks,
@@ -305,6 +323,13 @@ async def open_worker(
                 memory=kept,
                 hooks=hooks,
             )
+
+
+def _begun(seat: Seat, point: ForkPoint | None) -> Prefix | None:
+    """What the conversation of the agent begins with; None if nothing has been said."""
+    if (conversation := seat.transcript.loaded.conversation) is not None:
+        return conversation.prefix
+    return None if point is None else point.prefix
 
 
 def _planning(work: Work, authority: Authority, station: Station) -> Planning:

@@ -7,7 +7,7 @@ import attrs
 from coterie.agents.agent import Agent
 from coterie.agents.compaction.job import Job
 from coterie.agents.compaction.plan import Plan
-from coterie.agents.compaction.restoring import RestoredFile
+from coterie.agents.compaction.restoring import RestoredFile, RestoredSkill
 from coterie.agents.conversation import text_block
 from coterie.agents.conversation.records import Part, Way
 from coterie.agents.prompt import render
@@ -42,6 +42,7 @@ class Material:
     words: Sequence[str] = ()
     words_room: int
     """Tokens for them."""
+    skills: Sequence[RestoredSkill] = ()
     files: Sequence[RestoredFile] = ()
     where: str
     """The transcript."""
@@ -57,6 +58,7 @@ class Rebuilt:
     at_message: int
     """Where it stands."""
     words_added: int
+    skills: Sequence[RestoredSkill]
     files: Sequence[RestoredFile]
     tokens: int
     """An estimate, of all of it."""
@@ -79,6 +81,7 @@ def assemble(job: Job, before: Sequence[Message], after: Sequence[Message], plan
         parts=[part for part, _ in blocks],
         at_message=len(before),
         words_added=len(missing),
+        skills=material.skills,
         files=material.files,
         tokens=_fixed(job.agent) + tokens_of(messages),
     )
@@ -107,6 +110,9 @@ def _blocks(plan: Plan, material: Material, missing: Sequence[str]) -> list[tupl
         blocks.append(("words", render("compacted_words", messages=said)))
     if material.standing:
         blocks.append(("standing", render("compacted_standing", sections=material.standing)))
+    if material.skills:
+        skills = "\n\n".join(skill.shown() for skill in material.skills)
+        blocks.append(("skills", render("compacted_skills", skills=skills)))
     if material.files:
         files = "\n\n".join(file.shown() for file in material.files)
         blocks.append(("files", render("compacted_files", files=files)))

@@ -10,7 +10,7 @@ from coterie.agents.compaction.breaker import LAYER, Breaker
 from coterie.agents.compaction.job import Job
 from coterie.agents.compaction.plan import Pivot, Plan
 from coterie.agents.compaction.rebuilding import Material, Rebuilt, rebuild
-from coterie.agents.compaction.restoring import RestoredFile, newest_files, read_files
+from coterie.agents.compaction.restoring import newest_files, read_files, read_skills, used_skills
 from coterie.agents.compaction.squeezing import rebuild_squeezed
 from coterie.agents.compaction.taking import take
 from coterie.agents.compaction.ways import by_model, by_notes, by_rule
@@ -116,10 +116,14 @@ class CompactContext:
         return plan, rebuilt
 
     async def _rebuild(self, job: Job, plan: Plan, material: Material) -> Rebuilt:
-        """The conversation by *plan*, with the files that were looked at last if there is room for them."""
-        files = await trio.to_thread.run_sync(_newest, job, plan)
-        rebuilt = rebuild(job, plan, attrs.evolve(material, files=files))
-        return rebuilt if rebuilt.tokens <= job.room or not files else rebuild(job, plan, material)
+        """The conversation by *plan*, with skills and the files that were looked at last if there is room for them."""
+        full = await trio.to_thread.run_sync(_with_restored, job, plan, material)
+        last = attrs.evolve(full, files=(), skills=full.skills[:1])
+        for poorer in (full, attrs.evolve(full, files=()), last, material):
+            rebuilt = rebuild(job, plan, poorer)
+            if rebuilt.tokens <= job.room:
+                break
+        return rebuilt
 
     async def _squeeze(self, job: Job, plan: Plan, material: Material) -> Rebuilt:
         """The conversation by *plan*, shortened to fit; where the disk refuses what leaves, it stays."""
@@ -163,7 +167,13 @@ class CompactContext:
             return ""
 
 
-def _newest(job: Job, plan: Plan) -> list[RestoredFile]:
+def _with_restored(job: Job, plan: Plan, material: Material) -> Material:
+    """*material* with what is put back. Blocks on the disk."""
     staying = (*job.messages[: plan.first], *job.messages[plan.start :])
     calls = [segment.data for message in staying for segment in message if segment.block_type == "tool_use"]
-    return read_files(newest_files(job.agent.workspace, calls, job.limits.files), job.limits)
+    workspace, limits = job.agent.workspace, job.limits
+    return attrs.evolve(
+        material,
+        skills=read_skills(used_skills(workspace, calls), limits),
+        files=read_files(newest_files(workspace, calls, limits.files), limits),
+    )

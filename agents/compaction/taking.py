@@ -81,6 +81,7 @@ def _told(job: Job, plan: Plan, rebuilt: Rebuilt, began: float) -> Compacted:
         words=len(job.agent.words),
         words_added=rebuilt.words_added,
         restored=[file.path for file in rebuilt.files],
+        skills=[skill.used.name for skill in rebuilt.skills],
         dropped=lost[:LISTED],
         dropped_count=len(lost),
         seconds=round(trio.current_time() - began, 6),

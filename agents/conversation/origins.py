@@ -14,9 +14,9 @@ from coterie.memory.clearing import CACHE_EDITS, PLACEHOLDER, edited_results
 
 What = Literal[
     "tools", "system", "context", "task", "human", "mail", "recalled", "directive", "news", "thinking", "said", "call",
-    "result", "edit", "summary", "words", "standing", "files",
+    "result", "edit", "summary", "words", "standing", "skills", "files",
 ]  # fmt: skip
-"""news: what we told the model besides; the last four: what compaction writes, see `Part`."""
+"""news: what we told the model besides; the last five: what compaction writes, see `Part`."""
 Layer = Literal[
     "layer 1 stored", "layer 2 cleared", "layer 2 cache edit", "layer 2 cut from cache", "layer 3 notes",
     "layer 4 summary", "layer 4 chunks", "layer 4 rule", "restored", "kept", "loop closed",

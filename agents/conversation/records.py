@@ -18,7 +18,7 @@ Trigger = Literal["threshold", "overflow", "manual"]
 """Why a conversation was compacted: it was nearly full, the API found it too long, or somebody asked for it."""
 Way = Literal["notes", "summary", "chunks", "rule"]
 """Where the summary came from: session notes, one call of the model, a call for each chunk, or no model at all."""
-Part = Literal["context", "summary", "words", "standing", "files"]
+Part = Literal["context", "summary", "words", "standing", "skills", "files"]
 """What a block that compaction wrote is for; standing: the team, its tasks and its mail."""
 
 
@@ -116,6 +116,15 @@ class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
     """How long entries at the markers of the request were to live, as in `Lifetimes`; none: five minutes each."""
 
 
+class UsedSkill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill that the model has been shown."""
+
+    name: str
+    file: str
+    """Where its text is read again, links followed."""
+    arguments: str = ""
+
+
 class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
     """What the tools of the agent know besides the conversation; later records add to earlier ones."""
 
@@ -124,6 +133,8 @@ class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
     """Files the model has seen, with the version it saw."""
     directory: str | None
     """Where its shell stands."""
+    skills: list[UsedSkill] = []
+    """Skills that were loaded, the last one at the end."""
     at: float = 0.0
 
 

@@ -30,6 +30,8 @@ class Definition:
     """An id or alias; None is the model of whoever starts it."""
     permission_mode: Mode | None = None
     max_turns: int | None = None
+    skills: tuple[str, ...] = ()
+    """Names of those that it begins with."""
     memory: MemoryScope | None = None
     """Where it keeps what it learns; None keeps nothing."""
     background: bool = False

@@ -20,7 +20,7 @@ from coterie.memory.front_matter import read_front_matter
 
 KEYS = (
     *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
-    *("maxTurns", "memory", "background", "process", "isolation", "hooks"),
+    *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks"),
 )
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
 """The keys a definition cannot do without."""
@@ -71,6 +71,7 @@ class _Reader(FieldReader):
             permission_mode=self.choice("permissionMode", MODES),
             max_turns=self.count("maxTurns"),
             memory=self.choice("memory", get_args(MemoryScope)),
+            skills=self._skills(),
             background=self.flag("background"),
             process=self.choice("process", get_args(Process)) or "own",
             isolation=self.choice("isolation", get_args(Isolation)),
@@ -118,6 +119,15 @@ class _Reader(FieldReader):
             self.complain(key, "warning", f"{shown(entry)} in {key} has no closing bracket")
         if name not in known and not name.startswith("mcp__"):
             self.complain(key, "note", f"unknown tool {shown(name)} in {key}{hint_at(name, known)}")
+
+    def _skills(self) -> tuple[str, ...]:
+        """The names of skills; whether there are such is known where the agent works."""
+        value = self.value("skills")
+        names = None if value is None else tool_names(value)
+        if isinstance(value, dict) or (value is not None and names is None):
+            self.complain("skills", "warning", "skills must be a list of names, and is ignored")
+            return ()
+        return tuple(names or ())
 
     def _model(self) -> str | None:
         name = self.text("model")

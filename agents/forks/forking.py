@@ -43,6 +43,7 @@ def take_point(agent: Agent) -> ForkPoint:
         seen=agent.workspace.seen.known(),
         directory=str(agent.workspace.shell.directory.relative_to(agent.workspace.shell.root)),
         words=tuple(agent.words),
+        skills=agent.workspace.skills.known(),
     )
 
 
@@ -66,7 +67,7 @@ def is_fork(conversation: Conversation) -> bool:
 
 def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
     """Let a fork know the files that the parent's model knew, and its shell stand where the parent's did."""
-    workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory))
+    workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory, skills=point.skills))
 
 
 def fork_pipeline(point: ForkPoint, pipeline: Pipeline) -> Pipeline:

@@ -18,6 +18,7 @@ from coterie.agents.conversation import (
     Ttl,
 )
 from coterie.agents.conversation.blocks import Block
+from coterie.agents.conversation.records import UsedSkill
 from coterie.agents.forks.errors import PrefixDiffers
 from coterie.agents.models import Section
 from coterie.agents.usage import Usage
@@ -55,6 +56,8 @@ class ForkPoint:
     """Where the parent's shell stands, relative to the root."""
     words: Sequence[str] = ()
     """What the human has said to the parent, and its task."""
+    skills: Sequence[UsedSkill] = ()
+    """What the parent has loaded."""
 
     @property
     def hash(self) -> bytes:
@@ -109,7 +112,7 @@ class ForkPoint:
         return cls(prefix=prefix, ttl=Lifetimes(**facts.ttl), **plain)
 
 
-_PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "seen", "directory", "words")
+_PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "seen", "directory", "words", "skills")
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -144,6 +147,7 @@ class _Facts(msgspec.Struct, kw_only=True):
     seen: dict[str, str]
     directory: str | None
     words: Sequence[str]
+    skills: Sequence[UsedSkill] = ()
     ttl: dict[str, Ttl]
     header: bytes
     places: list[_Place]

@@ -203,7 +203,8 @@ class Permissions:
         ):
             return True
         if call.tool.access == "read":
-            places = (call.root, workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
+            own = (workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
+            places = (call.root, *own, *workspace.readable)
             return all(any(is_inside(path, place) for place in places) for path in call.paths)
         if call.tool.access == "edit" and self.mode == "acceptEdits":
             return all(is_inside(path, call.root) for path in call.paths)

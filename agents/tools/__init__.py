@@ -21,6 +21,14 @@ BUILT_IN: tuple[Tool, ...] = (
     *(Grep(), Glob(), Bash(), BashOutput(), KillBash()),
 )
 """In the order of a request's tools, which is part of every cached prefix. Those that belong to a session follow."""
-_OF_A_SESSION = (SearchTranscript.name, SendMessage.name, *TASK_TOOLS, "Agent", TaskStop.name, ExitPlanMode.name)
+_OF_A_SESSION = (
+    SearchTranscript.name,
+    SendMessage.name,
+    *TASK_TOOLS,
+    "Agent",
+    TaskStop.name,
+    ExitPlanMode.name,
+    "Skill",
+)
 NAMES = (*(tool.name for tool in BUILT_IN), *_OF_A_SESSION)
 """What rules and definitions may call a tool."""

@@ -1,12 +1,13 @@
 """What a tool is, how the model learns of it, and how the model's call of it is answered."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import attrs
 import msgspec
 
+from coterie.agents.conversation.records import UsedSkill
 from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import suggestion
 from coterie.agents.prompt import render
@@ -15,6 +16,7 @@ from coterie.agents.tools.jobs import Jobs
 from coterie.agents.tools.memory_files import MemoryFile, OpenMemory
 from coterie.agents.tools.schema import input_schema, read_input
 from coterie.agents.tools.seen import SeenFiles
+from coterie.agents.tools.used_skills import UsedSkills
 from coterie.agents.tools.working_directory import Shell
 
 RESULTS_DIRECTORY = "tool-results"
@@ -30,6 +32,8 @@ class WorkspaceChange:
     """Files the model knows: the version in hex, by path."""
     directory: str | None = None
     """Where commands start, relative to the root; None if that has not changed."""
+    skills: Sequence[UsedSkill] = ()
+    """Skills that were loaded."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,15 +56,20 @@ class Workspace:
     """The memories that the agent may change; None for one that keeps none."""
     shared: Path | None = None
     """What all agents of the session may read and write besides; None for nothing."""
+    readable: tuple[Path, ...] = ()
+    """Directories that may be read besides, with links followed: those of skills."""
+    skills: UsedSkills = attrs.field(factory=UsedSkills)
+    """Those that the agent has loaded."""
 
     def changes(self) -> WorkspaceChange | None:
         """What has changed since this was last asked, to be recorded; None if nothing has."""
-        change = WorkspaceChange(seen=self.seen.drain(), directory=self.shell.drain())
-        return change if change.seen or change.directory is not None else None
+        change = WorkspaceChange(seen=self.seen.drain(), directory=self.shell.drain(), skills=self.skills.drain())
+        return change if change.seen or change.skills or change.directory is not None else None
 
     def restore(self, change: WorkspaceChange) -> None:
         """Take over a change of an earlier run; several in the order they were recorded. Raises `ValueError`."""
         self.seen.restore(change.seen)
+        self.skills.restore(change.skills)
         if change.directory is not None:
             self.shell.restore(change.directory)
 

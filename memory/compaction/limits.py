@@ -18,10 +18,20 @@ class CompactionLimits:
     """The newest files that the model has seen, which it sees again."""
     file: int = 5_000
     files_total: int = 50_000
+    skill: int = 5_000
+    """Of each skill that was loaded, which the model sees again, the last one first."""
+    skills_total: int = 25_000
     failures: int = 3
     """Summaries that fail in a row before no model is asked any more."""
 
     def within(self, tokens: int) -> "CompactionLimits":
         """The limits in a context that holds *tokens*."""
-        total = min(self.files_total, tokens // 4)
-        return attrs.evolve(self, keep=self.keep.within(tokens), files_total=total, file=min(self.file, total))
+        files, skills = min(self.files_total, tokens // 4), min(self.skills_total, tokens // 8)
+        return attrs.evolve(
+            self,
+            keep=self.keep.within(tokens),
+            files_total=files,
+            file=min(self.file, files),
+            skills_total=skills,
+            skill=min(self.skill, skills),
+        )

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
@@ -13,10 +12,18 @@ import attrs
 import click
 from rich.cells import cell_len, set_cell_size
 
-from coterie.agents.definitions import Definition, Definitions, Problem, Severity, load_definitions, load_path
+from coterie.agents.definitions import Definition, Definitions, load_definitions, load_path
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
+from coterie.orchestrator.cli.problems import (
+    counted,
+    has_errors,
+    plain_text,
+    problem_counts,
+    problem_lines,
+    problem_row,
+    shown_path,
+)
 
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 WIDEST = 24
 """Columns of a name or of a list of tools; the description gets what is left."""
 LEAST = 20
@@ -40,7 +47,7 @@ def list_definitions(*, is_json: bool) -> None:
     for line in _table(definitions, shutil.get_terminal_size().columns):
         click.echo(line)
     if errors := sum(problem.severity == "error" for problem in found.problems):
-        click.echo(f"{_count(errors, 'error')}: run `coterie agents check`", err=True)
+        click.echo(f"{counted(errors, 'error')}: run `coterie agents check`", err=True)
 
 
 @agents.command()
@@ -55,11 +62,11 @@ def check(*, path: Path | None, is_json: bool) -> None:
     if is_json:
         click.echo(json.dumps(_summary(found)))
     else:
-        for problem in found.problems:
-            click.echo(_printable(str(attrs.evolve(problem, path=_shown(problem.path)))))
-        click.echo(_sum(found))
-    is_broken = any(problem.severity == "error" for problem in found.problems)
-    sys.exit(ExitCode.FAILED if is_broken else ExitCode.DONE)
+        for line in problem_lines(found.problems):
+            click.echo(line)
+        files, kinds = counted(found.files, "file"), counted(len(found.by_name), "agent")
+        click.echo(f"{files}, {kinds}: {problem_counts(found.problems)}")
+    sys.exit(ExitCode.FAILED if has_errors(found.problems) else ExitCode.DONE)
 
 
 def _load(path: Path) -> Definitions:
@@ -70,26 +77,12 @@ def _load(path: Path) -> Definitions:
     return load_path(path)
 
 
-def _sum(found: Definitions) -> str:
-    counts = Counter(problem.severity for problem in found.problems)
-    problems = ", ".join(_count(counts[severity], severity) for severity in SEVERITIES)
-    return f"{_count(found.files, 'file')}, {_count(len(found.by_name), 'agent')}: {problems}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _summary(found: Definitions) -> dict[str, Any]:
     return {
         "files": found.files,
         "definitions": [_row(definition) for definition in found.by_name.values()],
-        "problems": [_problem_row(problem) for problem in found.problems],
+        "problems": [problem_row(problem) for problem in found.problems],
     }
-
-
-def _problem_row(problem: Problem) -> dict[str, Any]:
-    return {**attrs.asdict(problem), "path": str(problem.path)}
 
 
 def _row(definition: Definition) -> dict[str, Any]:
@@ -113,25 +106,14 @@ def _table(definitions: Iterable[Definition], width: int) -> Iterable[str]:
 def _heading(definition: Definition) -> str:
     if definition.scope == "built-in" or definition.source is None:
         return definition.scope
-    return _printable(f"{definition.scope}  {_shown(definition.source).parent}")
+    return plain_text(f"{definition.scope}  {shown_path(definition.source).parent}")
 
 
 def _cells(definition: Definition) -> list[str]:
     tools = "all tools" if definition.tools is None else ", ".join(definition.tools) or "no tools"
     cells = definition.name, definition.model or "inherit", tools, definition.description
-    return [_printable(" ".join(cell.split())) for cell in cells]
+    return [plain_text(" ".join(cell.split())) for cell in cells]
 
 
 def _fit(text: str, room: int) -> str:
     return set_cell_size(text, room) if cell_len(text) <= room else set_cell_size(text, room - 3) + "..."
-
-
-def _shown(path: Path) -> Path:
-    """*path* as one would write it here."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _printable(text: str) -> str:
-    """*text* without what could steer a terminal: files of a project are written by strangers."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

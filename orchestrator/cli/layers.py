@@ -27,6 +27,7 @@ _FIXED: Mapping[What, Share] = {
     "summary": "summary",
     "words": "restored",
     "standing": "restored",
+    "skills": "restored",
     "files": "restored",
     "result": "results",
 }

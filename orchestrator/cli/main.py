@@ -35,6 +35,7 @@ COMMANDS = {
     "scenario": Entry("coterie.scenarios.runner.command:scenario", "Play scripted teams, and judge them."),
     "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
     "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
+    "skills": Entry("coterie.orchestrator.cli.skills:skills", "List, show and check skills."),
     "team": Entry("coterie.orchestrator.cli.team:team", "Check the file of a team."),
     "list": Entry("coterie.orchestrator.cli.sessions:list_sessions", "List sessions, and how they stand."),
     "attach": Entry("coterie.orchestrator.cli.attach:attach", "Look at a session while it runs, and answer it."),

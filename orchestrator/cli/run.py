@@ -12,7 +12,7 @@ import attrs
 import click
 
 from coterie.agents.models import known_models
-from coterie.orchestrator.cli.completion import complete_agent, complete_model, complete_session
+from coterie.orchestrator.cli.completion import complete_agent, complete_model, complete_session, complete_task
 from coterie.orchestrator.cli.exit_codes import ExitCode
 from coterie.orchestrator.session import COORDINATOR, Session
 from coterie.orchestrator.settings import Settings, load_settings
@@ -111,7 +111,9 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             default=None,
             help="Show a board of all agents while they work.  [default: for a team, on a terminal of 60x15 or more]",
         ),
-        click.option("--bare", "is_bare", is_flag=True, help="Read no instruction files, and remember nothing."),
+        click.option(
+            "--bare", "is_bare", is_flag=True, help="Read no instruction files, load no skills, and remember nothing."
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -119,7 +121,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_task)
 @click.option("--model", shell_complete=complete_model, help="A model's id or alias.  [default: sonnet]")
 @click.option(
     "--agent",

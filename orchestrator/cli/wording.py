@@ -30,6 +30,7 @@ from coterie.agents.events import (
     ResultsCleared,
     ResultsStored,
     Retrying,
+    SkillLoaded,
     Started,
     Text,
     ToolEnded,
@@ -166,6 +167,9 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"the session notes are up to date: {sizes}, {event.seconds:.1f} s, ${event.cost_usd}{trimmed}"
         case Compacted():
             return _compaction(event)
+        case SkillLoaded():
+            wanted = {"model": "", "user": ", as the user wants", "definition": ", as its kind does"}[event.by]
+            return f"loaded the skill {event.name}{wanted}: {event.characters:,} characters of {event.path}"
         case MemoryChanged() | Recalled() | MemoryExtracted() | Dreamed():
             return memory_sentence(event)
         case Progress():
@@ -228,7 +232,8 @@ def _compaction(event: Compacted) -> str:
     left = f"{_counted(event.left, 'message')} left, {event.kept} stayed"
     words = f"with {_counted(event.words, 'message')} of the user word for word"
     gone = f"; {_counted(event.dropped_count, 'name')} of the last turns gone" if event.dropped_count else ""
-    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{gone}; ${event.cost_usd}"
+    skills = f"; skills restored: {', '.join(event.skills)}" if event.skills else ""
+    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}"
 
 
 def _counted(count: int, noun: str, nouns: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What the user wrote, and what was written for the user, that cannot be used: definitions, settings, approvals."""
+"""What the user wrote, or was written for the user, and cannot be used: definitions, skills, settings, approvals."""
 
 import os
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from typing import get_args
 from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.project import project_root
+from coterie.agents.skills import load_skills
 from coterie.orchestrator.approved_files import ApprovedContents, ApprovedFiles, Matter
 from coterie.orchestrator.doctor.finding import Finding
 from coterie.orchestrator.settings import load_settings
@@ -19,6 +20,10 @@ def configuration_findings(project: Path) -> Iterator[Finding]:
         if problem.severity == "error":
             where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie agents check` tells more"
             yield Finding(kind="bad_definition", where=where, what=problem.reason, advice=advice)
+    for problem in load_skills(project).problems:
+        if problem.severity == "error":
+            where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie skills check` tells more"
+            yield Finding(kind="bad_skill", where=where, what=problem.reason, advice=advice)
     for read in (_read_settings, _read_approvals):
         try:
             read(project)

@@ -16,6 +16,7 @@ Kind = Literal[
     "left_worktree",
     "kept_worktree",
     "bad_definition",
+    "bad_skill",
     "bad_settings",
 ]
 

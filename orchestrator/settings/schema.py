@@ -52,6 +52,14 @@ class HookSettings:
 
 
 @attrs.frozen(kw_only=True)
+class SkillSettings:
+    """`[skills]`."""
+
+    enabled: bool = True
+    listing: float = 0.01
+
+
+@attrs.frozen(kw_only=True)
 class AgentSettings:
     """`[agents]`: the processes of a session."""
 
@@ -128,6 +136,8 @@ class CompactionSettings:
     files: int = 5
     file: int = 5_000
     files_total: int = 50_000
+    skill: int = 5_000
+    skills_total: int = 25_000
     failures: int = 3
 
 
@@ -218,6 +228,7 @@ class Settings:
     instructions: InstructionSettings = InstructionSettings()
     memory: MemorySettings = MemorySettings()
     hooks: HookSettings = HookSettings()
+    skills: SkillSettings = SkillSettings()
     agents: AgentSettings = AgentSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     progress: ProgressSettings = ProgressSettings()

@@ -14,13 +14,13 @@ from coterie.orchestrator.settings.schema import SECTIONS, SETTINGS, Settings, s
 from coterie.orchestrator.settings.values import Unfit, convert, from_text, shown
 
 COMMAND_LINE = "command line"
-PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_")
+PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_", "COTERIE_SKILLS_")
 OTHERS = ("COTERIE_MEMORY_DIR",)
 """Variables with such a prefix that are no setting."""
 HOOKS = "hooks."
-TABLES = ("layers.", "memory.", "progress.")
+TABLES = ("layers.", "memory.", "progress.", "skills.")
 VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(TABLES)}
-"""Environment variable -> the setting it overrides: the numbers and switches of layers, memory and summaries."""
+"""Environment variable -> the setting it overrides: the numbers and switches of these tables."""
 
 
 @attrs.frozen(kw_only=True)

@@ -7,6 +7,7 @@ from coterie.agents.prompt import PROMPTS, render
 FACTS = {
     "compacted": {"origin": "This is a summary of it.", "summary": "All went well."},
     "compacted_files": {"files": "<file>"},
+    "compacted_skills": {"skills": "<skill>"},
     "compacted_standing": {"sections": "## The team"},
     "compacted_words": {"messages": "<user-message>"},
     "compaction": {"scope": "Summarise the whole conversation."},
@@ -47,6 +48,10 @@ FACTS = {
     "hook_denied": {"reason": "no"},
     "hook_objection": {"event": "Stop", "text": "not yet"},
     "hook_remark": {"event": "PostToolUse", "text": "by the way"},
+    "skill": {"name": '"notes"', "directory": '"/skills/notes"', "text": "Write them."},
+    "skill_asked": {"name": "notes", "skill": "<skill>"},
+    "skills": {"skills": "- notes: Writes notes."},
+    "skills_preloaded": {"skills": "<skill>"},
     "still_at_work": {"names": "left, right"},
     "team": {"name": "review", "members": "- scout (kind explore)"},
     "team_tasks": {"tasks": "- 1 [open] Find it"},

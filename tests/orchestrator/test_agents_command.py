@@ -58,6 +58,7 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
         "model": None,
         "permission_mode": None,
         "max_turns": None,
+        "skills": [],
         "memory": None,
         "background": False,
         "process": "own",

@@ -9,7 +9,9 @@ import attrs
 import click
 
 from coterie.agents.definitions import Definition
+from coterie.agents.models import known_models
 from coterie.agents.prompt import render
+from coterie.agents.skills import Skills, load_skills, skill_text
 from coterie.agents.tokens import estimate_text
 from coterie.memory.instructions import InstructionFile, Instructions
 from coterie.memory.instructions import Scope as FileScope
@@ -24,6 +26,7 @@ from coterie.orchestrator.kinds import of_a_kind
 from coterie.orchestrator.memory_texts import IndexShown, manual, read_indexes
 from coterie.orchestrator.remembering import places_for
 from coterie.orchestrator.settings import Settings, load_settings
+from coterie.orchestrator.skill_texts import listing_text, may_load
 
 HEAD = ("WHERE", "WHAT", "BYTES", "TOKENS")
 _OWNERS: dict[FileScope, str] = {
@@ -40,7 +43,7 @@ class Part:
 
     where: Literal["system", "message"]
     """The system prompt, or the first message."""
-    what: Literal["prompt", "manual", "definition", "instructions", "index"]
+    what: Literal["prompt", "manual", "definition", "instructions", "index", "skills", "skill"]
     source: str | None = None
     """The file, if it is one of the user's."""
     why: str
@@ -101,6 +104,21 @@ def _parts(
         if index.text:
             source = str(index.place.directory / INDEX)
             yield Part(where="message", what="index", source=source, why=index.place.title, text=index.text)
+    if settings.skills.enabled:
+        yield from _skill_parts(load_skills(project), settings, kind)
+
+
+def _skill_parts(found: Skills, settings: Settings, kind: Definition | None) -> Iterator[Part]:
+    """The list of skills, and those that an agent of this *kind* begins with."""
+    words = listing_text(found, settings, known_models().get(settings.model)) if may_load(kind) else ""
+    if words:
+        why = f"{len(found.for_model)} skills that it can load"
+        yield Part(where="message", what="skills", why=why, text=words)
+    for name in () if kind is None else kind.skills:
+        skill = found.by_name.get(name)
+        if skill is not None and isinstance(text := skill_text(skill.used()), str):
+            source, why = str(skill.source), f"a {kind.name} begins with it" if kind else ""
+            yield Part(where="message", what="skill", source=source, why=why, text=text)
 
 
 def _why(file: InstructionFile) -> str:
