@@ -311,6 +311,17 @@ class Noticed(Event, tag="noticed", frozen=True):
     reason: str
 
 
+class McpChanged(Event, tag="mcp_changed", frozen=True):
+    """Told by the root: an MCP server is connected, could not be, or was lost."""
+
+    server: str
+    state: Literal["connected", "failed", "lost"]
+    reason: str = ""
+    owner: str | None = None
+    """Which start of which agent it is for alone; None for the connection that all share."""
+    pid: int | None = None
+
+
 class Budgeted(Event, tag="budgeted", frozen=True):
     """Told by the root when it begins: what all agents of the session may spend together."""
 
@@ -373,6 +384,7 @@ AnyEvent = (
     | WindowFilling
     | LayerFailed
     | Noticed
+    | McpChanged
     | Budgeted
     | AgentChanged
     | Finished

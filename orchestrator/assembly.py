@@ -23,7 +23,7 @@ from coterie.agents.tools.notebook_edit import NotebookEdit
 from coterie.agents.tools.search_transcript import SearchTranscript
 from coterie.agents.tools.send_message import SendMessage
 from coterie.agents.tools.tasks import TASK_TOOLS, task_tools
-from coterie.agents.tools.tool import Tool, definition
+from coterie.agents.tools.tool import ForeignTool, Tool, definition
 from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.clearing import ClearingLimits
 from coterie.memory.tool_results import ResultLimits
@@ -80,10 +80,11 @@ def layers_of(settings: Settings, header: KeyHeader, tools: Mapping[str, Tool]) 
     """The layers of a conversation under *header*: what it was begun without, it cannot have later."""
     results, clearing = settings.layers.results, settings.layers.clearing
     caps = {tool.name: results.cap for tool in tools.values() if tool.result_cap is not None}
+    foreign = {tool.name: results.mcp for tool in tools.values() if isinstance(tool, ForeignTool)}
     return LayerSettings(
         stores_results=results.enabled,
         results=ResultLimits(total=results.total, preview=results.preview),
-        caps={**caps, "Bash": results.bash, "Grep": results.grep},
+        caps={**caps, **foreign, "Bash": results.bash, "Grep": results.grep},
         clears_by_time=clearing.by_time,
         clears_by_cache=known_models().betas["cache_edits"] in header.betas,
         clears_by_api=header.context_management is not None,

@@ -40,10 +40,11 @@ from coterie.orchestrator.keys import SessionKeys
 from coterie.orchestrator.ledger import LEDGER, Books, Ledger
 from coterie.orchestrator.ledger.earlier import settle_earlier
 from coterie.orchestrator.ledger.under_way import UNDER_WAY, CallsUnderWay
+from coterie.orchestrator.mcp.post import McpPost, open_mcp
 from coterie.orchestrator.post_office import PostOffice, mail_directory
 from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record
 from coterie.orchestrator.session import MAIN, Session
-from coterie.orchestrator.settings.schema import AgentSettings
+from coterie.orchestrator.settings.schema import AgentSettings, McpSettings
 from coterie.orchestrator.starting import open_warm_starter, run_reaper
 from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
 from coterie.orchestrator.teams.recording import recorded_team
@@ -65,6 +66,8 @@ class Root:
     gate: SessionGate
     janitor: JanitorPost
     """Who cleans up after this process if it is killed."""
+    servers: McpPost
+    """Who holds the MCP servers."""
 
     async def run(self, order: Order) -> Outcome:
         """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does.
@@ -74,6 +77,7 @@ class Root:
         """
         if order.chore is None:
             await self.supervisor.open_orders.load()
+            await self.servers.listed()
             order = attrs.evolve(order, team=await self._not_started())
         return await self.supervisor.run_agent(order)
 
@@ -119,15 +123,16 @@ async def open_root(
     user: Asker | None = None,
     asks_later: bool = False,
     agents: AgentSettings | None = None,
+    mcp: McpSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[Root]:
     """Be the root of *session* until the block ends; then none of its agents is left.
 
     *budget* is for all of them together, in dollars, with what earlier roots of the session have spent. *server* is the
     URL of the embedded server, where that plays the model; *user* is asked for permissions, or else, where it
-    *asks_later*, whoever answers from a shell; *agents* is what the user has set for all of them. Enter it on the main
-    thread of a process that starts no others meanwhile. Raises `ConfigInvalid` if another process is the root,
-    `StartFailed`, and `OSError`.
+    *asks_later*, whoever answers from a shell; *agents* is what the user has set for all of them, *mcp* what for MCP
+    servers, of which there are none without. Enter it on the main thread of a process that starts no others meanwhile.
+    Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
@@ -143,6 +148,7 @@ async def open_root(
         ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
         under_way = stack.enter_context(CallsUnderWay.open(session.directory / UNDER_WAY))
         await _open_bridges(office, log.tell, stack)
+        servers = await stack.enter_async_context(open_mcp(session, mcp, environment, log.tell))
         starter = await stack.enter_async_context(open_warm_starter(environment=environment))
         approvals = await open_approvals(office, Announcer(office, log.tell).sender, log.tell, user)
         if budget is not None or session.starts > 1:
@@ -161,6 +167,7 @@ async def open_root(
             user=user,
             asks_later=asks_later,
             grace=grace,
+            mcp=servers,
         )
         approvals.free_lead = supervisor.free_lead
         if agents is not None:
@@ -168,7 +175,8 @@ async def open_root(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
             nursery.start_soon(janitor.keep, lambda reason: log.tell(LayerFailed(layer="janitor", reason=reason)))
-            opened = Root(session=session, supervisor=supervisor, gate=gate, janitor=janitor)
+            nursery.start_soon(servers.keep)
+            opened = Root(session=session, supervisor=supervisor, gate=gate, janitor=janitor, servers=servers)
             async with open_reception(door, opened.serve):
                 yield opened
             nursery.cancel_scope.cancel()

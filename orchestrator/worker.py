@@ -28,6 +28,9 @@ from coterie.agents.lifecycle.membership import Membership
 from coterie.agents.lifecycle.releasing import tasks_released
 from coterie.agents.living import has_work, live
 from coterie.agents.loop import close_open_calls, run_loop
+from coterie.agents.mcp.calling import McpCaller
+from coterie.agents.mcp.listing import Listing, load_listing
+from coterie.agents.mcp.tool import mcp_tools
 from coterie.agents.model.client import ModelClient
 from coterie.agents.outcome import Ended, Limits
 from coterie.agents.permissions import Asker, Authority
@@ -238,6 +241,7 @@ async def open_worker(
     room: Mailroom,
     client: ModelClient,
     station: Station,
+    caller: McpCaller,
     *,
     asker: Asker | None = None,
 ) -> AsyncIterator[Worker]:
@@ -265,9 +269,11 @@ async def open_worker(
         *skills.tools,
     )
     hooks = await trio.to_thread.run_sync(fitted_hooks, work, seat, authority)
+    listing = await trio.to_thread.run_sync(load_listing, seat.session.directory) or Listing()
     tools = {
         **hooks.fit_tools(tools_of(room, tasks, seat.transcript.path)),
         **{tool.name: tool for tool in own},
+        **mcp_tools(listing.tools, caller),
     }
     async with (
         tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),

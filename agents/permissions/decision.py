@@ -10,11 +10,12 @@ from typing import Any, Literal, get_args
 
 import attrs
 
+from coterie.agents.mcp.naming import any_means
 from coterie.agents.permissions.paths import is_inside, is_protected
 from coterie.agents.permissions.proposal import proposed_rules
 from coterie.agents.permissions.rules import EVERY_TOOL, Call, Rule, covering
 from coterie.agents.permissions.wrappers import obscurity
-from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Tool, Workspace
+from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, ForeignInput, Tool, Workspace
 from coterie.agents.tools.walk import shown
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
@@ -41,7 +42,9 @@ class RoleLimit:
     def denies(self, call: Call) -> bool:
         """Whether *call* may not be made."""
         name = call.tool.name
-        if {name, EVERY_TOOL} & self.denied or (self.allowed is not None and name not in self.allowed):
+        if EVERY_TOOL in self.denied or any_means(self.denied, name):
+            return True
+        if self.allowed is not None and not any_means(self.allowed, name):
             return True
         narrowing = [rule for rule in self.only if rule.tool == name]
         return bool(narrowing) and not covering(narrowing, call)
@@ -257,6 +260,8 @@ def _is_waived(call: Call, granted: Sequence[Rule]) -> bool:
 
 
 def _details(call: Call) -> dict[str, str]:
+    if isinstance(call.arguments, ForeignInput):
+        return {name: str(value) for name, value in call.arguments.values.items()}
     usual = {field.name: field.default for field in attrs.fields(type(call.arguments))}
     given = {name: getattr(call.arguments, name) for name in usual if name not in SUBJECT_ARGUMENTS}
     return {name: str(value) for name, value in given.items() if value != usual[name]}

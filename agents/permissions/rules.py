@@ -8,6 +8,7 @@ from typing import Any, Self
 import attrs
 
 from coterie.agents.errors import ConfigInvalid
+from coterie.agents.mcp.naming import PREFIX, means
 from coterie.agents.permissions import command_pattern, path_pattern
 from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.command_pattern import CommandPattern
@@ -20,7 +21,7 @@ from coterie.agents.tools.tool import Tool, Workspace
 
 EVERY_TOOL = "*"
 
-_RULE = re.compile(r"(\*|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*)\))?", re.DOTALL)
+_RULE = re.compile(r"(\*|mcp__[A-Za-z0-9_-]+\*?|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*)\))?", re.DOTALL)
 _FAMILIES = {"read": "Read", "edit": "Edit"}
 """Rules for these tools are for all tools that do the same to files."""
 
@@ -107,7 +108,7 @@ class Rule:
 
     def _is_for(self, call: Call) -> bool:
         family = _FAMILIES.get(call.tool.access) if call.paths else None
-        return self.tool in (EVERY_TOOL, call.tool.name, family)
+        return self.tool in (EVERY_TOOL, call.tool.name, family) or means(self.tool, call.tool.name)
 
 
 def covering(rules: Sequence[Rule], call: Call) -> list[Rule]:
@@ -139,6 +140,8 @@ def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | None
         return None
     if tool == EVERY_TOOL:
         raise ValueError("a rule for every tool cannot say what for")
+    if tool.startswith(PREFIX):
+        raise ValueError("a rule for the tools of a server cannot say what for")
     if not text.strip():
         raise ValueError("there is nothing between the brackets")
     if tool == "Bash":

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
 import msgspec
@@ -201,6 +201,23 @@ class Tool(Protocol):
         ...
 
 
+@attrs.frozen
+class ForeignInput:
+    """The arguments of a tool that is not ours, as the model gave them: who has the tool knows what they mean."""
+
+    values: Mapping[str, Any]
+
+
+@runtime_checkable
+class ForeignTool(Tool, Protocol):
+    """A tool that is not ours: its `input_type` is `ForeignInput`, and the schema of that is somebody else's."""
+
+    @property
+    def schema(self) -> msgspec.Raw:
+        """The JSON Schema of its input; the same bytes every time."""
+        ...
+
+
 Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
 """Says why a call may not run, in words for the model; None if it may. It may have to ask someone first."""
 
@@ -216,7 +233,7 @@ def tool_description(name: str) -> str:
 
 def definition(tool: Tool) -> bytes:
     """The tool as an entry of a request's `tools`; the same bytes every time."""
-    schema = input_schema(tool.input_type)
+    schema = tool.schema if isinstance(tool, ForeignTool) else input_schema(tool.input_type)
     return msgspec.json.encode({"name": tool.name, "description": tool.description, "input_schema": schema})
 
 
@@ -230,7 +247,7 @@ async def call_tool(
     """
     try:
         tool = _find(tools, name)
-        arguments = read_input(tool.input_type, value)
+        arguments = ForeignInput(value) if isinstance(tool, ForeignTool) else read_input(tool.input_type, value)
         if reason := await denial(tool, arguments, workspace):
             return ToolResult(text=reason, is_error=True)
         return await tool.run(arguments, workspace)

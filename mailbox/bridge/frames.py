@@ -90,8 +90,8 @@ async def write_frame(stream: trio.abc.SendStream, payload: bytes) -> None:
     await stream.send_all(len(payload).to_bytes(_LENGTH_SIZE) + payload)
 
 
-async def read_frame(stream: trio.abc.ReceiveStream) -> bytes | None:
-    """The next frame; None at an orderly end. Holds no more than one frame.
+async def read_frame(stream: trio.abc.ReceiveStream, limit: int = FRAME_LIMIT) -> bytes | None:
+    """The next frame, of at most *limit* bytes; None at an orderly end. Holds no more than one frame.
 
     Raises `PeerInvalid` for a frame that is empty, too long or cut off. Cancelled, the stream is of no more use.
     """
@@ -99,8 +99,8 @@ async def read_frame(stream: trio.abc.ReceiveStream) -> bytes | None:
     if not head:
         return None
     size = int.from_bytes(head)
-    if len(head) < _LENGTH_SIZE or not 0 < size <= FRAME_LIMIT:
-        raise PeerInvalid(f"not a frame: it has 1 to {FRAME_LIMIT:,} bytes, and says so in four bytes before them")
+    if len(head) < _LENGTH_SIZE or not 0 < size <= limit:
+        raise PeerInvalid(f"not a frame: it has 1 to {limit:,} bytes, and says so in four bytes before them")
     payload = await _read_exactly(stream, size)
     if len(payload) < size:
         raise PeerInvalid(f"a frame of {size:,} bytes ended after {len(payload):,}")

@@ -1,4 +1,4 @@
-"""Asks once whether instruction files may include a file from outside their place."""
+"""Asks once whether instruction files may include a file from outside their place, and whether servers may start."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from coterie.agents.project import project_root
 from coterie.orchestrator.approved_files import ApprovedFiles
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.first_context import instructions_of
+from coterie.orchestrator.mcp.servers import approve, load_servers
 
 
 def approve_includes(project: Path) -> None:
@@ -26,3 +27,11 @@ def approve_includes(project: Path) -> None:
                 approved.approve(path)
             else:
                 refused.add(path)
+
+
+def approve_servers(project: Path) -> None:
+    """Ask about each MCP server of the project that waits; a yes is kept until it is changed. Raises as the above."""
+    for server in load_servers(project).waiting:
+        where = printable(server.config.where)
+        if click.confirm(f"The MCP server {server.name} of this project is {where}. May it start?", err=True):
+            approve(project, [server])

@@ -51,6 +51,7 @@ COMMANDS = {
         "coterie.orchestrator.cli.approvals:approvals", "Show what agents wait for your yes to, and answer."
     ),
     "hooks": Entry("coterie.orchestrator.cli.hooks:hooks", "Show and approve commands that run at events."),
+    "mcp": Entry("coterie.orchestrator.cli.mcp:mcp", "List, approve and test MCP servers."),
     "memory": Entry("coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."),
     "doctor": Entry("coterie.orchestrator.cli.doctor:doctor", "Find what crashes have left behind, and mend it."),
 }

@@ -207,7 +207,7 @@ def _from_stdin() -> str:
 
 def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
     # Neither `--help` nor a mistake should wait for these.
-    from coterie.orchestrator.cli.approving import approve_includes  # noqa: PLC0415
+    from coterie.orchestrator.cli.approving import approve_includes, approve_servers  # noqa: PLC0415
     from coterie.orchestrator.cli.asking import TerminalAsker  # noqa: PLC0415
     from coterie.orchestrator.cli.hooks import ask_about_hooks  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
@@ -230,6 +230,8 @@ def _work(options: _Options, settings: Settings, *, project: Path, **facts: Any)
         approve_includes(project)
     if options.can_ask and not options.is_bare:
         ask_about_hooks(project, settings)
+    if options.can_ask and assignment.session is None and settings.mcp.enabled and not options.is_bare:
+        approve_servers(project)
     with open_output():
         if options.is_detached:
             _say_detached(options, detach(attrs.evolve(assignment, asks_later=True)))

@@ -21,6 +21,7 @@ from coterie.agents.events import (
     Finished,
     HookRan,
     LayerFailed,
+    McpChanged,
     MemoryChanged,
     MemoryExtracted,
     NotesUpdated,
@@ -195,6 +196,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return approval_sentence(event)
         case Noticed():
             return f"{event.source}: {event.reason}"
+        case McpChanged():
+            return _server(event)
         case MailDelivered():
             return f"mail of other agents came: {', '.join(event.ids)}"
         case EpochBegan():
@@ -225,6 +228,12 @@ def _hook(event: HookRan) -> str:
     message = f"; it says: {one_line(event.message, 2 * SHOWN)}" if event.message else ""
     command = f"the hook {one_line(event.command, SHOWN)} for {about}"
     return f"{command} {_HOOK_WORDS[event.decision]}{reason}{changed}{message}  {event.seconds:.1f} s"
+
+
+def _server(event: McpChanged) -> str:
+    whose = f" of {event.owner}" if event.owner else ""
+    state = {"connected": "is connected", "failed": "cannot be connected", "lost": "was lost"}[event.state]
+    return f"the MCP server {event.server}{whose} {state}" + (f": {event.reason}" if event.reason else "")
 
 
 def _compaction(event: Compacted) -> str:

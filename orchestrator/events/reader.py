@@ -10,6 +10,9 @@ import attrs
 from coterie.orchestrator.events.observed import Observed
 from coterie.orchestrator.events.sources import Arrival, Source, open_root_source, open_sources
 
+FOR_ALL = ("noticed", "mcp_changed")
+"""Kinds of events that the root tells of no agent in particular, and that whoever looks at one wants to know."""
+
 
 def read_session(directory: Path, agent: str | None = None) -> Iterator[Observed]:
     """What has happened in the session of *directory*, or to one *agent* of it.
@@ -45,12 +48,13 @@ class SessionReader:
         return map(attrgetter("event"), heapq.merge(self._sweep_root(), *sweeps, key=attrgetter("order")))
 
     def _sweep_root(self) -> Iterator[Arrival]:
-        """What the root told of its agents, or of the one that is looked at."""
+        """What the root told of its agents, or of the one that is looked at, and of what all of them have."""
         if self._root is None:
             self._root = open_root_source(self.directory)
         for arrival in self._root.read(self._root.lines.size()):
             self._root.take_off(arrival)
-            if self.agent in (None, arrival.event.members.get("name")):
+            members = arrival.event.members
+            if self.agent in (None, members.get("name")) or members.get("kind") in FOR_ALL:
                 yield arrival
 
 

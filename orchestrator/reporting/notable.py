@@ -14,6 +14,7 @@ from coterie.agents.events import (
     Finished,
     HookRan,
     LayerFailed,
+    McpChanged,
     NotesUpdated,
     Noticed,
     ResultsCleared,
@@ -54,6 +55,8 @@ def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911, PLR0912 - one 
             return "errors" if event.is_error else None
         case LayerFailed() | Noticed() | BreakerTripped():
             return "errors"
+        case McpChanged():
+            return None if event.state == "connected" else "errors"
         case Finished():
             return "errors" if event.error else None
         case Dreamed():

@@ -76,6 +76,7 @@ async def _run(assignment: Assignment, viewer: Viewer) -> Over | Unable:
             user=user,
             asks_later=assignment.asks_later,
             agents=settings.agents,
+            mcp=None if assignment.is_bare or assignment.chore is not None else settings.mcp,
         ) as root:
             viewer.tell(Opened(session=session.id))
             outcome = await _run_lead(root, assignment, viewer)

@@ -85,6 +85,15 @@ class ProgressSettings:
 
 
 @attrs.frozen(kw_only=True)
+class McpSettings:
+    """`[mcp]`."""
+
+    enabled: bool = True
+    start_seconds: float = 10.0
+    call_seconds: float = 600.0
+
+
+@attrs.frozen(kw_only=True)
 class ResultSettings:
     """`[layers.results]`, the first layer; sizes in characters."""
 
@@ -92,6 +101,7 @@ class ResultSettings:
     cap: int = 50_000
     bash: int = 30_000
     grep: int = 20_000
+    mcp: int = 100_000
     total: int = 200_000
     preview: int = 2_000
 
@@ -232,6 +242,7 @@ class Settings:
     agents: AgentSettings = AgentSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     progress: ProgressSettings = ProgressSettings()
+    mcp: McpSettings = McpSettings()
     layers: LayerSettings = LayerSettings()
     _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)

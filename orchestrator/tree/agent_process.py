@@ -18,6 +18,7 @@ from coterie.agents.control.station import Station, open_station
 from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid, ControlLost, ReplyMalformed
 from coterie.agents.gate import Gate
+from coterie.agents.mcp.calling import open_caller
 from coterie.agents.model.client import ModelClient, open_model_client
 from coterie.agents.models import known_models
 from coterie.agents.outcome import Ended
@@ -34,6 +35,7 @@ from coterie.orchestrator.tree.duty import Duty
 from coterie.orchestrator.tree.failures import first_failure
 from coterie.orchestrator.tree.hosted import FAILED, Heeding, Interruptible, open_hosting
 from coterie.orchestrator.tree.placing import first_words, report_at, task_at
+from coterie.orchestrator.tree.remains import agent_tag
 from coterie.orchestrator.tree.reporting import notification, report_to
 from coterie.orchestrator.worker import Worker, open_worker
 
@@ -96,7 +98,9 @@ async def _open(duty: Duty, station: Station, mailrooms: Mailrooms | None) -> As
         if duty.parent is None and duty.chore is None and not loaded.words:
             work = attrs.evolve(work, task=first_words(session.task, work.task))
         asker = station.asker if duty.can_ask else None
-        opened = open_worker(work, seat, room, client, station, asker=asker)
+        tag = agent_tag(duty.name, duty.incarnation)
+        caller = await stack.enter_async_context(open_caller(tag, duty.mcp, work.settings.mcp.call_seconds))
+        opened = open_worker(work, seat, room, client, station, caller, asker=asker)
         worker = await stack.enter_async_context(opened)
         await stack.enter_async_context(open_hosting(station, partial(_do, mailrooms=mailrooms)))
         station.tell("running")

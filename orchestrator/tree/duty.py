@@ -7,6 +7,7 @@ import msgspec
 
 from coterie.agents.approvals.policy import PlanPolicy
 from coterie.agents.control.chores import Chore, read_chore
+from coterie.agents.mcp.calling import McpAccess
 from coterie.agents.spawning import MemoryScope, Spawned
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.screen import Digest
@@ -67,6 +68,9 @@ class Duty:
     is_taken_up: bool = False
     """Whether it was begun under an earlier root: then its transcript may have the task."""
 
+    mcp: McpAccess | None = None
+    """How it reaches the MCP servers of the session; None if there are none now."""
+
     def to_bytes(self) -> bytes:
         """One JSON object."""
         settings = {"settings": shown(self.settings), "above": [shown(each) for each in self.above]}
@@ -83,6 +87,7 @@ class Duty:
             "believed": tuple(members["believed"]),
             "chore": read_chore(members["chore"]),
             "plan": msgspec.convert(members["plan"], PlanPolicy | None),
+            "mcp": msgspec.convert(members["mcp"], McpAccess | None),
             "at_work": tuple(Spawned(**each) for each in members["at_work"]),
         }
         return cls(**members | settings | facts)

@@ -22,6 +22,7 @@ from coterie.mailbox.lifecycle import ShutdownRequest
 from coterie.orchestrator.approvals.approvals import Approvals
 from coterie.orchestrator.approvals.of_agent import AgentApprovals
 from coterie.orchestrator.gate import Asker, SessionGate
+from coterie.orchestrator.mcp.post import McpPost
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.starting import Child, Start, Starter, StartFailed
 from coterie.orchestrator.tree.announcing import Announcer
@@ -61,6 +62,8 @@ class ProcessOwner:
     grace: float = 5.0
     """Seconds for each step of stopping: asked, told by SIGTERM, killed."""
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+    mcp: McpPost | None = None
+    """Who holds the MCP servers; None where there are none."""
     user: permissions.Asker | None = None
     """Who is asked for permissions; None refuses."""
     asks_later: bool = False

@@ -372,6 +372,7 @@ class Supervisor(ProcessOwner):
             memory=order.memory,
             at_work=self._at_work_for(order.name),
             is_taken_up=order.is_taken_up,
+            mcp=None if self.mcp is None else self.mcp.access,
         )
 
     def _at_work_for(self, name: str) -> tuple[Spawned, ...]:

@@ -16,6 +16,7 @@ from coterie.agents.events import (
     Event,
     Finished,
     LayerFailed,
+    McpChanged,
     Noticed,
     Progress,
     ResultsCleared,
@@ -32,7 +33,7 @@ from coterie.orchestrator.cli.wording import is_trouble, outcome_text, said, sen
 from coterie.orchestrator.events.observed import EpochBegan, LineUnreadable, MessageRecorded, Observed
 
 _PLAIN = (ResultsCleared, Compacted, EpochBegan)
-_BAD = (Retrying, LayerFailed, Noticed, BreakerTripped, CacheBroke, WindowFilling, LineUnreadable)
+_BAD = (Retrying, LayerFailed, McpChanged, Noticed, BreakerTripped, CacheBroke, WindowFilling, LineUnreadable)
 """Both are told in the sentence that the log has for them."""
 
 
@@ -83,7 +84,7 @@ class Reporter:
             case ApprovalAsked() | ApprovalDecided() | AnswerRefused() as event:
                 return approval_sentence(event), isinstance(event, AnswerRefused)
             case Event() as event if isinstance(event, (*_PLAIN, *_BAD)) or is_news(event):
-                return sentence(event), isinstance(event, _BAD)
+                return sentence(event), isinstance(event, _BAD) and getattr(event, "state", "") != "connected"
             case _:
                 return None
 

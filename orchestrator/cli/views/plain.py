@@ -5,7 +5,7 @@ import sys
 import attrs
 import click
 
-from coterie.agents.events import AgentChanged, Event, Finished, LayerFailed, Noticed, Retrying, ToolEnded
+from coterie.agents.events import AgentChanged, Event, Finished, LayerFailed, McpChanged, Noticed, Retrying, ToolEnded
 from coterie.orchestrator.cli.memory_wording import is_news
 from coterie.orchestrator.cli.printable import printable
 from coterie.orchestrator.cli.views.calls import Calls
@@ -37,7 +37,7 @@ class PlainView(View):
                     print_said(text)
             case ToolEnded() as event:
                 _aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
-            case Retrying() | Noticed() | LayerFailed() as event:
+            case Retrying() | Noticed() | LayerFailed() | McpChanged(state="failed" | "lost") as event:
                 _aside(f"  {sentence(event)}")
             case Event() as event if is_news(event) or is_hook_news(event):
                 _aside(f"  {sentence(event)}")

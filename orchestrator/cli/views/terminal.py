@@ -114,6 +114,8 @@ class TerminalView(View):
             case Retrying():
                 self._coming = ""
                 self._mention(event)
+            case events.McpChanged(state="failed" | "lost"):
+                self._mention(event)
             case _ if isinstance(event, (*_SENTENCES, AgentChanged)) or is_news(event) or is_hook_news(event):
                 self._mention(event)
 

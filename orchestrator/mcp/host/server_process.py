@@ -1,0 +1,135 @@
+"""The process of a stdio server: owned from its start until it and its whole group are gone."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.agents.pidfd import wait_ended
+from coterie.files import Appender
+from coterie.orchestrator.mcp.words import Wanted
+
+LOG_LIMIT = 1024 * 1024
+"""Bytes of what a server writes to standard error that are kept."""
+LONGEST_LINE = 2_000
+"""Bytes of a line of it."""
+GRACE = 2.0
+"""Seconds after each step of stopping: its input is closed, it is asked by SIGTERM, it is killed."""
+LAST_WORDS = 0.2
+"""Seconds in which what a server wrote before its end is heard."""
+
+
+class CannotStart(Exception):
+    """There is no process, and the text says why."""
+
+
+@attrs.define(eq=False)
+class ServerProcess:
+    """A server that runs, or has run."""
+
+    pid: int
+    stdin: trio.lowlevel.FdStream
+    stdout: trio.lowlevel.FdStream
+    _process: "subprocess.Popen[bytes]"
+    _server: Wanted
+    last_line: str = ""
+    """What it wrote to standard error last, without secrets."""
+    _written: int = attrs.field(default=0, init=False)
+    _is_silent: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when nothing more can come on its standard error."""
+
+    async def ended(self) -> str:
+        """Return once the process has ended, and say how; it is not reaped."""
+        await wait_ended(self.pid)
+        with trio.move_on_after(LAST_WORDS):  # what it has started may have the pipe open for longer
+            await self._is_silent.wait()
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222 - it does not
+        assert status is not None
+        if status.si_code == os.CLD_EXITED:
+            how = f"its process ended with status {status.si_status}"
+        else:
+            how = f"its process was ended by {signal.Signals(status.si_status).name}"
+        return f"{how}: {self.last_line}" if self.last_line else how
+
+    async def keep_errors(self, stream: trio.lowlevel.FdStream, log: Path) -> None:
+        """Write what the server says on the side into *log*, up to a limit, and go on listening."""
+        rest = b""
+        with contextlib.closing(Appender.open(log)) as appender:
+            async for chunk in stream:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines if len(rest) <= LONGEST_LINE else [*lines, rest]:
+                    self._note(line, appender)
+                rest = rest if len(rest) <= LONGEST_LINE else b""
+            self._note(rest, appender)
+        self._is_silent.set()
+
+    def _note(self, line: bytes, appender: Appender) -> None:
+        text = self._server.discreet(line[:LONGEST_LINE].decode("utf-8", "replace")).strip()
+        self.last_line = text or self.last_line
+        if text and self._written < LOG_LIMIT:
+            data = f"{text}\n".encode()
+            self._written += len(data)
+            appender.append(data)
+
+    async def stop(self) -> None:
+        """Close its input, wait, ask, wait, kill; returns when it is reaped, and nothing of its group is alive."""
+        with trio.CancelScope(shield=True):
+            await self.stdin.aclose()
+            for number in (None, signal.SIGTERM, signal.SIGKILL):
+                if number is not None:
+                    self._signal(number)
+                with trio.move_on_after(GRACE):
+                    await wait_ended(self.pid)
+                    break
+            # Before it is reaped: until then the number of the group cannot go to a stranger.
+            self._signal(signal.SIGKILL)
+            await self.stdout.aclose()
+            await trio.to_thread.run_sync(self._process.wait)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+@asynccontextmanager
+async def open_process(server: Wanted, environment: Mapping[str, str], log: Path) -> AsyncIterator[ServerProcess]:
+    """Run the program of *server* until the block ends; what it writes to standard error goes into *log*.
+
+    Enter it on the main thread. Raises `CannotStart`.
+    """
+    process = _start(server, environment)
+    pipes = (process.stdin, process.stdout, process.stderr)
+    stdin, stdout, stderr = (trio.lowlevel.FdStream(os.dup(pipe.fileno())) for pipe in pipes if pipe is not None)
+    for pipe in pipes:
+        assert pipe is not None
+        pipe.close()
+    running = ServerProcess(process.pid, stdin, stdout, process, server)
+    async with stderr, trio.open_nursery() as nursery:
+        nursery.start_soon(running.keep_errors, stderr, log)
+        try:
+            yield running
+        finally:
+            await running.stop()
+            nursery.cancel_scope.cancel()
+
+
+def _start(server: Wanted, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(  # noqa: S603 - the user has configured or approved it
+            server.command,
+            cwd=server.cwd,
+            env={**environment, **server.env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:
+        raise CannotStart(f"{server.command[0]} cannot be started: {server.discreet(str(exc))}") from exc

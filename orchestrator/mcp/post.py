@@ -1,0 +1,257 @@
+"""The root's side of the MCP servers: it starts the process that holds them, and replaces it when it falls."""
+
+import importlib.util
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.agents.control.line import open_line
+from coterie.agents.errors import ConfigInvalid, ControlLost
+from coterie.agents.events import Event, LayerFailed, McpChanged, Noticed
+from coterie.agents.mcp.calling import McpAccess
+from coterie.agents.mcp.listing import Listing, load_listing
+from coterie.agents.tools.environment import command_environment
+from coterie.orchestrator.events.sources import TRANSCRIPT
+from coterie.orchestrator.mcp.servers import KnownServer, Servers, load_servers
+from coterie.orchestrator.mcp.words import HostSays, Listed, OpenServers, ServerTold, Wanted, host_says
+from coterie.orchestrator.session import MAIN, Session
+from coterie.orchestrator.settings.schema import McpSettings
+from coterie.orchestrator.starting.child import Child
+from coterie.orchestrator.starting.program import start_program
+from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag, end_remains
+
+PROGRAM = "coterie.orchestrator.mcp.host"
+INSTALL = "MCP servers need a package that is not installed: pip install 'coterie[mcp]'"
+LOGS = "mcp"
+"""In the session's directory: what servers, and the process that holds them, write to standard error."""
+REPLACED_AT_MOST = 5
+"""Times. What falls that often falls again."""
+STARTING = 30.0
+"""Seconds in which the process is there, on the busiest machine; its servers have their own limit beyond that."""
+ENDED_WITHIN = 8.0
+"""Seconds in which it has stopped its servers: their input closed, asked, killed."""
+WAITING = 64
+"""Calls that may wait for a process that is just started."""
+
+
+@attrs.define(eq=False)
+class McpPost:
+    """The servers of a session, as its root has them. Made by `open_mcp`."""
+
+    session: Session
+    tell: Callable[[Event], None]
+    settings: McpSettings
+    servers: tuple[Wanted, ...]
+    environment: Mapping[str, str]
+    is_listed: bool
+    """Whether the session knows its tools from an earlier start."""
+    door: socket.socket | None = None
+    """Where agents call; None if there are no servers."""
+    _token: str = attrs.field(factory=lambda: secrets.token_hex(32), init=False, repr=False)
+    _child: Child | None = attrs.field(default=None, init=False)
+    _line: socket.socket | None = attrs.field(default=None, init=False)
+    _starts: int = attrs.field(default=0, init=False)
+    _is_known: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when it is known which tools there are."""
+
+    @property
+    def access(self) -> McpAccess | None:
+        """What agents are given."""
+        if self.door is None:
+            return None
+        return McpAccess(address=os.fsdecode(self.door.getsockname()), token=self._token)
+
+    @property
+    def pid(self) -> int | None:
+        """The process that holds the servers; None while there is none."""
+        return None if self._child is None or self._child.status is not None else self._child.pid
+
+    async def listed(self) -> None:
+        """Return when the tools of the session are known, and in its directory; at the latest when time is up."""
+        if self.door is None or self.is_listed:
+            return
+        limit = STARTING + 2 * self.settings.start_seconds
+        with trio.move_on_after(limit) as scope:
+            await self._is_known.wait()
+        if scope.cancelled_caught:
+            self._fail(f"the servers have not listed their tools within {limit:g} seconds")
+            await self._save(Listing())
+
+    def fill(self) -> None:
+        """Start the process, which need not be ready. A start that fails is an event, and there are no servers."""
+        assert self.door is not None
+        self._starts += 1
+        near, far = socket.socketpair()
+        with far, (self._logs() / "host.log").open("ab", buffering=0) as errors:
+            try:
+                self._child = start_program(
+                    PROGRAM,
+                    [str(far.fileno()), str(self.door.fileno())],
+                    passed=[far.fileno(), self.door.fileno()],
+                    environment={**self.environment, AGENT_VARIABLE: self._tag},
+                    stderr=errors.fileno(),
+                )
+            except OSError as exc:
+                near.close()
+                self._fail(f"the process that holds the servers cannot be started: {exc}")
+                return
+        self._line = near
+
+    async def keep(self) -> None:
+        """Listen to the process, and replace it when it falls, until cancelled. Returns when none can be had."""
+        while self._line is not None and self._child is not None:
+            await self._attend(self._line)
+            status = await self._end()
+            if self._starts > REPLACED_AT_MOST:
+                break
+            self._fail(f"the process that holds the servers ended with status {status}, and is replaced")
+            self.is_listed = self.is_listed or self._is_known.is_set()
+            self.fill()
+        if self.door is not None:
+            self._fail("there are no servers any more: the process that holds them could not be kept")
+            self.door.close()
+            self.door = None
+        self._is_known.set()
+
+    async def leave(self) -> None:
+        """End the process and the servers; returns when nothing of them is left. Is not cancelled."""
+        with trio.CancelScope(shield=True):
+            if self._child is not None:
+                await self._end()
+        if self.door is not None:
+            self.door.close()
+
+    @property
+    def _tag(self) -> str:
+        return agent_tag("mcp", self._starts)
+
+    def _logs(self) -> Path:
+        directory = self.session.directory / LOGS
+        directory.mkdir(mode=0o700, exist_ok=True)
+        return directory
+
+    async def _attend(self, near: socket.socket) -> None:
+        """Say what is wanted, and hear what becomes of it, until the process has gone."""
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
+        try:
+            async with open_line(stream, host_says) as line:
+                line.say(
+                    OpenServers(
+                        servers=self.servers,
+                        token=self._token,
+                        start_seconds=self.settings.start_seconds,
+                        logs=str(self._logs()),
+                        is_listed=self.is_listed,
+                    )
+                )
+                while (word := await line.hear()) is not None:
+                    await self._heed(word)
+        except* ControlLost as group:
+            self._fail(f"the process that holds the servers cannot be talked to: {group.exceptions[0]}")
+
+    async def _heed(self, word: HostSays) -> None:
+        match word:
+            case ServerTold():
+                members = {name: getattr(word, name) for name in word.__struct_fields__}
+                self.tell(McpChanged(**members))
+            case Listed():
+                for server in word.servers:
+                    for reason in server.left_out:
+                        self.tell(Noticed(source=f"MCP server {server.name}", reason=f"cannot be offered: {reason}"))
+                await self._save(Listing(tools=[tool for server in word.servers for tool in server.tools]))
+
+    async def _save(self, listing: Listing) -> None:
+        """Keep what the first list says, for good."""
+        if not self._is_known.is_set():
+            try:
+                await trio.to_thread.run_sync(listing.save, self.session.directory)
+            except OSError as exc:
+                self._fail(f"the list of tools cannot be kept: {exc}")
+            self._is_known.set()
+
+    async def _end(self) -> int:
+        """End the process, whatever it takes, and what it has started; its status."""
+        assert self._child is not None
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        with trio.move_on_after(ENDED_WITHIN):
+            await self._child.ended()
+        self._child.send_signal(signal.SIGKILL)
+        status = await self._child.wait()
+        with trio.move_on_after(ENDED_WITHIN):
+            await end_remains(self.session.id, self._tag)
+        return status
+
+    def _fail(self, reason: str) -> None:
+        self.tell(LayerFailed(layer="mcp", reason=reason))
+
+
+@asynccontextmanager
+async def open_mcp(
+    session: Session, settings: McpSettings | None, environment: Mapping[str, str], tell: Callable[[Event], None]
+) -> AsyncIterator[McpPost]:
+    """Have the servers of *session* while the block runs; without *settings*, none. Run `McpPost.keep` beside it.
+
+    What cannot be used is an event, and the session goes on without it. Enter it on the main thread.
+    """
+    found = Servers()
+    if settings is not None and settings.enabled:
+        try:
+            found = await trio.to_thread.run_sync(load_servers, session.project)
+        except ConfigInvalid as exc:
+            tell(Noticed(source=exc.source, reason=exc.reason))
+    is_begun = await trio.to_thread.run_sync(_is_begun, session)
+    wanted = _wanted(found, session.project, tell)
+    marked = {**command_environment(environment), SESSION_VARIABLE: session.id}
+    post = McpPost(session, tell, settings or McpSettings(), wanted, marked, is_begun)
+    if wanted:
+        post.door = _open_door()
+        post.fill()
+    try:
+        yield post
+    finally:
+        await post.leave()
+
+
+def _is_begun(session: Session) -> bool:
+    """Whether a conversation of the session has begun, so that its tools cannot change any more."""
+    return load_listing(session.directory) is not None or (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
+
+
+def _wanted(found: Servers, project: Path, tell: Callable[[Event], None]) -> tuple[Wanted, ...]:
+    """Those of the servers that can be started; of all else it is told why not."""
+    for problem in found.problems:
+        tell(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
+    for server in found.waiting:
+        reason = f"the MCP server {server.name} waits for your approval: `coterie mcp approve {server.name}`"
+        tell(Noticed(source=str(server.source), reason=reason))
+    if found.approved and importlib.util.find_spec("mcp") is None:
+        names = ", ".join(server.name for server in found.approved)
+        reason = f"{INSTALL}; left out: {names}"
+        tell(Noticed(source=str(found.approved[0].source), reason=reason))
+        return ()
+    return tuple(wanted for server in found.approved if (wanted := _filled(server, project, tell)) is not None)
+
+
+def _filled(server: KnownServer, project: Path, tell: Callable[[Event], None]) -> Wanted | None:
+    try:
+        return Wanted.of(server.config, os.environ, project)
+    except ConfigInvalid as exc:
+        tell(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
+        return None
+
+
+def _open_door() -> socket.socket:
+    """A name in no directory that nobody else can have: none is left of a killed root."""
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(f"\0coterie-mcp-{secrets.token_hex(16)}")
+    door.listen(WAITING)
+    return door

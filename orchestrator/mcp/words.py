@@ -1,0 +1,98 @@
+"""What the root and the process that holds its MCP servers say to each other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import msgspec
+
+from coterie.agents.control.word import Word
+from coterie.agents.mcp.config import ServerConfig, Transport
+from coterie.agents.mcp.listing import ListedTool
+
+State = Literal["connected", "failed", "lost"]
+"""failed: it could not be connected. lost: it was connected, and is not any more."""
+SECRET_LENGTH = 8
+"""Characters from which on a value may be a secret; shorter ones are everywhere."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that may be started, with its variables filled in."""
+
+    name: str
+    transport: Transport
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    is_shared: bool = True
+    secrets: tuple[str, ...] = ()
+    """What must be in no record: values of variables, of its environment and of its headers, the longest first."""
+
+    @classmethod
+    def of(cls, written: ServerConfig, environ: Mapping[str, str], project: Path) -> "Wanted":
+        """The server that is *written* down, with the variables of *environ*, to run in *project* unless it says where.
+
+        Raises `ConfigInvalid`.
+        """
+        filled = written.filled(environ)
+        filled = attrs.evolve(filled, cwd=str(project / Path(filled.cwd or ".").expanduser()))
+        used = [environ[name] for name in written.variables if name in environ]
+        values = (*used, *filled.env.values(), *filled.headers.values())
+        # `Authorization: Bearer ...`: the token alone is as secret as all of it.
+        parts = {part for value in values for part in (value, *value.split()) if len(part) >= SECRET_LENGTH}
+        return cls(**attrs.asdict(filled), secrets=tuple(sorted(parts, key=len, reverse=True)))
+
+    def discreet(self, text: str) -> str:
+        """*text* without the secrets."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+class OpenServers(Word, tag="open_servers", frozen=True):
+    """The first word of the root: which servers are wanted, and where what they say on the side is kept."""
+
+    servers: tuple[Wanted, ...]
+    token: str
+    """Which agents must have."""
+    start_seconds: float
+    """How long a server may take until it has listed its tools."""
+    logs: str
+    """The directory for what servers write to standard error."""
+    is_listed: bool
+    """Whether the session knows its tools: then servers are connected when they are first called."""
+
+
+class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one server."""
+
+    name: str
+    tools: tuple[ListedTool, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Tools that cannot be offered, each with the reason."""
+
+
+class Listed(Word, tag="listed", frozen=True):
+    """All servers have listed their tools, or had the time for it."""
+
+    servers: tuple[ListedServer, ...]
+
+
+class ServerTold(Word, tag="server_told", frozen=True):
+    """A server is in another state."""
+
+    server: str
+    state: State
+    reason: str = ""
+    owner: str | None = None
+    """Which agent it is for alone; None for the connection that all share."""
+    pid: int | None = None
+
+
+HostSays = Listed | ServerTold
+
+root_says: msgspec.json.Decoder[OpenServers] = msgspec.json.Decoder(OpenServers)
+host_says: msgspec.json.Decoder[HostSays] = msgspec.json.Decoder(HostSays)
