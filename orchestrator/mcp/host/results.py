@@ -53,3 +53,5 @@ def _text(block: ContentBlock) -> str:
             return f"[{block.name}, {block.uri}{about}]"
         case AudioContent():
             return f"[sound of the type {block.mime_type}, which cannot be shown]"
+        case _:
+            return f"[{block.type}, which cannot be shown]"
