@@ -1,7 +1,8 @@
 """How a writer wakes the reader: a datagram; where there can be none the kernel's notices; and a slow look at last.
 
 The reader says in its lock file whether it sleeps, and is rung for only then. It looks into the log once more after it
-has said so, and a writer looks at what it says after the append, so one of the two sees the other.
+has said so, and a writer looks at what it says after the append, so one of the two sees the other. Whoever rings says
+first that the reader is awake, so that others do not ring, too, until it is.
 """
 
 import os
@@ -16,7 +17,7 @@ import trio
 from coterie.mailbox import inotify
 
 LOOK_EVERY = 1.0
-"""Seconds after which a reader looks by itself: a writer may have been killed between its append and the bell."""
+"""Seconds after which a reader looks by itself: a writer may have been killed between its append and the ring."""
 
 LOCK_FILE = "reader.lock"
 """Whoever holds the lock on it is the reader."""
@@ -94,7 +95,7 @@ class Ringer:
     @classmethod
     def open(cls, directory: Path) -> "Ringer":
         """For the mailbox in *directory*. Raises `OSError`."""
-        lock = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return cls(opened, lock, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
 
@@ -102,6 +103,8 @@ class Ringer:
         """Wake the reader, if it sleeps."""
         try:
             if os.pread(self._lock, 1, 0) == _ASLEEP:
+                # Before the ring: said after it, it could be about the sleep that follows, for which nobody would ring.
+                os.pwrite(self._lock, _AWAKE, 0)
                 self._send()
         except OSError:
             # No reader, no bell, or one that has rung so often that it is full: nothing to do about any of them.
