@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie import files
-from coterie.files import Appender, Operation, SeededFaults, Torn, exchange_file, file_faults, replace_file
+from coterie.files import Appender, Operation, SeededFaults, Torn, file_faults, replace_file
 
 
 def test_a_replaced_file_has_the_new_content_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -132,30 +131,3 @@ def test_what_a_torn_append_left_can_be_cut_off(tmp_path: Path) -> None:
 def test_a_name_as_long_as_can_be_is_replaced(tmp_path: Path) -> None:
     replace_file(tmp_path / ("x" * 255), b"x")
     assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"x"]
-
-
-def test_files_that_change_places_leave_the_new_content_and_one_spare(tmp_path: Path) -> None:
-    path = tmp_path / "cursor"
-    for content in (b"one", b"number two", b"3"):
-        exchange_file(path, content, mode=0o600)
-        assert path.read_bytes() == content
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".cursor.spare", "cursor"]
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("fault", ["torn", "full", "rename"])
-def test_a_file_is_as_it_was_when_the_other_cannot_take_its_place(tmp_path: Path, fault: str) -> None:
-    path = tmp_path / "cursor"
-    exchange_file(path, b"old", mode=0o600)
-    with file_faults(SeededFaults.from_mapping({fault: 1.0})), pytest.raises(OSError):  # noqa: PT011 - each has its own
-        exchange_file(path, b"new and longer", mode=0o600)
-    assert path.read_bytes() == b"old"
-    exchange_file(path, b"newer", mode=0o600)
-    assert path.read_bytes() == b"newer"
-
-
-def test_where_files_cannot_change_places_one_takes_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_exchange", lambda *_: False)
-    exchange_file(tmp_path / "cursor", b"one", mode=0o600)
-    exchange_file(tmp_path / "cursor", b"two", mode=0o600)
-    assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"two"]

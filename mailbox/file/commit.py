@@ -1,7 +1,8 @@
 """Many wait for one write: whoever comes while it runs shares the next one.
 
 A hop to a thread and back costs as much as the sync of a good disk. So the write is made in place while it is known to
-be quick; one that was slow sends those after it to a thread, until they are quick.
+be quick; one that was slow sends those after it to a thread, until they are quick. Waiting for others costs a turn of
+the event loop. So who comes alone waits for nobody, but for once in a while.
 """
 
 import time
@@ -14,12 +15,15 @@ QUICK = 0.001
 """Seconds within which a write must end to count as quick: no task would notice it."""
 _TRIALS = 8
 """Quick ones in a row, in the thread, after which the next may be made in place."""
+_LONELY = 0.005
+"""Seconds for which somebody who has shared with nobody does not wait for others to come."""
 
 
 @attrs.define(eq=False)
 class _Round:
     """Those who share one run."""
 
+    sharers: int = 0
     is_over: bool = False
     failure: OSError | None = None
 
@@ -37,6 +41,7 @@ class GroupCommit:
     _next: _Round = attrs.field(factory=_Round, init=False)
     _trials: int = attrs.field(default=_TRIALS, init=False)
     """Quick ones that are still to be seen."""
+    _lonely_until: float = attrs.field(default=0.0, init=False)
 
     async def run(self) -> None:
         """Return once a run that began after this call has ended. Raises the `OSError` of that run.
@@ -44,12 +49,21 @@ class GroupCommit:
         All who share it fail with it: after a failed sync another one may succeed although the bytes are gone.
         """
         shared = self._next
+        shared.sharers += 1
         # All tasks that are ready have their turn before the lock is ours, so whoever of them asks, too, shares it.
         async with self._lock:
             if not shared.is_over:
                 await self._lead(shared)
         if shared.failure is not None:
             raise shared.failure
+
+    async def run_soon(self) -> None:
+        """As `run`, for one who lets other tasks have their turn now and then: this may not."""
+        is_quick = self._trials == 0 and not self._lock.locked()
+        if is_quick and trio.current_time() < self._lonely_until:
+            self._run(self._begin())
+        else:
+            await self.run()
 
     async def _lead(self, shared: _Round) -> None:
         self._next = _Round()
@@ -62,6 +76,7 @@ class GroupCommit:
         except OSError as exc:
             shared.failure = exc
         shared.is_over = True
+        self._lonely_until = trio.current_time() + _LONELY if shared.sharers == 1 else 0.0
 
     def _run(self, write: Callable[[], None]) -> None:
         began = time.perf_counter()

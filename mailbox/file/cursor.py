@@ -1,7 +1,5 @@
 """How far a mailbox is acknowledged: a position, and what lies beyond it out of order."""
 
-from pathlib import Path
-
 import attrs
 import msgspec
 
@@ -10,9 +8,6 @@ from coterie.files import check_record, frame_record
 Position = tuple[int, int]
 """The number of a segment, and an offset in it."""
 
-CURSOR_FILE = "cursor.json"
-_LOOKS = 5
-"""How often a cursor is read that cannot be understood."""
 VERSION = 1
 
 
@@ -29,7 +24,7 @@ class Span:
 
 @attrs.frozen(kw_only=True)
 class Cursor:
-    """What `cursor.json` says."""
+    """What a line of `cursor.json` says."""
 
     segment: int = 1
     offset: int = 0
@@ -67,22 +62,6 @@ class Cursor:
 _decoder = msgspec.json.Decoder(Cursor)
 
 
-def load_cursor(directory: Path) -> Cursor | None:
-    """The cursor of a mailbox; None if it has none, or one that cannot be read.
-
-    Then reading begins at the oldest segment: mail comes again, which the transcript notices. None is lost.
-    Raises `OSError`.
-    """
-    for _ in range(_LOOKS):
-        try:
-            return Cursor.from_bytes((directory / CURSOR_FILE).read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            continue  # damaged for good, or written over while it was read
-    return None
-
-
 @attrs.define(eq=False)
 class Progress:
     """The cursor as it moves. Acknowledgements come in any order; neighbours become one span, so it stays small."""
@@ -115,6 +94,10 @@ class Progress:
 
     def finish(self, span: Span) -> None:
         """*span* is acknowledged; it begins where a record begins, and was not finished before."""
+        if (span.segment, span.start) == self.position:
+            self._pass(span)
+            self._move()
+            return
         if before := self._by_end.pop((span.segment, span.start), None):
             del self._by_start[before.segment, before.start]
             span = _join(before, span)
@@ -134,13 +117,16 @@ class Progress:
         while True:
             if span := self._by_start.pop((self._segment, self._offset), None):
                 del self._by_end[span.segment, span.end]
-                self._offset = span.end
-                self._newlines += span.newlines
+                self._pass(span)
             elif self._over.get(self._segment, (-1, 0))[0] == self._offset:
                 self._segment = self._over.pop(self._segment)[1]
                 self._offset = self._newlines = 0
             else:
                 return
+
+    def _pass(self, span: Span) -> None:
+        self._offset = span.end
+        self._newlines += span.newlines
 
 
 def _join(first: Span, second: Span) -> Span:

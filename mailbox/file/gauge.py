@@ -5,7 +5,8 @@ from pathlib import Path
 
 import attrs
 
-from coterie.mailbox.file.cursor import CURSOR_FILE, Cursor, load_cursor
+from coterie.mailbox.file.cursor import Cursor
+from coterie.mailbox.file.cursor_log import CURSOR_FILE, load_cursor
 from coterie.mailbox.file.segments import segment_path
 
 SMALLEST_RECORD = 256

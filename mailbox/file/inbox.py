@@ -8,13 +8,13 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.files import exchange_file
 from coterie.mailbox.contract import Bury, Delivery
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError, MailboxFailed
 from coterie.mailbox.faults import Seam
 from coterie.mailbox.file.commit import GroupCommit
-from coterie.mailbox.file.cursor import CURSOR_FILE, Cursor, Position, Span
+from coterie.mailbox.file.cursor import Cursor, Position, Span
+from coterie.mailbox.file.cursor_log import CursorLog
 from coterie.mailbox.file.hold import Hold, open_hold
 from coterie.mailbox.file.memory import Memory
 from coterie.mailbox.file.reading import Reading, find_cursor
@@ -45,7 +45,7 @@ class FileInbox:
     _again_before: Position = attrs.field(default=(0, 0), init=False)
     """What stands before it may have been taken by an earlier reader."""
     _commit: GroupCommit = attrs.field(init=False)
-    _cursor_file: Path = attrs.field(init=False)
+    _cursors: CursorLog = attrs.field(init=False)
     _has_news: bool = attrs.field(default=False, init=False)
     """Whether something was buried or dropped since the cursor was written."""
     _tidied: int | None = attrs.field(default=None, init=False)
@@ -56,7 +56,7 @@ class FileInbox:
     def __attrs_post_init__(self) -> None:
         self._seam = Seam("file", self.screen.name)
         self._commit = GroupCommit(self._begin_save)
-        self._cursor_file = self.directory / CURSOR_FILE
+        self._cursors = CursorLog.of(self.directory)
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
         """As `Inbox.take_nowait`. A mailbox that was deleted is made again."""
@@ -124,11 +124,12 @@ class FileInbox:
     def _enter(self) -> None:
         hold = open_hold(self.screen.name, self.directory, is_durable=self.is_durable)
         self._hold = self._held.enter_context(hold)
+        self._held.callback(self._cursors.close)
 
     def _restore(self, cursor: Cursor) -> None:
         if cursor.taken is not None:
             self._again_before = cursor.taken
-        elif self._cursor_file.exists():
+        elif self._cursors.path.exists():
             # The last reader was killed, and may have taken all that there is.
             self._again_before = _end_of_log(self.directory)
         self._reading = Reading.from_cursor(self.directory, cursor)
@@ -208,7 +209,7 @@ class FileInbox:
 
     def _write(self, cursor: Cursor) -> None:
         # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.
-        exchange_file(self._cursor_file, cursor.to_bytes(), mode=0o600)
+        self._cursors.write(cursor)
         if cursor.segment != self._tidied:
             # One more is kept: it has the ids by which the next reader knows what came twice.
             for number in segment_numbers(self.directory):

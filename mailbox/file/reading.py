@@ -4,7 +4,8 @@ from pathlib import Path
 
 import attrs
 
-from coterie.mailbox.file.cursor import Cursor, Position, Progress, load_cursor
+from coterie.mailbox.file.cursor import Cursor, Position, Progress
+from coterie.mailbox.file.cursor_log import load_cursor
 from coterie.mailbox.file.segments import segment_numbers, segment_path
 from coterie.mailbox.file.tail import Line, Tail
 

@@ -13,7 +13,7 @@ from coterie.mailbox.errors import MailboxFailed, MailboxFull
 from coterie.mailbox.faults import strike
 from coterie.mailbox.file.bell import Ringer
 from coterie.mailbox.file.commit import GroupCommit
-from coterie.mailbox.file.cursor import load_cursor
+from coterie.mailbox.file.cursor_log import load_cursor
 from coterie.mailbox.file.gauge import SMALLEST_RECORD, Gauge
 from coterie.mailbox.file.segments import is_sealed, open_last_sync, segment_path, try_lock, unlock
 
@@ -59,9 +59,12 @@ class Writer:
     _segment: _Segment | None = attrs.field(default=None, init=False)
     _gauge: Gauge = attrs.field(init=False)
     _moving: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _uncounted_bytes: int = attrs.field(init=False)
+    """In so few there cannot be too many messages."""
 
     def __attrs_post_init__(self) -> None:
         self._gauge = Gauge(self.directory)
+        self._uncounted_bytes = min(self.limits.bytes, self.limits.messages * SMALLEST_RECORD)
 
     async def append(self, record: bytes) -> None:
         """Store *record* behind everything stored before, and wake the reader.
@@ -72,13 +75,13 @@ class Writer:
             segment = self._segment or await self._move(None)
             while not self._append_nowait(segment, record):
                 segment = await self._move(segment)
+            # Before it is synced: the reader, which may see it already, wakes up meanwhile.
+            if strike("drop", "bell", self.name) is None:
+                segment.ringer.ring()
             if self.is_durable:
-                await segment.commit.run()
+                await segment.commit.run_soon()
         except OSError as exc:
             raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
-        # Not that of *segment*: it may have been retired while its sync was waited for.
-        if self._segment is not None and strike("drop", "bell", self.name) is None:
-            self._segment.ringer.ring()
 
     def close(self) -> None:
         """Give its descriptors back."""
@@ -105,7 +108,7 @@ class Writer:
     def _check_room(self, number: int, size: int, more: int) -> None:
         """Raise `MailboxFull` unless *more* bytes may be appended at *size* in segment *number*."""
         # Since the cursor was read, only more can have been acknowledged: what is room enough by an old one is room.
-        if self._gauge.bytes(number, size) + more <= min(self.limits.bytes, self._uncounted_bytes):
+        if self._gauge.bytes(number, size) + more <= self._uncounted_bytes:
             return
         self._gauge.refresh()
         try:
@@ -124,10 +127,6 @@ class Writer:
         messages = self._gauge.messages(number, size)
         if messages >= self.limits.messages:
             raise MailboxFull(self.name, messages, self.limits.messages, "messages")
-
-    @property
-    def _uncounted_bytes(self) -> int:
-        return self.limits.messages * SMALLEST_RECORD
 
     async def _move(self, old: _Segment | None) -> _Segment:
         """The segment to append to instead of *old*."""

@@ -13,7 +13,7 @@ from coterie.mailbox.bridge.held import DIRECTORY as HELD
 from coterie.mailbox.bridge.outgoing import DIRECTORY as OUTGOING
 from coterie.mailbox.dead_letters import LETTERS_FILE
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError
-from coterie.mailbox.file.cursor import CURSOR_FILE, load_cursor
+from coterie.mailbox.file.cursor_log import CURSOR_FILE, load_cursor
 from coterie.mailbox.file.reading import Reading, find_cursor
 from coterie.mailbox.file.segments import segment_numbers, segment_path
 from coterie.mailbox.file.tail import read_record

@@ -3,18 +3,16 @@
 A record is a JSON object on a line that ends with a checksum of everything before it. It begins and ends with a
 newline, so that a torn record cannot swallow the next one.
 
-Every durable byte of Coterie goes through `replace_file`, `exchange_file` or `Appender.append`, so a test that injects
-a torn write, a full disk or a failed rename or fsync reaches all of it. These functions block: call them from a
-thread, except a bounded append to an open log, which is one inline write.
+Every durable byte of Coterie goes through `replace_file` or `Appender.append`, so a test that injects a torn write, a
+full disk or a failed rename or fsync reaches all of it. These functions block: call them from a thread,
+except a bounded append to an open log, which is one inline write.
 
 Where no link may be followed, a function is given a descriptor of the directory, *dir_fd*: of the path it then uses the
 name alone, and looks it up there.
 """
 
 import contextlib
-import ctypes
 import errno
-import functools
 import itertools
 import os
 import random
@@ -25,10 +23,6 @@ from typing import Literal, Protocol, Self
 
 import attrs
 
-_renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-_HERE = -100
-"""AT_FDCWD: a name is relative to the working directory."""
-_RENAME_EXCHANGE = 2
 _CHECKSUM_SIZE = len(',"crc":"00000000"}')
 
 Operation = Literal["write", "fsync", "rename", "cut", "delete"]
@@ -137,26 +131,6 @@ def delete_file(path: Path, *, dir_fd: int | None = None) -> None:
     sync_directory(path.parent, dir_fd=dir_fd)
 
 
-def exchange_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Put *content* at *path*, a file that one owner writes again and again; a power cut may bring an older one back.
-
-    Two files change places, and none is made or deleted, which costs a third of `replace_file`. By its name a reader
-    finds a whole file; but one that is slow may see the next but one write into what it has open, so *content* must
-    carry a checksum, and who finds it wrong reads again. Raises `OSError`; the old file is then in place.
-    """
-    spare = _spare_of(path)
-    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
-    try:
-        _write(descriptor, content, spare)
-        if os.fstat(descriptor).st_size > len(content):
-            os.ftruncate(descriptor, len(content))
-    finally:
-        os.close(descriptor)
-    _ask("rename", path, 0)
-    if not _exchange(spare, path):
-        spare.replace(path)  # there is no old one, or the file system cannot
-
-
 @attrs.define(eq=False)
 class Appender:
     """An append-only log held open by one owner; each record is one `write` on an O_APPEND descriptor."""
@@ -233,18 +207,6 @@ def check_record(line: bytes) -> None:
     start, tail = line[:-_CHECKSUM_SIZE], line[-_CHECKSUM_SIZE:]
     if tail != b',"crc":"%08x"}' % zlib.crc32(start):
         raise ValueError("the checksum is wrong")
-
-
-@functools.lru_cache(maxsize=64)  # of a few that are written again and again
-def _spare_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.spare")
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    if _renameat2 is None:
-        return False
-    done: int = _renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
-    return done == 0
 
 
 def _create(draft: Path, mode: int | None, dir_fd: int | None) -> int:

@@ -19,6 +19,8 @@ from coterie.mailbox.contract import DeadLetter, Limits
 from coterie.mailbox.envelope import Recipient
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
 from coterie.mailbox.file import FileTransport, bell
+from coterie.mailbox.file import commit as commit_module
+from coterie.mailbox.file import transport as transport_module
 from coterie.mailbox.file.commit import GroupCommit
 from tests.mailbox.file_mail import FailsFrom, Graveyard, Names, envelope, take, transport
 
@@ -315,7 +317,7 @@ async def test_a_failed_acknowledgement_can_be_repeated(tmp_path: Path) -> None:
     await post.send(envelope(1))
     async with post.open_inbox("ada", 1) as inbox:
         [delivery] = inbox.take_nowait()
-        with file_faults(SeededFaults(seed=1, rename=1.0)), pytest.raises(MailboxFailed, match="Input/output"):
+        with file_faults(SeededFaults(seed=1, torn=1.0)), pytest.raises(MailboxFailed, match="of 87 bytes"):
             await inbox.acknowledge([delivery.envelope.id])
         await inbox.acknowledge([delivery.envelope.id])
     async with post.open_inbox("ada", 1) as inbox:
@@ -413,6 +415,23 @@ async def test_a_waiting_reader_is_woken_at_once(tmp_path: Path) -> None:
         with trio.fail_after(bell.LOOK_EVERY / 2):
             await woken.wait()
         assert take(inbox) == [1]
+
+
+async def test_whoever_rings_says_so_and_others_need_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "PAUSE_EVERY", 3600.0)  # the reader has no turn while something is sent
+    post, lock = transport(tmp_path), tmp_path / "ada" / bell.LOCK_FILE
+    async with post.open_inbox("ada", 1) as inbox:
+        await post.send(envelope(1))
+        assert take(inbox) == [1]
+        for sequence in (2, 4):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(inbox.wait)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert lock.read_bytes() == b"1"
+                await post.send(envelope(sequence))
+                assert lock.read_bytes() == b"0"
+                await post.send(envelope(sequence + 1))
+            assert take(inbox) == [sequence, sequence + 1]
 
 
 async def test_without_a_socket_the_kernel_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -670,6 +689,32 @@ async def test_those_who_ask_in_one_moment_share_a_run_that_is_made_in_place() -
         for _ in range(5):
             nursery.start_soon(commit.run)
     assert threads == [threading.get_ident()]
+
+
+async def test_who_shared_once_waits_for_the_others_again_and_who_was_alone_does_not(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr(commit_module, "QUICK", 3600.0)
+    assert autojump_clock.rate == 0.0  # so it is one moment until somebody sleeps
+    runs: list[int] = []
+    commit = GroupCommit(lambda: lambda: runs.append(threading.get_ident()))
+    while runs[-1:] != [threading.get_ident()]:
+        await commit.run()
+
+    async def ask(times: int) -> None:
+        for _ in range(times):
+            await commit.run_soon()
+
+    runs.clear()
+    with trio.testing.assert_no_checkpoints():
+        await ask(3)
+    assert len(runs) == 3
+    await trio.sleep(1)
+    runs.clear()
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(ask, 20)
+    assert len(runs) == 20
 
 
 @pytest.mark.parametrize("number", range(1, 12))
