@@ -18,11 +18,13 @@ PEERS = (
     SQLITE_NORMAL,
     enveloped(SQLITE_NORMAL),
     REDIS_EVERYSEC,
+    enveloped(REDIS_EVERYSEC),
     OURS_POWER,
     SQLITE_FULL,
     enveloped(SQLITE_FULL),
     PERSIST_QUEUE,
     REDIS_ALWAYS,
+    enveloped(REDIS_ALWAYS),
     QUEUE,
     SOCKET,
 )
