@@ -41,6 +41,8 @@ class Started(Event, tag="started", frozen=True):
     project: str
     tools: list[str]
     definition: str | None = None
+    sandbox: str | None = None
+    """What holds its commands; None if nothing does."""
 
 
 class Text(Event, tag="text", frozen=True):

@@ -35,6 +35,18 @@ def project_directory(directory: Path) -> Path:
     return project_root(directory) / (os.environ.get(PROJECT_DIRECTORY_VARIABLE) or PROJECT_DIRECTORY)
 
 
+def git_directories(top: Path) -> tuple[Path, Path] | None:
+    """Git's directory of the checkout *top*, and that of its repository; the same but for a worktree.
+
+    None where there is none, or what stands in its place leads to one that does not name *top* back.
+    """
+    entry = top / ".git"
+    if entry.is_dir() and not entry.is_symlink():
+        return entry, entry
+    checkout, own = _main_checkout(top), _read_path(entry, "gitdir:")
+    return None if checkout is None or own is None else (own, checkout / ".git")
+
+
 def _holds_git(place: Path) -> bool:
     try:
         return (place / ".git").exists()

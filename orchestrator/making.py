@@ -14,6 +14,7 @@ from coterie.agents.model.client import ModelClient
 from coterie.agents.model.request import Identity
 from coterie.agents.permissions import Authority
 from coterie.agents.pipeline import layered_pipeline
+from coterie.agents.sandbox import Sandbox
 from coterie.agents.tools.jobs import Jobs
 from coterie.agents.tools.tool import Tool, Workspace, WorkspaceChange
 from coterie.agents.window import WindowMeter
@@ -41,6 +42,8 @@ class Outfit:
     memory: AgentMemory
     readable: tuple[Path, ...] = ()
     """Directories that it may read in besides its own."""
+    sandbox: Sandbox | None = None
+    """The wall around its commands; None for none."""
 
 
 def make_agent(work: Work, seat: Seat, room: Mailroom, client: ModelClient, outfit: Outfit) -> Agent:
@@ -108,6 +111,7 @@ def _workspace(root: Path, seat: Seat, outfit: Outfit) -> Workspace:
         memory=outfit.memory.opened(),
         shared=seat.session.scratch,
         readable=outfit.readable,
+        sandbox=outfit.sandbox,
     )
     if outfit.point is not None:
         workspace.skills.restore(outfit.point.skills)

@@ -20,6 +20,7 @@ def started(work: Work, seat: Seat, agent: Agent) -> Started:
         project=str(work.project),
         tools=list(agent.tools),
         definition=None if work.kind is None else work.kind.name,
+        sandbox=None if agent.workspace.sandbox is None else agent.workspace.sandbox.way,
     )
 
 

@@ -13,6 +13,7 @@ from coterie.agents.errors import ConfigInvalid
 from coterie.agents.home import home
 from coterie.clock import Clock
 from coterie.files import replace_file
+from coterie.orchestrator.settings.schema import SandboxMode
 
 VERSION = 1
 FILE = "session.json"
@@ -42,6 +43,8 @@ class Session:
     """The definition of its main agent, if it has one."""
     budget_usd: Decimal | None = None
     """What all of its agents may spend together, over all starts; None for no limit."""
+    sandbox: SandboxMode | None = None
+    """The one that its user gave on the command line: it holds for all starts. None leaves it to the settings."""
 
     @classmethod
     def create(
@@ -53,13 +56,21 @@ class Session:
         model: str,
         agent: str | None = None,
         budget_usd: Decimal | None = None,
+        sandbox: SandboxMode | None = None,
     ) -> "Session":
         """Make the directory of a new session of *project*, readable by its owner alone. Raises `OSError`."""
         started = clock.now()
         # Sorts by start; the tail keeps two starts in one second apart.
         id_ = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(started))}-{secrets.token_hex(3)}"
         session = cls(
-            id=id_, project=project, task=task, model=model, started=started, agent=agent, budget_usd=budget_usd
+            id=id_,
+            project=project,
+            task=task,
+            model=model,
+            started=started,
+            agent=agent,
+            budget_usd=budget_usd,
+            sandbox=sandbox,
         )
         session.directory.mkdir(parents=True, mode=0o700)
         _save(session)
@@ -82,11 +93,13 @@ class Session:
         return _load(sessions[-1])
 
     @classmethod
-    def resume(cls, name: str, *, budget_usd: Decimal | None = None) -> "Session":
-        """Like `find`, with its starts counted up, and another budget if one is given. Raises `OSError` too."""
+    def resume(cls, name: str, *, budget_usd: Decimal | None = None, sandbox: SandboxMode | None = None) -> "Session":
+        """Like `find`, with its starts counted up; another budget or sandbox replaces its own. Raises `OSError` too."""
         session = cls.find(name)
         budget = session.budget_usd if budget_usd is None else budget_usd
-        resumed = attrs.evolve(session, starts=session.starts + 1, budget_usd=budget)
+        resumed = attrs.evolve(
+            session, starts=session.starts + 1, budget_usd=budget, sandbox=sandbox or session.sandbox
+        )
         _save(resumed)
         return resumed
 

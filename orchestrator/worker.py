@@ -57,6 +57,7 @@ from coterie.orchestrator.keeping_watch import progress_told
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.making import Outfit, make_agent
 from coterie.orchestrator.run_events import decided, finished, started
+from coterie.orchestrator.sandboxing import open_sandbox
 from coterie.orchestrator.seat import Seat, Work
 from coterie.orchestrator.session import TASKS
 from coterie.orchestrator.taking_up import TakeUp
@@ -277,6 +278,7 @@ async def open_worker(
     }
     async with (
         tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
+        open_sandbox(work, seat, [*skills.directories, *(place.directory for place in memory.places)]) as sandbox,
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
         standings = standings_of(seat, room, tasks)
@@ -289,6 +291,7 @@ async def open_worker(
             point=point,
             memory=memory,
             readable=skills.directories,
+            sandbox=sandbox,
         )
         agent = make_agent(work, seat, room, client, outfit)
         hooks.fit(agent, authority, room, compact)

@@ -125,7 +125,7 @@ def _workspace(agent: Agent, start: HelperStart) -> Workspace:
     Commands in the background there can be none: nobody would hear of them.
     """
     theirs = agent.workspace
-    workspace = Workspace(root=theirs.root, scratch=theirs.scratch, memory=start.memory)
+    workspace = Workspace(root=theirs.root, scratch=theirs.scratch, memory=start.memory, sandbox=theirs.sandbox)
     directory = str(theirs.shell.directory.relative_to(theirs.shell.root))
     workspace.restore(WorkspaceChange(seen=theirs.seen.known(), directory=directory))
     for path, content in start.known.items():

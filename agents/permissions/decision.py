@@ -177,6 +177,8 @@ class Permissions:
             return self._ask(call, rule, ())
         if self._is_free(call, workspace):
             return Allowed()
+        if call.command is not None and workspace.sandbox is not None and workspace.sandbox.asks_no_more:
+            return Allowed(by="sandbox")
         rules = (*granted, *self.allow)
         if used := covering(rules, call):
             return Allowed(by=", ".join(rule.text for rule in used))

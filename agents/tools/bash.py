@@ -73,21 +73,27 @@ class Bash:
         output = CappedText(KEPT)
         with trio.move_on_after(timeout):
             status, strayed = await self._run_command(arguments.command, workspace, output)
-            return _result(output.finish(), moved, strayed, failure=f"[exit code {status}]" if status else None)
+            held = workspace.sandbox.words if status and workspace.sandbox is not None else None
+            return _result(output.finish(), moved, strayed, held, failure=f"[exit code {status}]" if status else None)
         return _result(output.finish(), moved, failure=f"[timed out after {timeout:g} s]")
 
     async def _run_command(self, command: str, workspace: Workspace, output: CappedText) -> tuple[int, str | None]:
         """The exit code, and a word about the directory if the next command cannot start where this one ended."""
-        shell = workspace.shell
-        with open_directory_report(workspace.scratch, command_environment(workspace.environment)) as report:
-            status = await run_shell(command, shell.directory, report.environment, heard=output.add, grace=self.grace)
+        shell, sandbox = workspace.shell, workspace.sandbox
+        place = workspace.scratch if sandbox is None else sandbox.temporary
+        with open_directory_report(place, command_environment(workspace.environment)) as report:
+            status = await run_shell(
+                command, shell.directory, report.environment, heard=output.add, grace=self.grace, sandbox=sandbox
+            )
             return status, shell.follow(report.read() or shell.directory)
 
 
 async def _start_job(command: str, workspace: Workspace) -> str:
     if workspace.jobs is None:
         raise ToolFailed("Commands cannot run in the background here. Run it without run_in_background.")
-    job = await workspace.jobs.start(command, workspace.shell.directory, command_environment(workspace.environment))
+    job = await workspace.jobs.start(
+        command, workspace.shell.directory, command_environment(workspace.environment), workspace.sandbox
+    )
     return (
         f"Started job {job.id}. BashOutput shows what it prints, KillBash ends it. "
         f"All it prints is in {job.output.path}."

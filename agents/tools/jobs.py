@@ -11,6 +11,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import suggestion
+from coterie.agents.sandbox import Sandbox
 from coterie.agents.tools.shell import run_shell
 from coterie.agents.tools.walk import printable
 from coterie.files import Appender
@@ -113,7 +114,9 @@ class Job:
         self._scope.cancel()
         await self.wait_ended()
 
-    async def own(self, directory: Path, environment: Mapping[str, str], grace: float) -> None:
+    async def own(
+        self, directory: Path, environment: Mapping[str, str], grace: float, sandbox: Sandbox | None = None
+    ) -> None:
         """Run the command from start to reap, and whatever it put in the background with it."""
         try:
             with self.output.open_log() as log, self._scope:
@@ -125,6 +128,7 @@ class Job:
                     grace=grace,
                     begun=self._begun.set,
                     ends_group=True,
+                    sandbox=sandbox,
                 )
         except ToolFailed as exc:
             self._refusal = exc
@@ -140,6 +144,7 @@ class _Order:
     job: Job
     directory: Path
     environment: Mapping[str, str]
+    sandbox: Sandbox | None
 
 
 @attrs.define(eq=False)
@@ -151,7 +156,9 @@ class Jobs:
     _numbers: Iterator[int]
     _jobs: dict[str, Job] = attrs.field(factory=dict, init=False)
 
-    async def start(self, command: str, directory: Path, environment: Mapping[str, str]) -> Job:
+    async def start(
+        self, command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None = None
+    ) -> Job:
         """Start *command* in *directory*; returns when it runs. Raises `ToolFailed` if it cannot be started."""
         running = [job for job in self._jobs.values() if job.is_running]
         if len(running) >= MOST_RUNNING:
@@ -161,7 +168,7 @@ class Jobs:
             )
         name = f"bash_{next(self._numbers)}"
         job = Job(id=name, command=command, output=JobOutput(self._folder / f"{name}.out"))
-        await self._orders.send(_Order(job=job, directory=directory, environment=environment))
+        await self._orders.send(_Order(job=job, directory=directory, environment=environment, sandbox=sandbox))
         await job.wait_begun()
         self._jobs[name] = job
         return job
@@ -205,7 +212,8 @@ def find_job(jobs: Jobs | None, name: str) -> Job:
 async def _own_jobs(orders: trio.MemoryReceiveChannel[_Order], grace: float) -> None:
     async with orders, trio.open_nursery() as nursery:
         async for order in orders:
-            nursery.start_soon(order.job.own, order.directory, order.environment, grace, name=order.job.id)
+            own = partial(order.job.own, order.directory, order.environment, grace, order.sandbox)
+            nursery.start_soon(own, name=order.job.id)
 
 
 def _last_number(folder: Path) -> int:

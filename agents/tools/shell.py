@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.pidfd import wait_ended
+from coterie.agents.sandbox import Sandbox
 
 SHELL = "/bin/bash"
 DRAIN = 0.2
@@ -32,33 +33,38 @@ async def run_shell(
     grace: float,
     begun: Callable[[], None] = lambda: None,
     ends_group: bool = False,
+    sandbox: Sandbox | None = None,
 ) -> int:
     """Run *command* and return its exit code; for one ended by a signal, 128 and the signal's number.
 
     *heard* gets what the command prints, in order and as it comes, also while it is being ended; *begun* is called
-    once it runs. Processes in the background live on, unless *ends_group* says that they end with the shell. When
-    cancelled, asks the whole group to end, waits *grace* seconds, then kills it. Never returns before the shell is
-    reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
+    once it runs. Processes in the background live on, unless *ends_group* says that they end with the shell, or a
+    *sandbox* that it runs in does. When cancelled, asks the whole group to end, waits *grace* seconds, then kills it.
+    Never returns before the shell is reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
     """
-    process, descriptor = _start(command, directory, environment)
+    process, descriptor = _start(command, directory, environment, sandbox)
+    has_keeper = sandbox is not None and sandbox.has_keeper
     begun()
     try:
         async with trio.lowlevel.FdStream(descriptor) as stream, open_pump(stream, heard):
-            await wait_or_end(process.pid, grace, ends_group=ends_group)
+            await wait_or_end(process.pid, grace, ends_group=ends_group, has_keeper=has_keeper)
     finally:
         # Reaped only now: until then the number of the group cannot go to a stranger.
         process.poll()
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def _start(command: str, directory: Path, environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+def _start(
+    command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None
+) -> tuple[subprocess.Popen[bytes], int]:
     """The shell and our end of its output. Inline, not in a thread: what dies with its parent dies with that thread."""
+    program = [SHELL, "-c", command]
     ours, theirs = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603 - running what the model asks for is the purpose; permissions come before
-            [SHELL, "-c", command],
+            program if sandbox is None else sandbox.command(program, directory),
             cwd=directory,
-            env=environment,
+            env=environment if sandbox is None else sandbox.environment(environment),
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
@@ -96,7 +102,7 @@ async def open_pump(stream: trio.lowlevel.FdStream, heard: Callable[[bytes | byt
         heard(os.read(stream.fileno(), PIPE_SIZE))
 
 
-async def wait_or_end(pid: int, grace: float, *, ends_group: bool) -> None:
+async def wait_or_end(pid: int, grace: float, *, ends_group: bool, has_keeper: bool = False) -> None:
     """Return when the shell has ended; when cancelled, or with *ends_group*, end its whole group too."""
     has_ended = False
     try:
@@ -105,14 +111,20 @@ async def wait_or_end(pid: int, grace: float, *, ends_group: bool) -> None:
     finally:
         if ends_group or not has_ended:
             with trio.CancelScope(shield=True):
-                await _end_group(pid, grace)
+                await _end_group(pid, grace, has_keeper=has_keeper)
 
 
-async def _end_group(group: int, grace: float) -> None:
-    """Ask, wait, kill; returns when every process of the group has ended, or cannot be."""
+async def _end_group(group: int, grace: float, *, has_keeper: bool) -> None:
+    """Ask, wait, kill; returns when every process of the group has ended, or cannot be.
+
+    A keeper, which leads the group, is not asked: it would end the others at once, and they could not tidy up.
+    """
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED_WITHIN)):
-        with contextlib.suppress(PermissionError):  # all that is left runs as another user
-            os.killpg(group, number)
+        if has_keeper and number == signal.SIGTERM:
+            await trio.to_thread.run_sync(_ask_members_sync, group)
+        else:
+            with contextlib.suppress(PermissionError):  # all that is left runs as another user
+                os.killpg(group, number)
         with trio.move_on_after(patience):
             while await trio.to_thread.run_sync(_is_alive_sync, group):  # noqa: ASYNC110 - no event tells of a group
                 await trio.sleep(POLL)
@@ -121,7 +133,25 @@ async def _end_group(group: int, grace: float) -> None:
 
 def _is_alive_sync(group: int) -> bool:
     """Whether a process of the group still runs. The shell may have gone before its children, so it is no sign."""
-    return any(_runs_in(group, entry) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return any(True for _ in _members(group))
+
+
+def _ask_members_sync(group: int) -> None:
+    """Ask every process of the group to end but the one that leads it."""
+    for pid in _members(group):
+        if pid == group:
+            continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            process = os.pidfd_open(pid)
+            try:
+                if _runs_in(group, Path("/proc", str(pid))):  # the number may have gone to another before
+                    signal.pidfd_send_signal(process, signal.SIGTERM)
+            finally:
+                os.close(process)
+
+
+def _members(group: int) -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _runs_in(group, entry))
 
 
 def _runs_in(group: int, entry: Path) -> bool:

@@ -11,6 +11,7 @@ from coterie.agents.conversation.records import UsedSkill
 from coterie.agents.errors import ToolFailed
 from coterie.agents.nearest import suggestion
 from coterie.agents.prompt import render
+from coterie.agents.sandbox import Sandbox
 from coterie.agents.tools.existing import PlainFile
 from coterie.agents.tools.jobs import Jobs
 from coterie.agents.tools.memory_files import MemoryFile, OpenMemory
@@ -60,6 +61,8 @@ class Workspace:
     """Directories that may be read besides, with links followed: those of skills."""
     skills: UsedSkills = attrs.field(factory=UsedSkills)
     """Those that the agent has loaded."""
+    sandbox: Sandbox | None = None
+    """The wall around commands; None for none."""
 
     def changes(self) -> WorkspaceChange | None:
         """What has changed since this was last asked, to be recorded; None if nothing has."""

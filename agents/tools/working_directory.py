@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,11 @@ from coterie.files import replace_file
 
 FOLDER = ".shell-"
 """How the names of folders begin in which shells tell where they end; each is there for as long as its shell runs."""
+
+END = "end"
+"""The file in such a folder that the shell writes."""
+LONGEST = 65_536
+"""Bytes: more than any path has."""
 
 START_UP = "BASH_ENV"
 """The variable that names a file which bash reads before it runs a command."""
@@ -91,7 +97,8 @@ class DirectoryReport:
 
     environment: Mapping[str, str]
     """What the shell must be started with."""
-    _end: Path
+    _folder: int
+    """The folder that the shell writes in, held open: a command may put another one in its place."""
 
     def read(self) -> Path | None:
         """The directory, with links followed.
@@ -99,11 +106,15 @@ class DirectoryReport:
         None if the shell could not tell: it was killed, or replaced by `exec`, or the command set an EXIT trap of
         its own.
         """
+        # What a command has put there instead must neither be followed nor waited for.
         try:
-            told = self._end.read_bytes()
-        except FileNotFoundError:
+            descriptor = os.open(END, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:
             return None
-        return Path(os.fsdecode(told.removesuffix(b"\n"))) if told else None
+        with os.fdopen(descriptor, "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            told = file.read(LONGEST).removesuffix(b"\n") if is_file else b""
+        return Path(os.fsdecode(told)) if told and b"\0" not in told else None
 
 
 @contextlib.contextmanager
@@ -117,12 +128,16 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
     except OSError as exc:
         raise _not_started(exc) from exc
     with folder as name:
-        start, end = Path(name, "start"), Path(name, "end")
+        start, end = Path(name, "start"), Path(name, END)
         try:
             replace_file(start, os.fsencode(_start_up(end, environment.get(START_UP))), durable=False)
         except OSError as exc:
             raise _not_started(exc) from exc
-        yield DirectoryReport(environment={**environment, START_UP: str(start)}, end=end)
+        descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield DirectoryReport(environment={**environment, START_UP: str(start)}, folder=descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _start_up(end: Path, users: str | None) -> str:

@@ -133,7 +133,8 @@ def _resumed(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
         if options.get(name):
             raise ConfigInvalid(name, "only a new session takes it; one that is opened again knows its own")
     found = Session.find(options.get("session") or "")
-    settings = _settings(found.project, options, found.model, found.agent)
+    held = {"sandbox.mode": found.sandbox, **(options.get("settings") or {})}
+    settings = _settings(found.project, {**options, "settings": held}, found.model, found.agent)
     return settings, {"project": found.project, "session": found.id}
 
 

@@ -27,7 +27,7 @@ def chore_for(session: Session, agent: str, chore: Chore, script: Path | None) -
     need_a_model(script)
     engagement = members_of(session)[agent].engagement if agent in members_of(session) else None
     kind = session.agent if agent == MAIN else engagement and engagement.kind
-    given = {"model": session.model, "agent": None if kind == FORK else kind}
+    given = {"model": session.model, "agent": None if kind == FORK else kind, "sandbox.mode": session.sandbox}
     settings, definition = of_a_kind(load_settings(session.project, given, os.environ), session.project)
     return Assignment(
         project=session.project,

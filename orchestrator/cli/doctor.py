@@ -8,6 +8,7 @@ import click
 import msgspec
 import trio
 
+from coterie.agents.sandbox.probing import offers
 from coterie.clock import Clock
 from coterie.orchestrator.cli.completion import complete_session
 from coterie.orchestrator.cli.exit_codes import ExitCode
@@ -38,11 +39,13 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     with open_output():
         if is_json:
             rows = [_row(finding, mended.get(finding)) for finding in found]
-            click.echo(msgspec.json.encode({"findings": rows}))
+            click.echo(msgspec.json.encode({"findings": rows, "sandbox": offers()}))
         else:
             for finding in found:
                 _print(finding, mended.get(finding))
             click.echo(_sum(found, mended, is_fixing=is_fixing))
+            for way, missing in offers().items():
+                click.echo(printable(f'sandbox = "{way}": {missing or "this machine can hold it"}'))
     sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
 
 

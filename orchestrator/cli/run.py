@@ -16,7 +16,7 @@ from coterie.orchestrator.cli.completion import complete_agent, complete_model, 
 from coterie.orchestrator.cli.exit_codes import ExitCode
 from coterie.orchestrator.session import COORDINATOR, Session
 from coterie.orchestrator.settings import Settings, load_settings
-from coterie.orchestrator.settings.schema import Mode
+from coterie.orchestrator.settings.schema import Mode, SandboxMode
 from coterie.orchestrator.teams.team import Team
 
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -38,6 +38,7 @@ class _Options:
     max_turns: int | None
     max_budget_usd: Decimal | None
     permission_mode: str | None
+    sandbox: SandboxMode | None
     script: Path | None
     is_bare: bool
     is_detached: bool
@@ -55,6 +56,7 @@ class _Options:
             "max_turns": self.max_turns,
             "max_budget_usd": self.max_budget_usd,
             "permissions.mode": self.permission_mode,
+            "sandbox.mode": self.sandbox,
         }
         return load_settings(project, given, os.environ)
 
@@ -100,6 +102,11 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(get_args(Mode)),
             help="default: read in the directory, ask for the rest; acceptEdits: edit there too; plan: only read; "
             "dontAsk: deny what would be asked; bypassPermissions: anything you may.  [default: default]",
+        ),
+        click.option(
+            "--sandbox",
+            type=click.Choice(get_args(SandboxMode)),
+            help="What holds the commands of agents, see docs/sandbox.md.  [default: none]",
         ),
         click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key."),
         click.option(
@@ -172,9 +179,9 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     options = _Options(**shared)
     need_a_model(options.script)
     found = Session.find(session)
-    # What it may spend was said once, for all of its starts.
-    budget = options.max_budget_usd or found.budget_usd
-    settings = attrs.evolve(options, max_budget_usd=budget).settings(
+    # What it may spend, and what holds it, was said once, for all of its starts.
+    budget, sandbox = options.max_budget_usd or found.budget_usd, options.sandbox or found.sandbox
+    settings = attrs.evolve(options, max_budget_usd=budget, sandbox=sandbox).settings(
         found.project, model=found.model, agent=found.agent
     )
     _work(options, settings, task=(message or "").strip(), project=found.project, session=found.id)

@@ -142,7 +142,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
     match event:
         case Started():
             again = f", start {event.incarnation}" if event.incarnation > 1 else ""
-            return f"started: {event.model}, {event.permission_mode}, in {event.project}{again}"
+            held = f", commands held by {event.sandbox}" if event.sandbox else ""
+            return f"started: {event.model}, {event.permission_mode}, in {event.project}{held}{again}"
         case Retrying():
             return f"the model call failed: {event.error}; it is made again in {event.seconds:.1f} s"
         case ToolEnded():

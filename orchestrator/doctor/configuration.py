@@ -11,6 +11,7 @@ from coterie.agents.project import project_root
 from coterie.agents.skills import load_skills
 from coterie.orchestrator.approved_files import ApprovedContents, ApprovedFiles, Matter
 from coterie.orchestrator.doctor.finding import Finding
+from coterie.orchestrator.sandboxing import check_sandbox
 from coterie.orchestrator.settings import load_settings
 
 
@@ -32,7 +33,7 @@ def configuration_findings(project: Path) -> Iterator[Finding]:
 
 
 def _read_settings(project: Path) -> None:
-    load_settings(project, {}, os.environ)
+    check_sandbox(load_settings(project, {}, os.environ), project)
 
 
 def _read_approvals(project: Path) -> None:

@@ -23,6 +23,7 @@ from coterie.orchestrator.root import Root, open_root
 from coterie.orchestrator.root_process.assignment import Assignment
 from coterie.orchestrator.root_process.viewer import Viewer
 from coterie.orchestrator.root_process.words import Opened, Over, viewer_words
+from coterie.orchestrator.sandboxing import check_sandbox
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.starting import StartFailed
 from coterie.orchestrator.starting.kernel import set_title
@@ -58,6 +59,7 @@ async def _serve(assignment: Assignment, near: socket.socket) -> None:
 
 async def _run(assignment: Assignment, viewer: Viewer) -> Over | Unable:
     clock = Clock.from_environment()
+    await trio.to_thread.run_sync(check_sandbox, assignment.settings, assignment.project)
     # Before anything is written: without a model there is no session.
     async with _open_model(assignment) as server:
         session = assignment.open_session(clock)

@@ -48,8 +48,10 @@ class Assignment:
 
     def open_session(self, clock: Clock) -> Session:
         """The session, made or counted up. Raises `ConfigInvalid` and `OSError`."""
+        given = self.settings.is_final("sandbox.mode")
+        sandbox = self.settings.sandbox.mode if given else None
         if self.session is not None:
-            return Session.resume(self.session, budget_usd=self.settings.max_budget_usd)
+            return Session.resume(self.session, budget_usd=self.settings.max_budget_usd, sandbox=sandbox)
         return Session.create(
             self.project,
             clock,
@@ -57,6 +59,7 @@ class Assignment:
             model=self.model,
             agent=self.definition,
             budget_usd=self.settings.max_budget_usd,
+            sandbox=sandbox,
         )
 
     def order(self) -> Order:

@@ -9,6 +9,7 @@ import attrs
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.home import home
 from coterie.agents.project import project_directory
+from coterie.orchestrator.settings.confining import tightening
 from coterie.orchestrator.settings.schema import Settings
 from coterie.orchestrator.settings.sources import Given, from_environment, from_file, from_flags
 
@@ -30,13 +31,15 @@ def load_settings(
 
     *flags* are values by dotted key, None for a flag that was not given. Of *environ* the variables
     `COTERIE_LAYERS_...`, `COTERIE_MEMORY_...` and `COTERIE_PROGRESS_...` are read. A later source replaces the value of
-    an earlier one; lists add up. Raises `ConfigInvalid`, naming the source and the key, for an unknown key, a wrong
-    value and what a project may not set.
+    an earlier one; lists add up; a project can only tighten the sandbox. Raises `ConfigInvalid`, naming the source and
+    the key, for an unknown key, a wrong value and what a project may not set.
     """
     values: dict[str, Any] = {}
     sources: dict[str, tuple[str, ...]] = {}
     final: set[str] = set()
     for given in _in_order(project, flags, environ, managed):
+        if given.is_of_project:
+            given = tightening(given, values)  # noqa: PLW2901 - what it may say is what it gives
         final.update(given.values if given.is_final else ())
         for key, value in given.values.items():
             if isinstance(value, tuple):
@@ -54,8 +57,8 @@ def _in_order(project: Path, flags: Mapping[str, object], environ: Mapping[str, 
     yield from_file(home() / FILE)
     # Where the home directory itself is the project, both names mean the user's file.
     if directory.resolve() != home().resolve():
-        yield _of_the_project(from_file(directory / FILE))
-    yield _of_the_repository(from_file(directory / LOCAL_FILE))
+        yield _of_the_project(attrs.evolve(from_file(directory / FILE), is_of_project=True))
+    yield _of_the_repository(attrs.evolve(from_file(directory / LOCAL_FILE), is_of_project=True))
     yield from from_environment(environ)
     yield from_flags(flags)
     yield attrs.evolve(from_file(managed), is_final=True)

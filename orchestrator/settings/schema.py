@@ -12,6 +12,8 @@ Fsync = Literal["never", "turn", "always"]
 Deletions = Literal["ask", "apply"]
 Recaller = Literal["model", "local"]
 PlanApprover = Literal["lead", "human"]
+SandboxMode = Literal["none", "landlock", "bubblewrap"]
+"""The one that holds more stands later."""
 # Written out, because `coterie.agents.permissions` brings trio along, which a mistake in a file should not wait for.
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
@@ -27,6 +29,17 @@ class PermissionSettings:
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class SandboxSettings:
+    """`[sandbox]`, or `sandbox = "..."` for the mode alone; the paths of all files add up."""
+
+    mode: SandboxMode = "none"
+    network: bool = False
+    write: tuple[Path, ...] = ()
+    hide: tuple[Path, ...] = ()
+    auto_allow: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -234,6 +247,7 @@ class Settings:
     thinking: bool | None = None
     memory_directory: Path | None = None
     permissions: PermissionSettings = PermissionSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     transcript: TranscriptSettings = TranscriptSettings()
     instructions: InstructionSettings = InstructionSettings()
     memory: MemorySettings = MemorySettings()
@@ -311,3 +325,5 @@ SETTINGS: Mapping[str, Setting] = dict(_settings(Settings, ""))
 """Every setting by its dotted key."""
 SECTIONS = frozenset(key.rsplit(".", depth)[0] for key in SETTINGS for depth in range(1, key.count(".") + 1))
 """The dotted name of every table."""
+SHORT = {"sandbox": "sandbox.mode"}
+"""Tables in whose place one value can stand, and the setting that it is for."""

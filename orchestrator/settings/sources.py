@@ -10,7 +10,7 @@ import attrs
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.nearest import nearest
-from coterie.orchestrator.settings.schema import SECTIONS, SETTINGS, Settings, sections
+from coterie.orchestrator.settings.schema import SECTIONS, SETTINGS, SHORT, Settings, sections
 from coterie.orchestrator.settings.values import Unfit, convert, from_text, shown
 
 COMMAND_LINE = "command line"
@@ -32,6 +32,8 @@ class Given:
     """Dotted keys, values of the right type."""
     is_final: bool = False
     """Whether an agent's definition has no say any more."""
+    is_of_project: bool = False
+    """Whether a repository may have brought it along."""
 
 
 def from_file(path: Path) -> Given:
@@ -75,6 +77,8 @@ def _flat(table: Mapping[str, Any], section: type, prefix: str, source: str) -> 
             continue  # what is to run at an event: whoever runs it reads it
         if name not in tables:
             yield key, _value(key, value, source)
+        elif key in SHORT and isinstance(value, str):
+            yield SHORT[key], _value(SHORT[key], value, source)
         elif isinstance(value, dict):
             yield from _flat(value, tables[name], f"{key}.", source)
         else:

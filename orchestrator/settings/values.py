@@ -89,6 +89,13 @@ def _texts(value: object) -> tuple[str, ...] | None:
     return texts if len(texts) == len(value) else None
 
 
+def _paths(value: object) -> tuple[Path, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    paths = tuple(path for item in value if (path := _path(item)) is not None)
+    return paths if len(paths) == len(value) else None
+
+
 _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
     bool: ("true or false", _switch),
     int: ("a whole number above 0", _whole_number),
@@ -97,5 +104,6 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
     str: ("a text in quotes", _text),
     Path: ("an absolute path in quotes, or one that begins with ~/", _path),
     tuple[str, ...]: ("a list of texts in quotes", _texts),
+    tuple[Path, ...]: ("a list of paths in quotes that are absolute or begin with ~/", _paths),
 }
 """Type of a setting -> what to call it, and how to read it: None for what it cannot be."""

@@ -14,6 +14,8 @@ from coterie.agents.errors import ConfigInvalid
 from coterie.agents.permissions import MODES
 from coterie.orchestrator.approved_files import ApprovedContents, ApprovedFiles
 from coterie.orchestrator.settings import SETTINGS, Settings, load_settings
+from coterie.orchestrator.settings.confining import narrowest
+from coterie.orchestrator.settings.schema import SandboxSettings
 
 DOCUMENT = Path(__file__).parents[2] / "docs/settings.md"
 
@@ -324,3 +326,56 @@ def test_a_damaged_record_of_contents_approves_of_nothing(tmp_path: Path, conten
     with pytest.raises(ConfigInvalid):
         approved.approve(b"x")
     assert approved.path.read_text() == content
+
+
+@pytest.mark.parametrize(
+    "text", ['sandbox = "bubblewrap"', '[sandbox]\nmode = "bubblewrap"', 'sandbox.mode = "bubblewrap"']
+)
+def test_a_sandbox_is_one_word_or_a_table(places: Places, text: str) -> None:
+    places.user.write_text(text)
+    assert places.load().sandbox.mode == "bubblewrap"
+    assert places.load().source("sandbox.mode") == str(places.user)
+
+
+def test_a_wrong_word_for_a_sandbox_is_told_the_right_ones(places: Places) -> None:
+    places.user.write_text('sandbox = "chroot"')
+    assert "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap" in places.refusal()
+    places.user.write_text("sandbox = true")
+    assert "sandbox is true; it should be a table, [sandbox]" in places.refusal()
+    places.user.write_text('[sandbox]\nwrite = ["relative"]')
+    assert "a list of paths in quotes that are absolute or begin with ~/" in places.refusal()
+
+
+@pytest.mark.parametrize("file", ["project", "local"])
+def test_a_project_can_tighten_a_sandbox_and_not_loosen_it(places: Places, file: str) -> None:
+    theirs: Path = getattr(places, file)
+    places.user.write_text('[sandbox]\nmode = "landlock"\nnetwork = false\nwrite = ["/cache"]\nhide = ["/mine"]')
+    theirs.write_text('[sandbox]\nmode = "none"\nnetwork = true\nhide = ["/theirs"]')
+    sandbox = places.load().sandbox
+    assert (sandbox.mode, sandbox.network, sandbox.hide) == ("landlock", False, (Path("/mine"), Path("/theirs")))
+    theirs.write_text('sandbox = "bubblewrap"')
+    assert (places.load().sandbox.mode, places.load().sandbox.write) == ("bubblewrap", (Path("/cache"),))
+    places.user.write_text("sandbox.network = true")
+    theirs.write_text('[sandbox]\nmode = "landlock"\nnetwork = false')
+    assert (places.load().sandbox.mode, places.load().sandbox.network) == ("landlock", False)
+    # Its user, and whoever manages the machine, are not the project.
+    assert places.load({"sandbox.mode": "none"}).sandbox.mode == "none"
+    places.managed.write_text('sandbox = "bubblewrap"')
+    assert places.load({"sandbox.mode": "none"}).sandbox.mode == "bubblewrap"
+
+
+@pytest.mark.parametrize("file", ["project", "local"])
+@pytest.mark.parametrize("line", ['write = ["/"]', "auto_allow = true"])
+def test_a_project_cannot_open_what_is_its_users(places: Places, file: str, line: str) -> None:
+    getattr(places, file).write_text(f"[sandbox]\n{line}")
+    assert "may not be set by a project" in places.refusal()
+
+
+def test_an_agent_is_held_no_less_than_those_above_it() -> None:
+    opened = (Path("/a/b"), Path("/c"))
+    mine = SandboxSettings(mode="landlock", network=True, write=opened, hide=(Path("/x"),), auto_allow=True)
+    above = SandboxSettings(mode="bubblewrap", write=(Path("/a"),), hide=(Path("/y"),))
+    assert narrowest(mine, above) == SandboxSettings(
+        mode="bubblewrap", write=(Path("/a/b"),), hide=(Path("/x"), Path("/y"))
+    )
+    assert narrowest(mine) == mine

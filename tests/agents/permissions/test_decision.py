@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import attrs
 import pytest
 
 from coterie.agents.permissions import MODES, Allowed, Asks, Denied, Mode, Permissions, RoleLimit, Rule, Verdict
+from coterie.agents.sandbox import Sandbox
 from coterie.agents.tools.bash import Bash, BashInput
 from coterie.agents.tools.read import Read, ReadInput
 from coterie.agents.tools.tool import Tool, Workspace
@@ -232,3 +234,27 @@ def test_a_rule_closes_also_what_agents_share(tmp_path: Path) -> None:
     assert isinstance(Permissions(deny=_rules("Write")).judge(Write(), call, workspace), Denied)
     limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Agent"}))
     assert isinstance(Permissions(limits=(limit,)).judge(Write(), call, workspace), Denied)
+
+
+@pytest.mark.parametrize(
+    ("permissions", "expected"),
+    [
+        (Permissions(), Allowed(by="sandbox")),
+        (Permissions(mode="dontAsk"), Allowed(by="sandbox")),
+        (Permissions(mode="plan"), Denied),
+        (Permissions(deny=_rules("Bash(ls:*)")), Denied),
+        (Permissions(ask=_rules("Bash(ls:*)")), Asks),
+    ],
+)
+def test_a_command_in_a_sandbox_may_need_no_permission(
+    permissions: Permissions, expected: Verdict | type[Verdict], tmp_path: Path
+) -> None:
+    sandbox = Sandbox(way="landlock", root=tmp_path, temporary=tmp_path)
+    held, free = (
+        Workspace(root=tmp_path, scratch=tmp_path / "scratch", sandbox=attrs.evolve(sandbox, asks_no_more=is_free))
+        for is_free in (False, True)
+    )
+    verdict = _judge(permissions, "run", free)
+    assert expected in (verdict, type(verdict))
+    assert not isinstance(_judge(permissions, "run", held), Allowed), "being held is no permission"
+    assert isinstance(_judge(Permissions(), "edit", free), Asks), "other tools are not held"

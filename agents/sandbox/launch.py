@@ -1,0 +1,166 @@
+"""The program that gives up rights and becomes another. It stands alone: whatever it imports, each command waits for.
+
+    python -I -S launch.py [--network] [--hidden PATH | --read PATH | --write PATH]... -- PROGRAM [ARGUMENT]...
+
+Landlock holds files: what may be read, and what may be written. A filter of system calls holds sockets, as Landlock
+knows only some of them. All capabilities go. What cannot be given up is an error, and nothing is started.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ASK_VERSION = 1
+MACHINES = {"x86_64": (0xC000003E, 41, 53), "aarch64": (0xC00000B7, 198, 199)}
+"""Machine -> how the kernel names it, and the numbers of socket and socketpair."""
+FAILED = 125
+"""The exit code when nothing was started."""
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+_ALL_OF_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+"""Version -> the rights that there are from then on."""
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+_READING = _EXECUTE | _READ_FILE | _READ_DIR
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+"""Below /dev: what anybody may write to."""
+
+_NO_NEW_PRIVILEGES, _SECCOMP, _DROP_BOUNDING = 38, 22, 24
+_ALLOWED, _DENIED = 0x7FFF0000, 0x00050000 | 13
+_FAMILIES = (2, 10, 16)
+"""IPv4, IPv6, and what tells of addresses and routes."""
+_IO_URING = (425, 426, 427)
+_DATAGRAM = 2
+
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+"""What a filter of system calls is written in."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NotHeld(Exception):
+    """The kernel would not hold what was asked for."""
+
+
+def main(arguments: "list[str]") -> None:
+    """Give up rights as *arguments* say, and become the program they name."""
+    end = arguments.index("--")
+    program, words = arguments[end + 1 :], arguments[:end]
+    has_network = words[:1] == ["--network"]
+    words = words[1:] if has_network else words
+    views = dict(zip(words[1::2], words[::2], strict=True))
+    try:
+        _call(_libc.prctl, _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        _drop_capabilities()
+        _hold_files(views, has_network=has_network)
+        _hold_sockets(has_network=has_network)
+        os.execv(program[0], program)  # noqa: S606 - what it is there for
+    except (OSError, NotHeld) as exc:
+        sys.stderr.write(f"the sandbox could not be made, and nothing was run: {exc}\n")
+        sys.exit(FAILED)
+
+
+def _hold_files(views: "dict[str, str]", *, has_network: bool) -> None:
+    version = _libc.syscall(CREATE_RULESET, None, 0, ASK_VERSION)
+    rights = next((_ALL_OF_VERSION[known] for known in sorted(_ALL_OF_VERSION, reverse=True) if known <= version), 0)
+    if not rights & _TRUNCATE:
+        raise NotHeld(f"this kernel has version {max(0, version)} of Landlock, and it takes 3")
+    networks = 0 if has_network or version < 4 else 3
+    scopes = 3 if version >= 6 else 0
+    given = struct.pack("=QQQ", rights, networks, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    rules = _call(_libc.syscall, CREATE_RULESET, given, ctypes.c_size_t(len(given)), 0)
+    # Names can be seen everywhere: who may not list a directory cannot even find what is shown to it below.
+    _allow(rules, "/", _READ_DIR)
+    for path in _shown(views):
+        _allow(rules, path, _READING)
+    for path, view in views.items():
+        if view == "--write":
+            _allow(rules, path, rights)
+        elif view == "--read":
+            _allow(rules, path, _READING)
+    for name in _DEVICES:
+        _allow(rules, f"/dev/{name}", _READ_FILE | _WRITE_FILE | _READ_DIR | rights & (_TRUNCATE | _IOCTL))
+    _call(_libc.syscall, RESTRICT_SELF, rules, 0)
+    os.close(rules)
+
+
+def _shown(views: "dict[str, str]") -> "list[str]":
+    """The places that together are all but what is hidden: Landlock can only allow."""
+    hidden = [path for path, view in views.items() if view == "--hidden"]
+    shown, around = [], ["/"]
+    while around:
+        path = around.pop()
+        if not any(place == path or place.startswith(path.rstrip("/") + "/") for place in hidden):
+            shown.append(path)
+        elif path not in hidden:
+            try:
+                with os.scandir(path) as entries:
+                    around += [entry.path for entry in entries if not entry.is_symlink()]
+            except OSError:  # what cannot be listed cannot be shown in parts
+                continue
+    return shown
+
+
+def _allow(rules: int, path: str, rights: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # it has gone, or it is for others
+        return
+    try:
+        is_directory = os.fstat(place).st_mode & 0o170000 == 0o040000
+        kept = rights if is_directory else rights & _OF_FILES
+        if kept:
+            _call(_libc.syscall, ADD_RULE, rules, 1, struct.pack("=Qi", kept, place), 0)
+    finally:
+        os.close(place)
+
+
+def _hold_sockets(*, has_network: bool) -> None:
+    """Let no socket be made but those of the network, if there is one, and pairs.
+
+    None with a path: whose file that is cannot be told here. Nor pairs of datagrams, which could send to any path. What
+    io_uring does no filter sees.
+    """
+    machine, socket, socketpair = MACHINES[os.uname().machine]
+    families = _FAMILIES if has_network else ()
+    code = [
+        (_LOAD, 4, "", ""),
+        (_EQUAL, machine, "", "deny"),
+        (_LOAD, 0, "", ""),
+        (_AT_LEAST, 0x40000000, "deny", ""),  # the same calls under other numbers, for programs with short pointers
+        *((_EQUAL, number, "deny", "") for number in _IO_URING),
+        (_EQUAL, socketpair, "pair", ""),
+        (_EQUAL, socket, "", "allow"),
+        (_LOAD, 16, "", ""),
+        *((_EQUAL, family, "allow", "") for family in families),
+        (_EQUAL, 0, "deny", "deny"),
+    ]
+    code += [(_LOAD, 24, "", ""), (_AND, 0xF, "", ""), (_EQUAL, _DATAGRAM, "deny", "allow")]
+    code += [(_RETURN, _DENIED, "", ""), (_RETURN, _ALLOWED, "", "")]
+    size = len(code)
+    places = {"pair": size - 5, "deny": size - 2, "allow": size - 1}
+    lines = b"".join(
+        struct.pack("=HBBI", operation, *(places[name] - at - 1 if name else 0 for name in (then, other)), value)
+        for at, (operation, value, then, other) in enumerate(code)
+    )
+    buffer = ctypes.create_string_buffer(lines, len(lines))
+    _call(_libc.prctl, _SECCOMP, 2, struct.pack("@HP", size, ctypes.addressof(buffer)), 0, 0)
+
+
+def _drop_capabilities() -> None:
+    """What the user root could do beyond its files; for others there is nothing to drop."""
+    _call(_libc.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
+
+
+def _call(function: "ctypes._FuncPointer", *arguments: object) -> int:
+    result: int = function(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,42 @@
+"""What git needs to write, and what would make it run things if a command could write it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from coterie.agents.project import checkout_root, git_directories
+
+SHARED = ("objects", "refs", "logs")
+"""What a commit in a worktree writes in the repository."""
+RUN_BY_GIT = ("hooks", "config", "config.worktree", "modules", "info")
+"""In a directory of git's: what names programs, or attributes for which programs are run."""
+
+
+@attrs.frozen(kw_only=True)
+class Repository:
+    """The repository that a workspace belongs to, as far as commands may write it."""
+
+    readable: tuple[Path, ...] = ()
+    """The main checkout of a worktree, which may lie where commands see nothing else."""
+    writable: tuple[Path, ...] = ()
+    protected: tuple[Path, ...] = ()
+    hooks: tuple[Path, ...] = ()
+    """Directories that must be there, so that nobody can make them."""
+
+    @classmethod
+    def of(cls, root: Path) -> "Repository":
+        """That of *root*: a commit can be made, and nothing planted that the user's own git would run."""
+        top = checkout_root(root)
+        found = git_directories(top)
+        if found is None:
+            return cls()
+        own, common = found
+        if own == common:
+            return cls(writable=(own,), protected=tuple(_closed(own)), hooks=(own / "hooks",))
+        shared = tuple(common / name for name in SHARED)
+        return cls(readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *_closed(own)))
+
+
+def _closed(directory: Path) -> Iterator[Path]:
+    return (directory / name for name in RUN_BY_GIT)

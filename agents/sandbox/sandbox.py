@@ -1,0 +1,99 @@
+"""What commands may see and change: a few places, of which the one that lies deepest decides."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from coterie.agents.sandbox import bubblewrap, landlock
+from coterie.agents.sandbox.view import View
+
+Way = Literal["bubblewrap", "landlock"]
+"""How the kernel is made to hold it."""
+TEMPORARY_VARIABLE = "TMPDIR"
+
+
+def _followed(path: Path) -> Path:
+    return path.resolve()
+
+
+def _resolved(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(path.resolve() for path in paths))
+
+
+@attrs.frozen(kw_only=True)
+class Sandbox:
+    """The wall around all commands of one agent. What is in none of its places can be read and not written."""
+
+    way: Way
+    root: Path = attrs.field(converter=_followed)
+    """The workspace, which may be written."""
+    temporary: Path = attrs.field(converter=_followed)
+    """The agent's own directory for what is temporary."""
+    network: bool = False
+    hidden: tuple[Path, ...] = attrs.field(default=(), converter=_resolved)
+    """Neither read nor written."""
+    readable: tuple[Path, ...] = attrs.field(default=(), converter=_resolved)
+    """What may be read in places that are hidden."""
+    writable: tuple[Path, ...] = attrs.field(default=(), converter=_resolved)
+    """What may be written besides the workspace."""
+    protected: tuple[Path, ...] = attrs.field(default=(), converter=_resolved)
+    """What may only be read in places that may be written. Landlock cannot hold that."""
+    opened: tuple[Path, ...] = attrs.field(default=(), converter=_resolved)
+    """What the user lets be written, whatever else is said of the same place."""
+    asks_no_more: bool = False
+    """Whether commands need no permission, as they are in here."""
+
+    @property
+    def words(self) -> str:
+        """What holds for a command, for the model that wonders why it failed."""
+        reach = "" if self.network else ", and there is no network"
+        return f"[it ran in a sandbox: only the project directory and {TEMPORARY_VARIABLE} can be written{reach}]"
+
+    @property
+    def has_keeper(self) -> bool:
+        """Whether the first process of a command is not its shell, but one that ends all of it by its own end."""
+        return self.way == "bubblewrap"
+
+    def command(self, program: Sequence[str], directory: Path) -> list[str]:
+        """What to start instead of *program* for it to run in here, in *directory*. Looks at the disk."""
+        views = self.views()
+        if self.way == "bubblewrap":
+            return bubblewrap.command(program, directory, views, self.temporary, network=self.network)
+        return landlock.command(program, views, network=self.network)
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """*environment* as a command in here needs it."""
+        place = bubblewrap.TEMPORARY if self.way == "bubblewrap" else str(self.temporary)
+        return {**environment, TEMPORARY_VARIABLE: place}
+
+    def views(self) -> dict[Path, View]:
+        """What may be done in each place that is there, the outer ones first."""
+        views: dict[Path, View] = dict.fromkeys(self.hidden, "hidden")
+        views |= dict.fromkeys(self.readable, "read")
+        views |= dict.fromkeys((self.root, self.temporary, *self.writable), "write")
+        # Where the workspace is the user's home, keys are both.
+        views |= {path: "read" for path in self.protected if path not in self.hidden}
+        views |= dict.fromkeys(self.opened, "write")
+        return {path: views[path] for path in sorted(views, key=lambda path: len(path.parts)) if path.exists()}
+
+    def flaw(self) -> str | None:
+        """Why the kernel could not hold it, whichever it is; None if nothing speaks against it."""
+        if self.way == "bubblewrap":
+            return None
+        if pair := next(_inside_out(self.views()), None):
+            inner, outer = pair
+            return (
+                f"Landlock cannot keep commands from {inner}, because it is inside {outer}, which they may write; "
+                'work in another directory, or set sandbox = "bubblewrap"'
+            )
+        return None
+
+
+def _inside_out(views: Mapping[Path, View]) -> Iterator[tuple[Path, Path]]:
+    """Hidden places inside those that are written, each with the latter."""
+    written = [path for path, view in views.items() if view == "write"]
+    for path, view in views.items():
+        if view == "hidden":
+            yield from ((path, outer) for outer in written if path.is_relative_to(outer))

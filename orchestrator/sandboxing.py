@@ -1,0 +1,110 @@
+"""The sandbox of an agent, as settings want it, around what the agent needs of its session."""
+
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.permissions.paths import PROTECTED_DIRECTORIES, PROTECTED_FILES
+from coterie.agents.sandbox import Sandbox, Way
+from coterie.agents.sandbox.probing import obstacle
+from coterie.agents.sandbox.repository import Repository
+from coterie.agents.sandbox.secrets import hidden_places
+from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY
+from coterie.orchestrator.seat import Seat, Work
+from coterie.orchestrator.settings import Settings
+from coterie.orchestrator.settings.confining import narrowest
+from coterie.orchestrator.settings.schema import SandboxSettings
+
+TEMPORARY = "tmp"
+"""In an agent's directory: what its commands know as the place for temporary files, for as long as it runs."""
+GIT = ".git"
+
+
+def check_sandbox(settings: Settings, project: Path) -> None:
+    """Return if this machine can hold the sandbox that *settings* want for work in *project*. Blocks.
+
+    Raises `ConfigInvalid` with what is missing: nothing is run without the sandbox that was asked for.
+    """
+    wanted = settings.sandbox
+    if wanted.mode == "none":
+        return
+    source = settings.source("sandbox.mode")
+    if missing := obstacle(wanted.mode):
+        raise ConfigInvalid(source, f'sandbox = "{wanted.mode}" is not to be had here: {missing}')
+    _check(_sandbox(wanted, wanted.mode, project, project), source)
+
+
+@asynccontextmanager
+async def open_sandbox(work: Work, seat: Seat, readable: Iterable[Path]) -> AsyncIterator[Sandbox | None]:
+    """The wall around the commands of one agent; None if none is wanted. What is temporary goes when the block ends.
+
+    What is in *readable* may be read wherever it is. Raises `ConfigInvalid` if it could not be held, and `OSError`.
+    """
+    wanted = narrowest(work.settings.sandbox, *(settings.sandbox for settings in work.above))
+    if wanted.mode == "none":
+        yield None
+        return
+    temporary, scratch = seat.directory / TEMPORARY, seat.session.scratch
+    await trio.to_thread.run_sync(_prepare, temporary, scratch, work.project)
+    try:
+        sandbox = _sandbox(wanted, wanted.mode, work.project, temporary)
+        _check(sandbox, work.settings.source("sandbox.mode"))
+        yield attrs.evolve(
+            sandbox,
+            readable=(*sandbox.readable, *_given(seat), *readable),
+            writable=(*sandbox.writable, scratch),
+        )
+    finally:
+        # Not cancelled: what a thread has begun to remove it removes.
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(_remove, temporary)
+
+
+def _sandbox(wanted: SandboxSettings, way: Way, root: Path, temporary: Path) -> Sandbox:
+    repository = Repository.of(root)
+    return Sandbox(
+        way=way,
+        root=root,
+        temporary=temporary,
+        network=wanted.network,
+        hidden=(*hidden_places(), *wanted.hide),
+        readable=repository.readable,
+        writable=repository.writable,
+        protected=(*repository.protected, *_protected(root)),
+        opened=wanted.write,
+        asks_no_more=wanted.auto_allow,
+    )
+
+
+def _protected(root: Path) -> Iterator[Path]:
+    """What decides over later runs in *root*, and is no more open to commands than it is to Edit; git's own is."""
+    names = (PROTECTED_DIRECTORIES | PROTECTED_FILES) - {GIT}
+    return (root / name for name in sorted(names))
+
+
+def _check(sandbox: Sandbox, source: str) -> None:
+    if flaw := sandbox.flaw():
+        raise ConfigInvalid(source, flaw)
+
+
+def _given(seat: Seat) -> tuple[Path, ...]:
+    """Where the agent finds what its calls gave."""
+    return (seat.directory / RESULTS_DIRECTORY, seat.directory / JOBS_DIRECTORY)
+
+
+def _prepare(temporary: Path, scratch: Path, root: Path) -> None:
+    """Make the places that can only be opened, or closed, if they are there."""
+    _remove(temporary)  # a start that was killed may have left it
+    temporary.mkdir(mode=0o700)
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for hooks in Repository.of(root).hooks:
+        hooks.mkdir(exist_ok=True)
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,171 @@
+"""Sandboxes in real runs: what is tried comes to nothing, and nothing runs without the one that was wanted."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from coterie.agents.conversation import load_transcript
+from coterie.agents.events import Decided, Started
+from coterie.agents.sandbox import Way
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.events.sources import TRANSCRIPT
+from tests.agents.sandbox.listeners import CALLER, open_listeners
+from tests.agents.sandbox.places import PYTHON, needs
+from tests.orchestrator.worktrees.repositories import make_repository
+from tests.processes.places import Place
+
+pytestmark = pytest.mark.slow
+
+ESCAPES = """
+default:
+  - tools:
+      - Bash: {{command: "{attack}"}}
+  - tools:
+      - Bash: {{command: "{attack}; mkfifo over; echo > over", run_in_background: true}}
+  - tools:
+      - Bash: {{command: "until [ -e over ]; do sleep 0.05; done; cat over"}}
+  - tools:
+      - BashOutput: {{bash_id: bash_1}}
+  - text: I could not.
+"""
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+@pytest.fixture(params=get_args(Way))
+def way(request: pytest.FixtureRequest) -> Way:
+    wanted: Way = request.param
+    needs(wanted)
+    return wanted
+
+
+@pytest.fixture
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Its user has a key."""
+    user = project.parent / "user"
+    (user / ".ssh").mkdir(parents=True)
+    (user / ".ssh/id").write_text("a secret")
+    monkeypatch.setenv("HOME", str(user))
+    return Place(project)
+
+
+def said(place: Place, agent: str = "main") -> str:
+    """All that *agent* was told."""
+    conversation = load_transcript(place.session.directory / "agents" / agent / TRANSCRIPT).conversation
+    assert conversation is not None
+    return "\n".join(bytes(block).decode() for _, blocks in conversation.messages for block in blocks)
+
+
+def test_a_command_writes_nothing_outside_and_reaches_nobody(place: Place, way: Way, runtime: Path) -> None:
+    outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
+    outside.write_text("as it was")
+    (place.project / "call.py").write_text(CALLER)
+    with open_listeners(runtime) as listeners:
+        calls = f"{PYTHON} -I call.py {' '.join(map(str, listeners.addresses()))}"
+        files = f"echo x > {outside}; cat {key}; cat {place.project.parent}/home/projects/*/sessions/*/session.json"
+        sockets = f"for s in {runtime}/coterie/*; do {PYTHON} -I call.py 1 1 $s x; done"
+        script = ESCAPES.format(attack=f"echo inside >> here; {files}; {calls}; {sockets}")
+        done = place.coterie("run", "try it", "--sandbox", way, *BYPASS, *place.model(script))
+        assert listeners.reached() == set()
+    assert (done.returncode, done.stdout) == (0, "I could not.\n")
+    assert outside.read_text() == "as it was"
+    assert (place.project / "here").read_text() == "inside\n" * 2
+    heard = said(place)
+    assert "a secret" not in heard
+    assert '\\"task\\"' not in heard
+    assert "unix called" not in heard
+    assert heard.count("tcp refused") >= 2
+
+
+def test_without_a_sandbox_all_of_that_works(place: Place, runtime: Path) -> None:
+    outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
+    (place.project / "call.py").write_text(CALLER)
+    with open_listeners(runtime) as listeners:
+        calls = f"{PYTHON} -I call.py {' '.join(map(str, listeners.addresses()))}"
+        script = ESCAPES.format(attack=f"echo x > {outside}; cat {key}; {calls}")
+        place.coterie("run", "try it", *BYPASS, *place.model(script))
+        assert listeners.reached() == {"tcp", "udp", "unix", "abstract"}
+    assert outside.read_text() == "x\n"
+    assert "a secret" in said(place)
+
+
+def test_who_is_started_is_held_as_who_starts_it(place: Place) -> None:
+    """A subagent, one in a worktree, and a fork; each commits, and none writes what is another's."""
+    needs("bubblewrap")
+    place.project.rmdir()
+    make_repository(place.project)
+    (place.project.parent / "home").mkdir()
+    (place.project.parent / "home/settings.toml").write_text('sandbox = "bubblewrap"\n')
+    here = place.project
+    commit = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m"
+    show = "git log -1 --format=is-%s"
+    script = f"""
+main:
+  - tools: [{{Agent: {{description: "d", prompt: "p", subagent_type: worker, name: sub}}}}]
+  - tools: [{{Agent: {{description: "d", prompt: "p", subagent_type: worker, name: apart, isolation: worktree}}}}]
+  - tools: [{{Agent: {{description: "d", prompt: "p", subagent_type: fork, name: forked}}}}]
+  - {{text: All done., times: always}}
+sub:
+  - tools: [{{Bash: {{command: "echo sub > $COTERIE_SCRATCH/sub; echo x > {here.parent}/by-sub; {commit} sub"}}}}]
+  - text: did
+apart:
+  - tools: [{{Bash: {{command: "cat $COTERIE_SCRATCH/sub; echo x > {here}/by-apart; {commit} apart && {show}"}}}}]
+  - text: did
+forked:
+  - tools: [{{Bash: {{command: "cat $COTERIE_SCRATCH/sub; echo x > {here.parent}/by-forked; {commit} forked"}}}}]
+  - text: did
+"""
+    done = place.coterie("run", "begin", *BYPASS, *place.model(script))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "All done."), done.stderr
+    told = list(read_session(place.session.directory))
+    held = {observed.agent: observed.event.sandbox for observed in told if isinstance(observed.event, Started)}
+    assert held == dict.fromkeys(("main", "sub", "apart", "forked"), "bubblewrap")
+    assert not [*here.parent.glob("by-*"), *here.glob("by-*")]
+    assert "is-apart" in said(place, "apart")
+    log = subprocess.run(["git", "log", "--format=%s"], cwd=here, capture_output=True, text=True, check=True)  # noqa: S607 - as a user types it
+    assert log.stdout.split()[:2] == ["forked", "sub"]
+
+
+def test_a_session_stays_in_its_sandbox(place: Place) -> None:
+    needs("landlock")
+    script = "default:\n  - text: one\n  - tools: [{Bash: {command: 'echo x > ../outside'}}]\n  - text: two\n"
+    place.coterie("run", "first", "--sandbox", "landlock", *BYPASS, *place.model(script))
+    done = place.coterie("resume", place.session.id, "second", *BYPASS, *place.model(script))
+    assert done.stdout.splitlines()[-1] == "two", done.stderr
+    assert not (place.project.parent / "outside").exists()
+    events = [observed.event for observed in read_session(place.session.directory)]
+    assert [event.sandbox for event in events if isinstance(event, Started)] == ["landlock"] * 2
+
+
+def test_commands_in_it_run_unasked_if_the_user_says_so(place: Place) -> None:
+    needs("landlock")
+    (place.project.parent / "home").mkdir()
+    (place.project.parent / "home/settings.toml").write_text('[sandbox]\nmode = "landlock"\nauto_allow = true\n')
+    script = "default:\n  - tools: [{Bash: {command: 'echo x > made'}}]\n  - text: done\n"
+    place.coterie("run", "do it", *place.model(script))
+    assert (place.project / "made").exists()
+    events = [observed.event for observed in read_session(place.session.directory)]
+    assert [event.by for event in events if isinstance(event, Decided)] == ["sandbox"]
+
+
+def test_without_the_program_nothing_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.fspath(place.project))
+    script = "default:\n  - tools: [{Bash: {command: 'echo x > made'}}]\n  - text: done\n"
+    done = place.coterie("run", "do it", "--sandbox", "bubblewrap", *BYPASS, *place.model(script))
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert 'command line: sandbox = "bubblewrap" is not to be had here: the program bwrap is not installed' in line
+    assert "install the package bubblewrap" in line
+    assert not (place.project / "made").exists()
+    assert not list(place.project.parent.glob("home/projects/*/sessions/*"))
+
+
+def test_a_project_that_holds_its_users_keys_is_refused_by_landlock(place: Place) -> None:
+    needs("landlock")
+    user = Place(place.project.parent / "user")
+    done = user.coterie("run", "do it", "--sandbox", "landlock", *BYPASS, *place.model("default:\n  - text: done\n"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Landlock cannot keep commands from" in done.stderr
+    assert 'set sandbox = "bubblewrap"' in done.stderr
