@@ -345,6 +345,19 @@ class AgentChanged(Event, tag="agent_changed", frozen=True):
     """Of one that has ended: the id of the message that tells its parent what came of the task."""
 
 
+class CleanedUp(Event, tag="cleaned_up", frozen=True):
+    """Told by the janitor, in the log of a root that was killed: what was done about all that it left."""
+
+    killed: int
+    """Processes."""
+    mended: list[str]
+    """Records and files, and what was done about each."""
+    failures: list[str]
+    """What could not be ended or mended, and why."""
+    is_taken_over: bool = False
+    """A new root came first, and the rest is its."""
+
+
 class Finished(Event, tag="finished", frozen=True):
     """The run has ended."""
 
@@ -389,6 +402,7 @@ AnyEvent = (
     | McpChanged
     | Budgeted
     | AgentChanged
+    | CleanedUp
     | Finished
 )
 EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)

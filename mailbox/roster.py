@@ -3,7 +3,8 @@
 import difflib
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 
 import attrs
@@ -160,6 +161,12 @@ class FileRoster:
     async def set_state(self, name: str, state: MemberState) -> None:
         """Say what *name* does now. Raises `NameInvalid` and `UnknownRecipient`."""
         await trio.to_thread.run_sync(self._change_sync, lambda register: register.set_state(name, state))
+
+    def end_sync(self, names: Iterable[str]) -> None:
+        """Say of all these, in one change, that they have ended. Blocks; raises `UnknownRecipient`."""
+        self._change_sync(
+            lambda register: reduce(lambda changed, name: changed.set_state(name, "ended"), names, register)
+        )
 
     async def leave(self, name: str) -> None:
         """Strike *name* off. Raises `NameInvalid` and `UnknownRecipient`."""

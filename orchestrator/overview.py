@@ -94,7 +94,7 @@ def members_of(session: Session) -> Mapping[str, Member]:
 def last_told(session: Session) -> dict[tuple[str, int], AgentChanged]:
     """What the root last told of each start of each agent, by name and incarnation. Blocks on the disk."""
     told: dict[tuple[str, int], AgentChanged] = {}
-    for observed in _backwards(session.directory / EVENT_LOG):
+    for observed in read_backwards(session.directory / EVENT_LOG):
         if isinstance(event := observed.event, AgentChanged):
             told.setdefault((event.name, event.incarnation), event)
     return told
@@ -139,18 +139,18 @@ def _cost(path: Path) -> Decimal:
 
 def _last_finished(path: Path) -> Finished | None:
     """How the last run in an event log ended; None if it did not."""
-    kinds = (event for event in _backwards(path) if event.kind in ("started", "finished"))
+    kinds = (event for event in read_backwards(path) if event.kind in ("started", "finished"))
     last = next(kinds, None)
     return last.event if last is not None and isinstance(last.event, Finished) else None
 
 
 def _last_progress(path: Path) -> str | None:
     """What the last run in an event log is at; None if nobody has said so."""
-    last = next(_backwards(path, b'"kind":"progress"', b'"kind":"started"'), None)
+    last = next(read_backwards(path, b'"kind":"progress"', b'"kind":"started"'), None)
     return last.event.text if last is not None and isinstance(last.event, Progress) else None
 
 
-def _backwards(path: Path, *kinds: bytes) -> Iterator[Observed]:
+def read_backwards(path: Path, *kinds: bytes) -> Iterator[Observed]:
     """The events at the end of a log, the last one first; with *kinds*, as they stand in a line, only these.
 
     Nearly all lines of an agent are parts of what it says, and need not be parsed to be passed over.

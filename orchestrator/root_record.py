@@ -76,10 +76,9 @@ def has_dead_root(session: Session) -> bool:
 
 
 def forget_dead_root(session: Session) -> None:
-    """Remove the record of a root that is no more. Blocks; raises `ConfigInvalid` and `OSError`."""
-    with _changing(session):
-        if has_dead_root(session):
-            (session.directory / ROOT_RECORD).unlink()
+    """Remove the record of a root that is no more. Call it within `keep_root_out`. Raises `OSError`."""
+    if has_dead_root(session):
+        (session.directory / ROOT_RECORD).unlink()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from coterie.agents.events import (
     BreakerTripped,
     Budgeted,
     CacheBroke,
+    CleanedUp,
     Compacted,
     Decided,
     Dreamed,
@@ -191,6 +192,8 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return f"{event.name} is {event.state.replace('_', ' ')}{why}"
         case Budgeted():
             return "there is no limit on dollars" if event.dollars is None else f"the budget is ${event.dollars}"
+        case CleanedUp():
+            return _cleaning(event)
         case ApprovalAsked():
             return f"{event.name} {approval_sentence(event)}"
         case ApprovalDecided() | AnswerRefused():
@@ -235,6 +238,13 @@ def _server(event: McpChanged) -> str:
     whose = f" of {event.owner}" if event.owner else ""
     state = {"connected": "is connected", "failed": "cannot be connected", "lost": "was lost"}[event.state]
     return f"the MCP server {event.server}{whose} {state}" + (f": {event.reason}" if event.reason else "")
+
+
+def _cleaning(event: CleanedUp) -> str:
+    done = f"the root was killed; its janitor has ended {_counted(event.killed, 'process', 'processes')}"
+    mended = f", mended {', '.join(event.mended)}" if event.mended else ""
+    failed = f"; not mended: {', '.join(event.failures)}" if event.failures else ""
+    return done + mended + failed + ("; a new root came first" if event.is_taken_over else "")
 
 
 def _compaction(event: Compacted) -> str:

@@ -7,6 +7,7 @@ from coterie.agents.events import (
     AnswerRefused,
     BreakerTripped,
     CacheBroke,
+    CleanedUp,
     Compacted,
     Decided,
     Dreamed,
@@ -59,6 +60,8 @@ def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911, PLR0912 - one 
             return None if event.state == "connected" else "errors"
         case Finished():
             return "errors" if event.error else None
+        case CleanedUp():
+            return "agents"
         case Dreamed():
             return "errors" if event.state == "failed" else None
         case Retrying():

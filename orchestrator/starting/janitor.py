@@ -1,8 +1,9 @@
 """The janitor of a session: it waits for the end of the root, and of a session whose root was killed it leaves nothing.
 
 `python -I -S janitor.py VARIABLE=SESSION RECORD`, with a pipe as standard input of which the root alone has the other
-end. A farewell in it says that all have ended. An end without one says that the root was killed: then every process of
-the session is killed, and the janitor becomes the doctor, who mends the session's records.
+end, and a pidfd of the root as descriptor 3. A farewell in the pipe says that all have ended. An end without one says
+that the root was killed: once it is gone every process of the session is killed, and the janitor becomes the program
+that mends the session's records and tells in its log what was done (`orchestrator.doctor.cleaning_up`).
 
 A process belongs to the session that its environment names; one that names none, as under `env -i`, to that of its
 parent or of the leader of its (terminal) session. So what is missed is only who has cleaned its environment, left its
@@ -10,17 +11,22 @@ session, and lost its parent. Nothing but the standard library is imported: it i
 """
 
 import contextlib
+import ctypes
+import json
 import os
 import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 TITLE = "coterie janitor"
 FAREWELL = b"."
+ROOT = 3
+"""The descriptor by which the root is held. Its number may be another's once it is gone, this is not."""
 PATIENCE = 5.0
 """Seconds in which everything is gone, unless the kernel holds it."""
 ROUND = 0.2
@@ -28,11 +34,27 @@ ROUND = 0.2
 AT_ONCE = 500
 """Processes that are held at a time; each takes a descriptor."""
 
-_DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-"""Whoever sends these to all processes of a session means the root, and this one ends after it."""
+DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+"""Whoever sends these to all processes of a session means the root, and this one ends after it.
+
+Blocked from its first moment: to a janitor that is stopped when its root dies the kernel sends SIGHUP, and SIGCONT.
+"""
+_SET_DEATH_SIGNAL = 1
 _STATE, _PARENT, _LEADER, _BEGAN = 0, 1, 3, 19
 """In /proc/PID/stat, counted from the state, which stands behind the name."""
 _ENDED = b"ZX"
+
+
+class Ended(NamedTuple):
+    """What was done about the processes of a session."""
+
+    killed: int = 0
+    left: tuple[int, ...] = ()
+    """Those that were still there when time was up."""
+    is_taken_over: bool = False
+    """A new root has come meanwhile, and whatever there is now may be its."""
+    trouble: str = ""
+    """What nobody had planned, in the way of it."""
 
 
 class Process(NamedTuple):
@@ -73,34 +95,57 @@ class Search:
 
 def main(mark: str, record: Path) -> int:
     """Wait for the end of the root, whose *record* is there by now, and clean up if it was killed."""
-    for number in _DEAF_TO:
-        signal.signal(number, signal.SIG_IGN)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    _hear(signal.SIG_IGN)
+    # Who stops this process in one moment with the root's death would stop it for ever: the kernel continues only those
+    # that stand still by then. A signal of ours at that death also takes back a stop that is under way.
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGCONT, 0, 0, 0)
+    os.closerange(ROOT + 1, os.sysconf("SC_OPEN_MAX"))
     Path("/proc/self/comm").write_text(TITLE)
     ours = _read(record)
     if os.read(0, len(FAREWELL)) == FAREWELL:
         return 0
+    _wait_for_end_of_root()
     # From here on others may do the same work, and `stop --now` ends this process as any other.
-    for number in _DEAF_TO:
-        signal.signal(number, signal.SIG_DFL)
+    _hear(signal.SIG_DFL)
     variable, _, session = mark.partition("=")
-    if end_all(Search(variable.encode(), session.encode()), record, ours):
-        _become_doctor(variable, session)
+    try:
+        ended = end_all(Search(variable.encode(), session.encode()), record, ours)
+    except Exception as exc:  # noqa: BLE001 - the outermost frame; what is on record is mended and told all the same
+        traceback.print_exc()
+        ended = Ended(trouble=f"{type(exc).__name__}: {exc}")
+    _mend_records(variable, session, ended)
     return 0
 
 
-def end_all(search: Search, record: Path, ours: bytes) -> bool:
-    """Kill whatever the search finds until it finds nothing, or time is up; False if a new root has come meanwhile."""
+def _hear(action: signal.Handlers) -> None:
+    for number in DEAF_TO:
+        signal.signal(number, action)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _wait_for_end_of_root() -> None:
+    """Whoever dies closes its files first, and may take its time then: until it is gone it is on record as alive."""
+    held = select.poll()
+    held.register(ROOT, select.POLLIN)
+    held.poll()
+
+
+def end_all(search: Search, record: Path, ours: bytes) -> Ended:
+    """Kill whatever the search finds until it finds nothing, or time is up, or a new root has come meanwhile."""
     until = time.monotonic() + PATIENCE
+    found: list[Process] = []
+    killed: set[tuple[int, int]] = set()
     misses = 0
     while misses < 2 and time.monotonic() < until:  # once more: a child may have come where nobody looked any more
         found = search.find()
         # After the search: a root writes its record before it starts its first process, so none of these is its.
         if _read(record) not in (ours, b""):
-            return False
+            return Ended(killed=len(killed), is_taken_over=True)
         _kill(found[:AT_ONCE])
+        killed.update((process.pid, process.began) for process in found[:AT_ONCE])
         misses = 0 if found else misses + 1
-    return True
+    left = tuple(process.pid for process in found if _began(process.pid) == process.began)
+    return Ended(killed=len(killed), left=left)
 
 
 def _kill(processes: Sequence[Process]) -> None:
@@ -169,10 +214,10 @@ def _read(record: Path) -> bytes:
         return b""
 
 
-def _become_doctor(variable: str, session: str) -> None:
-    """It is no process of the session: who looks for strays meanwhile does not find it."""
+def _mend_records(variable: str, session: str, ended: Ended) -> None:
+    """Become who does it. That is no process of the session: who looks for strays meanwhile does not find it."""
     environment = {name: value for name, value in os.environ.items() if name != variable}
-    command = [sys.executable, "-P", "-m", "coterie", "doctor", "--fix", "--session", session]
+    command = [sys.executable, "-P", "-m", "coterie.orchestrator.doctor.cleaning_up", session, json.dumps(ended)]
     os.execve(sys.executable, command, environment)  # noqa: S606 - our own program
 
 

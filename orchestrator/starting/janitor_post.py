@@ -54,13 +54,19 @@ class JanitorPost:
     def _spawn(self, line: int) -> Child:
         # In a group of its own no terminal reaches it. It stays in our terminal session, for then the kernel continues
         # it, if it is stopped, at our death. Without `site`, and by its path, it is there in no time.
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-S", janitor.__file__, *self._arguments],
-            self._environment,
-            file_actions=[(os.POSIX_SPAWN_DUP2, line, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-            setpgroup=0,
-        )
+        with os.fdopen(os.pidfd_open(os.getpid()), "rb", buffering=0) as ourselves:
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", janitor.__file__, *self._arguments],
+                self._environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, line, 0),
+                    (os.POSIX_SPAWN_DUP2, ourselves.fileno(), janitor.ROOT),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                ],
+                setpgroup=0,
+                setsigmask=janitor.DEAF_TO,
+            )
         try:
             return Child.of(pid)
         except OSError:
@@ -120,8 +126,8 @@ async def open_janitor(mark: str, record: Path, environment: Mapping[str, str]) 
     *mark* is the `VARIABLE=SESSION` by which its processes are known, and *record* the file that says who the root is;
     it is there already. *environment* has the mark too, as the janitor is one of them. Run `JanitorPost.keep` beside
     what can fail. If janitor and root are killed in one moment, or the janitor while the root is stopped, nobody is
-    left who could notice: then `coterie doctor` finds what there is. Enter it before any process of the session is
-    started. Raises `StartFailed`.
+    left who could notice: then a resume ends what there is, and `coterie doctor` finds it. Enter it before any process
+    of the session is started. Raises `StartFailed`.
     """
     post = JanitorPost((mark, str(record)), environment)
     post.fill()

@@ -22,7 +22,17 @@ from coterie.orchestrator.session import slug
 from coterie.scenarios.runner.played import Played
 
 _TIMED = frozenset(
-    {"text", "retrying", "progress", "replied", "tool_started", "tool_ended", "window_filling", "agent_changed"}
+    {
+        "text",
+        "retrying",
+        "progress",
+        "replied",
+        "tool_started",
+        "tool_ended",
+        "window_filling",
+        "agent_changed",
+        "cleaned_up",
+    }
 )
 """Kinds whose number or order depends on time; what tools did stands in messages."""
 _LEFT_OUT = frozenset({"v", "at", "session", "agent", "kind", "tools", "usage", "seconds", "cost_usd", "result"})

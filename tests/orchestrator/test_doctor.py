@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import trio
 from click.testing import CliRunner, Result
+from filelock import FileLock, Timeout
 
 from coterie.agents.conversation.transcript import load_transcript
+from coterie.agents.events import CleanedUp
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
 from coterie.mailbox.bridge.place import socket_path
@@ -22,8 +24,12 @@ from coterie.orchestrator.approvals.key import ApprovalKey
 from coterie.orchestrator.approvals.record import Approval
 from coterie.orchestrator.approvals.records import Records
 from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.cli.wording import sentence
+from coterie.orchestrator.doctor import Finding, cleaning_up, end_on_record, examination
+from coterie.orchestrator.events.reader import read_session
 from coterie.orchestrator.ledger import LEDGER, Ledger
 from coterie.orchestrator.post_office import PostOffice
+from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record
 from coterie.orchestrator.session import Session
 from tests.mailbox.file_mail import envelope
 from tests.orchestrator.approvals.benches import plan
@@ -236,6 +242,95 @@ def test_a_session_on_record_as_running_without_a_root_is_ended(session: Session
         findings("--fix")
         assert {member.state for member in office.roster.members().values()} == {"ended"}
     assert findings() == []
+
+
+async def test_a_new_root_waits_until_all_of_the_last_one_have_ended_on_record(session: Session) -> None:
+    """Else those that it starts meanwhile could be among the ended."""
+    order: list[str] = []
+    is_begun = trio.Event()
+
+    async def end() -> None:
+        await end_on_record(session)
+        order.append("ended")
+
+    def begin() -> None:
+        with open_root_record(session, Clock()):
+            order.append("begun")
+            trio.from_thread.run_sync(is_begun.set)
+
+    with PostOffice.of(session, Clock()) as office, trio.fail_after(10):
+        await office.roster.set_state("ada", "idle")
+        async with trio.open_nursery() as nursery:
+            # Whoever mends waits for this lock, when it has seen that there is no root.
+            with FileLock(f"{office.roster.path}.lock"):
+                nursery.start_soon(end)
+                while not _is_locked(session.directory / f"{ROOT_RECORD}.lock"):  # noqa: ASYNC110 - nothing tells
+                    await trio.sleep(0.005)
+                nursery.start_soon(trio.to_thread.run_sync, begin)
+                with trio.move_on_after(0.2):
+                    await is_begun.wait()
+        assert order == ["ended", "begun"]
+        assert office.roster.members()["ada"].state == "ended"
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether somebody holds it now."""
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (
+            CleanedUp(killed=1, mended=["draft: remove it"], failures=[]),
+            "the root was killed; its janitor has ended 1 process, mended draft: remove it",
+        ),
+        (
+            CleanedUp(killed=0, mended=[], failures=["process 7 could not be ended"]),
+            "the root was killed; its janitor has ended 0 processes; not mended: process 7 could not be ended",
+        ),
+        (
+            CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True),
+            "the root was killed; its janitor has ended 2 processes; a new root came first",
+        ),
+    ],
+)
+def test_what_a_janitor_has_done_is_a_sentence(event: CleanedUp, words: str) -> None:
+    assert sentence(event) == words
+
+
+def test_what_was_found_before_something_went_wrong_is_mended_all_the_same(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the session's log says what it was."""
+
+    def fail(*_: object, **__: object) -> list[Finding]:
+        raise ZeroDivisionError("nobody planned this")
+
+    monkeypatch.setattr(examination, "log_findings", fail)
+    with PostOffice.of(session, Clock()) as office:
+        trio.run(office.roster.set_state, "ada", "idle")
+        assert cleaning_up.main(session.id, '[3, [7], false, ""]') == 1
+        assert office.roster.members()["ada"].state == "ended"
+    last = list(read_session(session.directory))[-1]
+    assert last.event == CleanedUp(
+        killed=3,
+        mended=["interrupted_session: record that all have ended"],
+        failures=["process 7 could not be ended", "ZeroDivisionError: nobody planned this"],
+    )
+
+
+def test_nothing_of_a_session_that_was_taken_up_is_mended(session: Session) -> None:
+    with PostOffice.of(session, Clock()) as office:
+        trio.run(office.roster.set_state, "ada", "idle")
+        assert cleaning_up.main(session.id, '[3, [], true, ""]') == 0
+        assert office.roster.members()["ada"].state == "idle"
 
 
 async def _look_while_read(session: Session) -> list[dict[str, Any]]:

@@ -4,23 +4,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import trio
+from click.testing import CliRunner
 
-from coterie.agents.events import LayerFailed
+from coterie.agents.events import CleanedUp, LayerFailed
 from coterie.clock import Clock
 from coterie.mailbox.bridge.place import socket_path
+from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor import end_strays, examine_machine, examine_session
 from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.root_record import ROOT_RECORD, process_began
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.starting import janitor
-from coterie.orchestrator.starting.janitor import Search, end_all
+from coterie.orchestrator.starting.janitor import Ended, Search, end_all
 from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
 from coterie.orchestrator.tree.remains import SESSION_VARIABLE
 from tests.processes.trees import open_tree
@@ -111,6 +115,66 @@ async def test_nothing_outlives_a_root_that_was_killed(project: Path, tmp_path: 
         assert not socket_path(session.id).exists()
 
 
+@pytest.mark.parametrize("way", ["stays", "hung-up", "at-once", "asleep", "in-one-breath"])
+async def test_the_records_are_mended_however_a_root_dies(session: Session, way: str) -> None:
+    """Slowly, or before its janitor is ready, or with its janitor stopped; and it is on record what was done."""
+    await _die(session, way)
+    assert [*examine_machine(session), *examine_session(session.id, Clock())] == []
+    assert _cleanings(session) == [
+        CleanedUp(killed=0, mended=["interrupted_session: record that all have ended"], failures=[])
+    ]
+
+
+async def test_what_a_janitor_could_not_mend_is_on_record_and_the_doctor_says_why(session: Session) -> None:
+    """Here because the directory of a lock is in the way, as it is when the disk is full."""
+    lock = session.directory / f"{ROOT_RECORD}.lock"
+    await _die(session, "hung-up", lambda: (lock.unlink(), lock.mkdir()))
+    [cleaning] = _cleanings(session)
+    assert cleaning.mended == []
+    [failure] = cleaning.failures
+    assert "Is a directory" in failure
+    [finding] = examine_session(session.id, Clock())
+    assert finding.kind == "interrupted_session"
+    assert f"its janitor could not mend it: {failure}" in finding.what
+
+
+def test_of_a_root_and_a_janitor_that_were_killed_together_the_next_command_takes_care(session: Session) -> None:
+    trio.run(partial(_die, session, "stays", kills_janitor=True))
+    assert CliRunner().invoke(main, ["list"]).stdout.split()[1] == "interrupted"
+    [finding] = examine_session(session.id, Clock())
+    assert "its janitor was killed as well" in finding.what
+    assert CliRunner().invoke(main, ["doctor", "--fix", "--session", session.id]).exit_code == 1
+    assert [*examine_machine(session), *examine_session(session.id, Clock())] == []
+
+
+async def _die(
+    session: Session, way: str, before: Callable[[], object] = lambda: None, *, kills_janitor: bool = False
+) -> None:
+    """Have a root of *session* die in a *way* of `janitor_root`; returns when it and its janitor are gone."""
+    with PostOffice.of(session, Clock()) as office:
+        await office.roster.join("scout")
+    command = [sys.executable, "-m", "tests.processes.janitor_root", session.id, way]
+    opening = partial(subprocess.Popen, command, stdout=subprocess.PIPE, start_new_session=True)
+    with trio.fail_after(60), opening() as root:
+        try:
+            assert root.stdout is not None
+            keeper = psutil.Process(int(root.stdout.readline()))
+            before()
+            if kills_janitor:
+                keeper.kill()
+            if way in ("stays", "hung-up"):
+                root.kill()
+            await trio.to_thread.run_sync(root.wait)
+            await all_ended([keeper])
+        finally:
+            root.kill()
+
+
+def _cleanings(session: Session) -> list[CleanedUp]:
+    told = [observed.event for observed in read_session(session.directory)]
+    return [event for event in told if isinstance(event, CleanedUp)]
+
+
 async def test_a_janitor_that_was_killed_is_replaced_and_told_of(project: Path) -> None:
     with trio.fail_after(60):
         async with open_tree(project, LEAVING) as tree:
@@ -167,7 +231,7 @@ def test_those_of_other_sessions_are_left_alone_whoever_started_them(session: Se
         [other] = [child for child in children if child.environ()[SESSION_VARIABLE] == "inner"]
         [same] = [child for child in children if child != other]
         try:
-            assert end_all(_search(session), session.directory / ROOT_RECORD, b"")
+            assert end_all(_search(session), session.directory / ROOT_RECORD, b"") == Ended(killed=2)
             assert shell.wait() == -signal.SIGKILL
             assert process_began(same.pid) is None
             assert process_began(other.pid) is not None
@@ -192,7 +256,7 @@ def test_an_orphan_without_a_word_of_the_session_belongs_to_that_of_its_leader(s
             leader.kill()
             leader.wait()
             assert [process.pid for process in search.find()] == [orphan.pid]
-            assert end_all(search, session.directory / ROOT_RECORD, b"")
+            assert end_all(search, session.directory / ROOT_RECORD, b"") == Ended(killed=1)
             assert process_began(orphan.pid) is None
         finally:
             if leader.poll() is None:
@@ -203,7 +267,7 @@ def test_what_a_new_root_starts_is_not_touched(session: Session) -> None:
     record = session.directory / ROOT_RECORD
     record.write_bytes(b"of the new one")
     with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
-        assert not end_all(_search(session), record, b"of the old one")
+        assert end_all(_search(session), record, b"of the old one") == Ended(is_taken_over=True)
         assert sleeper.poll() is None
 
 

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -16,10 +17,11 @@ import psutil
 import pytest
 import trio
 
-from coterie.agents.events import AgentChanged, Finished
+from coterie.agents.events import AgentChanged, CleanedUp, Finished, LayerFailed
 from coterie.clock import Clock
 from coterie.mailbox.errors import EnvelopeCorrupt
 from coterie.mailbox.file.tail import read_record
+from coterie.orchestrator.cli.wording import sentence
 from coterie.orchestrator.doctor import Finding, examine_machine, examine_session
 from coterie.orchestrator.events.observed import Observed
 from coterie.orchestrator.events.reader import read_session
@@ -135,15 +137,17 @@ async def _torment_roots(project: Path, seed: int, rounds: int) -> None:
 def _open_victim(project: Path, chance: random.Random, counts: Counter[str]) -> Iterator["Victim"]:
     """A root at work, in a terminal session of its own; a test that fails leaves nothing of it."""
     command = [sys.executable, "-m", "tests.processes.chaos_root", str(project), str(TREE_BUDGET)]
+    errors = project.with_name("errors.log")
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as root,
+        errors.open("wb") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True) as root,
         contextlib.ExitStack() as stack,
     ):
         stack.callback(root.kill)
         assert root.stdout is not None
         session = Session.find(root.stdout.readline().decode().strip())
         stack.callback(_kill_all_of, session)
-        yield Victim(root, psutil.Process(root.pid), session, chance, counts)
+        yield Victim(root, psutil.Process(root.pid), session, chance, counts, errors)
 
 
 @attrs.define(eq=False)
@@ -155,8 +159,13 @@ class Victim:
     session: Session
     chance: random.Random
     counts: Counter[str]
+    errors: Path
+    """What the root, its janitor and whoever mends its records had to say."""
+    has_janitor: bool = True
+    """Whether somebody was there who could notice the end of the root."""
     is_stopped: bool = False
     seen: set[psutil.Process] = attrs.field(factory=set)
+    strokes: list[str] = attrs.field(factory=list)
 
     async def suffer(self) -> None:
         """Strike some of its processes; returns early if it has ended, or is to be killed."""
@@ -173,11 +182,17 @@ class Victim:
             self._strike(self.chance.choice(kinds[kind]), kind, number)
 
     async def end(self) -> None:
-        """Kill the root, or ask it to end; returns once it has."""
+        """Kill the root, alone or in one moment with its janitor, or ask it to end; returns once it has."""
         if self.popen.poll() is None and self.chance.random() < 0.6:
             await self._have_janitor()
+            if self.chance.random() < 0.1:
+                self._strike(self.root, "root", signal.SIGSTOP)  # so that it does not notice
+                for janitor in self._kinds().get("janitor", []):
+                    self.has_janitor = False
+                    self._strike(janitor, "janitor", signal.SIGKILL)
             self._kinds()
             self._strike(self.root, "root", signal.SIGKILL)
+            self.counts["killed with its janitor" if not self.has_janitor else "killed alone"] += 1
             await trio.to_thread.run_sync(self.popen.wait)
         else:
             self._kinds()
@@ -186,13 +201,16 @@ class Victim:
             assert await trio.to_thread.run_sync(self.popen.wait) == 0
 
     async def check(self, when: str) -> None:
-        """What must hold soon after the end of any root."""
+        """What must hold soon after the end of any root; by itself if it had a janitor, else after one command."""
+        if not self.has_janitor:
+            command = [sys.executable, "-P", "-m", "coterie", "doctor", "--fix", "--session", self.session.id]
+            await trio.run_process(command, check=False, capture_stdout=True)
         # Of a janitor that came last nothing is known; it may still be at work, under its name or as the doctor.
         with trio.move_on_after(10):
             while self._alive() or self._findings():  # noqa: ASYNC110 - nothing tells
                 await trio.sleep(0.05)
-        assert self._alive() == [], when
-        assert self._findings() == [], (when, self.popen.returncode)
+        assert self._alive() == [], (when, self._history())
+        assert self._findings() == [], (when, self.popen.returncode, self._history())
         spent = sum(line.cost_usd for line in read_ledger(self.session.directory / LEDGER).lines)
         assert spent <= TREE_BUDGET, when
         self.counts["lines"] += len(read_ledger(self.session.directory / LEDGER).lines)
@@ -211,6 +229,12 @@ class Victim:
         self.counts["finished"] += len(finished)
         assert finished <= {(parent, name) for parent, name, _ in told}, when
 
+    def _history(self) -> list[str]:
+        """What explains a failure: the strokes, what became of janitors, and what nobody had planned."""
+        told = [one for one in read_session(self.session.directory) if isinstance(one.event, CleanedUp | LayerFailed)]
+        words = [f"{one.at:.2f} {sentence(one.event)}" for one in told if one.event is not None]
+        return [*self.strokes, *words, self.errors.read_text()]
+
     def _alive(self) -> list[psutil.Process]:
         return [*filter(_is_alive, self.seen), *_of_session(self.session)]
 
@@ -221,6 +245,7 @@ class Victim:
     def _strike(self, process: psutil.Process, kind: str, number: signal.Signals) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
+            self.strokes.append(f"{time.time():.2f} {kind} {process.pid} {number.name}")
             self.counts[f"{kind} {number.name}"] += 1
             self.is_stopped = self.is_stopped or kind == "root"
 
@@ -231,7 +256,7 @@ class Victim:
 
     async def _have_janitor(self) -> None:
         """A root that is killed in one moment with its janitor, or after it, leaves strays; no more is promised."""
-        while self.popen.poll() is None and "janitor" not in self._kinds():
+        while self.popen.poll() is None and not any(map(_is_well, self._kinds().get("janitor", ()))):
             self._continue()
             await trio.sleep(0.01)
 
@@ -252,6 +277,15 @@ def _kind(name: str) -> str:
     if name in (JANITOR, ZYGOTE):
         return "janitor" if name == JANITOR else "zygote"
     return "agent" if name.startswith("coterie") else "shell"
+
+
+def _is_well(process: psutil.Process) -> bool:
+    """Whether no stroke is under way: who was killed a moment ago may look alive for another, and will do nothing."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        [pending] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("ShdPnd:")]
+        return not pending & (1 << signal.SIGKILL - 1)
+    return False
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -11,6 +11,7 @@ from coterie.agents.events import (
     ApprovalDecided,
     BreakerTripped,
     CacheBroke,
+    CleanedUp,
     Compacted,
     Decided,
     Event,
@@ -33,7 +34,17 @@ from coterie.orchestrator.cli.wording import is_trouble, outcome_text, said, sen
 from coterie.orchestrator.events.observed import EpochBegan, LineUnreadable, MessageRecorded, Observed
 
 _PLAIN = (ResultsCleared, Compacted, EpochBegan)
-_BAD = (Retrying, LayerFailed, McpChanged, Noticed, BreakerTripped, CacheBroke, WindowFilling, LineUnreadable)
+_BAD = (
+    CleanedUp,
+    Retrying,
+    LayerFailed,
+    McpChanged,
+    Noticed,
+    BreakerTripped,
+    CacheBroke,
+    WindowFilling,
+    LineUnreadable,
+)
 """Both are told in the sentence that the log has for them."""
 
 
