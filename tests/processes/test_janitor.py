@@ -128,7 +128,12 @@ async def test_the_records_are_mended_however_a_root_dies(session: Session, way:
 async def test_what_a_janitor_could_not_mend_is_on_record_and_the_doctor_says_why(session: Session) -> None:
     """Here because the directory of a lock is in the way, as it is when the disk is full."""
     lock = session.directory / f"{ROOT_RECORD}.lock"
-    await _die(session, "hung-up", lambda: (lock.unlink(), lock.mkdir()))
+
+    def stand_in_the_way() -> None:
+        lock.unlink()
+        lock.mkdir()
+
+    await _die(session, "hung-up", stand_in_the_way)
     [cleaning] = _cleanings(session)
     assert cleaning.mended == []
     [failure] = cleaning.failures
@@ -148,7 +153,7 @@ def test_of_a_root_and_a_janitor_that_were_killed_together_the_next_command_take
 
 
 async def _die(
-    session: Session, way: str, before: Callable[[], object] = lambda: None, *, kills_janitor: bool = False
+    session: Session, way: str, before: Callable[[], None] = lambda: None, *, kills_janitor: bool = False
 ) -> None:
     """Have a root of *session* die in a *way* of `janitor_root`; returns when it and its janitor are gone."""
     with PostOffice.of(session, Clock()) as office:
