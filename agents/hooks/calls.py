@@ -32,11 +32,13 @@ class HookedCalls:
         name, id_ = call["name"], call["id"]
         if name not in agent.tools:
             return await call_plainly(agent, call)
+        if self.remarks.stop is not None:  # by a call before this one, in the same turn
+            return _denied(self.remarks.stop)
         facts = {"tool_name": name, "tool_use_id": id_}
         before = await self.hooks.fire("PreToolUse", name, tool_input=call["input"], **facts)
         self.remarks.note(id_, "PreToolUse", before.contexts)
         if reason := self._refusal(before):
-            return ToolResult(text=render("hook_denied", reason=reason), is_error=True)
+            return _denied(reason)
         given = call["input"] if before.updated_input is None else before.updated_input
         vote = None if before.vote is None else Vote(wants=before.vote, reason=before.vote_reason)
         denial = partial(self.authority.denial, vote=vote)
@@ -51,10 +53,13 @@ class HookedCalls:
 
     def _refusal(self, advice: Advice) -> str | None:
         """Why a call is not made; None if it is. One that ends the run is kept in mind."""
-        if advice.stop is not None:
-            self.remarks.stop = advice.stop
+        self.remarks.stop = self.remarks.stop or advice.stop
         reasons = (*advice.objections, *(() if advice.stop is None else (advice.stop,)))
         return "\n".join(reasons) or None
+
+
+def _denied(reason: str) -> ToolResult:
+    return ToolResult(text=render("hook_denied", reason=reason), is_error=True)
 
 
 def _response(name: str, given: Mapping[str, Any], result: ToolResult) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class FittedHooks:
 
     async def _context(self, source: str) -> list[bytes]:
         advice = await self.hooks.fire("SessionStart", source, source=source)
-        self.remarks.stop = advice.stop
+        self.remarks.stop = self.remarks.stop or advice.stop
         return [remark("SessionStart", text) for text in advice.contexts]
 
     async def _begin_anew(self, source: str, agent: Agent) -> None:

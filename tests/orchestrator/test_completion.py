@@ -36,3 +36,4 @@ def test_kinds_of_agents_and_models_are_offered() -> None:
 
 def test_a_command_is_offered() -> None:
     assert offered([], "res") == ["resume"]
+    assert offered(["hooks"], "") == ["approve", "list"]

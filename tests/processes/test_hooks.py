@@ -1,12 +1,18 @@
 """Hooks of a repository in real runs: real commands, real agents, the embedded server as the model."""
 
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from coterie.agents.events import Finished, LayerFailed, Noticed
+from coterie.agents.events import Compacted, Finished, HookRan, LayerFailed, Noticed
+from coterie.orchestrator.root_record import find_root
+from tests.orchestrator.terminals import open_program
 from tests.processes.hooked import HookedPlace, at_most, group, saying
+from tests.processes.strays import has_no_processes
 
 pytestmark = pytest.mark.slow
 
@@ -251,6 +257,8 @@ def test_a_hook_can_end_the_run(place: HookedPlace) -> None:
     summary = place.run(CALLS)
     assert (summary["reason"], summary["turns"]) == ("hook", 1)
     assert not (place.project / "ran").exists()
+    _, _, (_, results) = place.told()
+    assert all("not let this call be made: enough" in block["content"][0]["text"] for block in results), "nor the next"
     assert [event.reason for _, event in place.events() if isinstance(event, Finished)] == ["hook"]
 
 
@@ -299,3 +307,115 @@ def test_a_resumed_session_is_told_what_its_hooks_say(place: HookedPlace) -> Non
     assert resumed.returncode == 0
     again = [block["text"] for block in place.told()[-2][1]]
     assert again == ['<hook event="SessionStart">\nresumed\n</hook>', "And now?"]
+
+
+LONG = """
+default:
+  - {purpose: compaction, times: always, text: "<summary>It went well.</summary>"}
+  - tools: [{Bash: {command: "seq 10000 13000"}}]
+  - tools: [{Bash: {command: "seq 20000 23000"}}]
+  - tools: [{Bash: {command: "seq 30000 33000"}}]
+  - tools: [{Bash: {command: "seq 40000 43000"}}]
+  - tools: [{Bash: {command: "seq 50000 53000"}}]
+  - text: done
+    times: always
+"""
+SMALL = """
+[layers.window]
+compact_window = 60000
+[layers.clearing]
+by_time = false
+by_cache = false
+by_api = false
+[layers.notes]
+enabled = false
+[layers.compaction]
+keep_least = 2000
+keep_texts = 2
+"""
+
+
+def test_hooks_around_a_compaction(place: HookedPlace, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home/settings.toml").write_text(SMALL)
+    place.hook(
+        SessionStart=[group("echo It was Tuesday.", "compact")],
+        PreCompact=[group(at_most(tmp_path / "count", 1, "later"), "auto"), group("exit 2", "manual")],
+        PostCompact=[group("cat > after.json")],
+    )
+    summary = place.run(LONG)
+    assert (summary["reason"], summary["result"]) == ("completed", "done")
+    course = [
+        f"{event.event} {event.decision}" if isinstance(event, HookRan) else "compacted"
+        for _, event in place.events()
+        if isinstance(event, HookRan | Compacted)
+    ]
+    assert course[:5] == ["PreCompact block", "PreCompact none", "compacted", "PostCompact none", "SessionStart none"]
+    assert place.given("after.json")["trigger"] == "auto"
+    assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.words()
+
+
+def test_a_compaction_by_hand_is_refused_with_the_reason_of_a_hook(
+    place: HookedPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_LEAST", "1")
+    monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_TEXTS", "1")
+    place.hook(PreCompact=[group("echo never >&2; exit 2", "manual"), group("touch auto", "auto")])
+    place.run(CALLS)
+    refused = place.coterie("compact", place.session.id, *place.model(LONG))
+    assert refused.returncode == 1
+    assert refused.stderr == "Error: main was not compacted: a hook objects: never\n"
+    assert [run.command for _, run in place.hooks()] == ["echo never >&2; exit 2"]
+
+
+def test_your_own_hooks_need_no_approval_and_know_the_project_but_no_key(
+    place: HookedPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a secret")
+    (place.project.parent / "home").mkdir(exist_ok=True)
+    table = "[[hooks.PreToolUse]]\nmatcher = 'Bash'\ncommand = 'env > environment; pwd > where'\n"
+    (place.project.parent / "home/settings.toml").write_text(table)
+    assert place.run(CALLS)["result"] == "One"
+    environment = (place.project / "environment").read_text()
+    assert f"CLAUDE_PROJECT_DIR={place.project}\n" in environment
+    assert "COTERIE_AGENT=main" in environment
+    assert "ANTHROPIC" not in environment
+    assert "COTERIE_PROJECT_DIR" not in environment, "that is the name of a directory in the project"
+    assert (place.project / "where").read_text() == f"{place.project}\n"
+    (place.project / "environment").unlink()
+    bare = place.coterie("run", "Go.", "--bare", *place.model(CALLS), "--permission-mode", "bypassPermissions")
+    assert bare.returncode == 0
+    assert not (place.project / "environment").exists()
+
+
+def test_hooks_end_with_a_session_that_is_killed(place: HookedPlace) -> None:
+    """The agent that owns the hook dies with the root, so the janitor has to end it."""
+    place.hook(PreToolUse=[group("echo $$ > pid.new; mv pid.new pid; sleep 1000", "Bash", timeout=600)])
+    options = ("--permission-mode", "bypassPermissions", *place.model(CALLS))
+    with subprocess.Popen(
+        place.command("run", "Go.", *options), cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert place.is_so((place.project / "pid").exists)
+        pid = int((place.project / "pid").read_text())
+        root = find_root(place.session)
+        assert root is not None
+        os.kill(root.pid, signal.SIGKILL)
+        process.wait(60)
+    assert place.is_so(lambda: not Path(f"/proc/{pid}").exists())
+    assert place.is_so(lambda: has_no_processes(place.session))
+
+
+def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookedPlace) -> None:
+    place.hook(is_approved=False, PreToolUse=[group("touch hooked", "Bash")])
+    options = ("--permission-mode", "bypassPermissions", "--no-live", *place.model(CALLS))
+    for keys in ("n\n", "y\n"):
+        assert not (place.project / "hooked").exists()
+        with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
+            program.read_until("Let them run from now on? [y/N]: ")
+            assert "PreToolUse Bash (60 s): touch hooked" in program.output
+            program.type(keys)
+            assert program.wait() == 0
+    assert (place.project / "hooked").exists()
+    with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
+        assert program.wait() == 0
+        assert "Let them run" not in program.output
