@@ -42,7 +42,7 @@ from coterie.orchestrator.ledger.earlier import settle_earlier
 from coterie.orchestrator.ledger.under_way import UNDER_WAY, CallsUnderWay
 from coterie.orchestrator.mcp.post import McpPost, open_mcp
 from coterie.orchestrator.post_office import PostOffice, mail_directory
-from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record
+from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record, strike_off
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.settings.schema import AgentSettings, McpSettings
 from coterie.orchestrator.starting import open_warm_starter, run_reaper
@@ -144,6 +144,8 @@ async def open_root(
         environment = {**os.environ, SESSION_VARIABLE: session.id}
         mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
         janitor = await stack.enter_async_context(open_janitor(mark, record, environment))
+        # Before the farewell: of a root that is killed between the two nobody would ever strike off the record.
+        stack.callback(strike_off, session, root)
         earlier = await trio.to_thread.run_sync(settle_earlier, session.directory)
         ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
         under_way = stack.enter_context(CallsUnderWay.open(session.directory / UNDER_WAY))

@@ -17,7 +17,7 @@ from coterie.orchestrator.session import Session
 
 VERSION = 1
 ROOT_RECORD = "root.json"
-"""In the directory of a session, from before its first process is started until the last one is reaped."""
+"""In the directory of a session, from before its first process is started until only the janitor is left."""
 LOCK_TIMEOUT = 10.0
 
 _STATE, _BEGAN = 0, 19
@@ -100,8 +100,14 @@ def open_root_record(session: Session, clock: Clock) -> Iterator[RootProcess]:
     try:
         yield ours
     finally:
-        if _read(path) == ours:  # the directory may be gone, or another's by now
-            path.unlink(missing_ok=True)
+        strike_off(session, ours)
+
+
+def strike_off(session: Session, root: RootProcess) -> None:
+    """Remove the record of *root*, if it is still its: the directory may be gone, or another's by now."""
+    path = session.directory / ROOT_RECORD
+    if _read(path) == root:
+        path.unlink(missing_ok=True)
 
 
 def process_began(pid: int) -> int | None:

@@ -6,6 +6,7 @@ It tells the number of its janitor, and stays until it is killed, if it does not
 - `hung-up`: the janitor's pipe is closed some time before it has ended, as the kernel does when a process dies slowly.
 - `at-once`: it is killed before its janitor has come to its first line.
 - `asleep`: the same, with the janitor stopped.
+- `after-farewell`: as a whole root that ends by itself, and is killed when its janitor has gone.
 - `in-one-breath`: it stops its janitor, which is at its post, and is killed before that has come to a stop.
 """
 
@@ -17,10 +18,11 @@ from pathlib import Path
 import trio
 
 from coterie.clock import Clock
+from coterie.orchestrator.root import open_root
 from coterie.orchestrator.root_record import ROOT_RECORD, open_root_record
 from coterie.orchestrator.session import Session
 from coterie.orchestrator.starting import janitor
-from coterie.orchestrator.starting.janitor_post import open_janitor
+from coterie.orchestrator.starting.janitor_post import JanitorPost, open_janitor
 from coterie.orchestrator.tree.remains import SESSION_VARIABLE
 
 
@@ -46,5 +48,18 @@ async def _run(session: Session, way: str) -> None:
             await trio.sleep_forever()
 
 
+async def _end(session: Session, _way: str) -> None:
+    leave = JanitorPost.leave
+
+    async def leave_and_die(post: JanitorPost) -> None:
+        await leave(post)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async with open_root(session) as root:
+        os.write(sys.stdout.fileno(), f"{root.janitor.pid}\n".encode())
+        await root.supervisor.office.roster.set_state("scout", "ended")
+        setattr(JanitorPost, "leave", leave_and_die)  # noqa: B010 - at no other moment can it be struck so surely
+
+
 if __name__ == "__main__":
-    trio.run(_run, Session.find(sys.argv[1]), sys.argv[2])
+    trio.run(_end if sys.argv[2] == "after-farewell" else _run, Session.find(sys.argv[1]), sys.argv[2])

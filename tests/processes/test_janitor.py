@@ -125,6 +125,13 @@ async def test_the_records_are_mended_however_a_root_dies(session: Session, way:
     ]
 
 
+async def test_of_a_root_that_was_killed_when_its_janitor_had_gone_nothing_is_on_record(session: Session) -> None:
+    """Nobody is left to mend it."""
+    await _die(session, "after-farewell")
+    assert _cleanings(session) == []
+    assert [*examine_machine(session), *examine_session(session.id, Clock())] == []
+
+
 async def test_what_a_janitor_could_not_mend_is_on_record_and_the_doctor_says_why(session: Session) -> None:
     """Here because the directory of a lock is in the way, as it is when the disk is full."""
     lock = session.directory / f"{ROOT_RECORD}.lock"
