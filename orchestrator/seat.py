@@ -49,6 +49,8 @@ class Work:
     """Who else is in its team from the beginning."""
     at_work: tuple[Spawned, ...] = ()
     """Whom an earlier start of it has started, and who may not have reported yet."""
+    has_teammate: bool = False
+    """Whether an earlier start of it has started one who stays."""
     plan: PlanPolicy | None = None
     """Who must approve its plan before it may do more than read; None lets it begin."""
     is_approved: bool = False

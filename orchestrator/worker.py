@@ -261,7 +261,14 @@ async def open_worker(
     kinds = await trio.to_thread.run_sync(load_definitions, seat.session.project)
     purposes = {name: kind.description for name, kind in kinds.by_name.items()}
     unheard = [spawned for spawned in work.at_work if spawned.report not in seat.transcript.loaded.mail]
-    starting = AgentTool(station.spawner, room.mail, purposes, {spawned.report for spawned in unheard})
+    starting = AgentTool(
+        station.spawner,
+        room.mail,
+        purposes,
+        pending={spawned.report for spawned in unheard},
+        # Who has reported and is at work was written to again.
+        has_teammate=work.has_teammate or len(unheard) < len(work.at_work),
+    )
     authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
     own: tuple[Tool, ...] = (
         starting,

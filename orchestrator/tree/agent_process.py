@@ -128,6 +128,7 @@ def _work_of(duty: Duty, session: Session) -> Work:
         lead=duty.parent if duty.stays else None,
         colleagues=tuple(name for name in names if name != duty.name) if duty.name in names else (),
         at_work=duty.at_work,
+        has_teammate=duty.has_teammate,
         plan=duty.plan,
         is_approved=duty.is_approved,
         fork=None if duty.fork is None else Path(duty.fork),

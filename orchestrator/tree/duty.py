@@ -61,6 +61,8 @@ class Duty:
     """Where it keeps what it learns; None is what its definition says."""
     at_work: tuple[Spawned, ...] = ()
     """Whom it started before it crashed, and who have not reported yet."""
+    has_teammate: bool = False
+    """Whether it had started one before it crashed who stays, and owes no report."""
     plan: PlanPolicy | None = None
     """Who must approve its plan before it may do more than read; None lets it begin."""
     is_approved: bool = False

@@ -371,6 +371,7 @@ class Supervisor(ProcessOwner):
             is_approved=self.approvals.is_approved(order.name),
             memory=order.memory,
             at_work=self._at_work_for(order.name),
+            has_teammate=self._has_teammate(order.name),
             is_taken_up=order.is_taken_up,
             mcp=None if self.mcp is None else self.mcp.access,
         )
@@ -384,3 +385,8 @@ class Supervisor(ProcessOwner):
             *(charge.spawned() for charge in charges if charge is not None),
             *(Spawned(name=each.name, incarnation=0, report=each.report) for each in to_come),
         )
+
+    def _has_teammate(self, name: str) -> bool:
+        """Whether somebody stays whom *name* had started before it crashed."""
+        is_kept = any(tenure.order.parent == name and tenure.order.stays for tenure in self.tenures.values())
+        return is_kept or any(each.request.stays for each in self.open_orders.of(name))

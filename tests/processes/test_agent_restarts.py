@@ -64,6 +64,36 @@ async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: 
             assert tree.supervisor.running == set()
 
 
+LEADING = """
+boss:
+  - tools: [{Agent: {description: "help", prompt: "help", name: mate, stays: true}}]
+  - tools: [{Bash: {command: "sleep 600"}}]
+  - {text: "I wait."}
+  - {text: "heard: {{last_user_text}}"}
+mate:
+  - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
+  - tools: [{SendMessage: {to: boss, message: "behind the door", summary: "found"}}]
+  - {text: "sent"}
+"""
+
+
+async def test_an_agent_that_was_killed_still_waits_for_its_teammate(project: Path) -> None:
+    """Who stays owes no report: that there is one is all it has to know."""
+    with trio.fail_after(60):
+        async with open_tree(project, LEADING) as tree, trio.open_nursery() as nursery:
+            tree.supervisor.restarts = AT_ONCE
+            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
+            await tree.at_work("mate")
+            await tree.at_work("boss")
+            os.kill(tree.pid("boss"), signal.SIGKILL)
+            while not {"waiting", "done"} & set(tree.states("boss")):  # noqa: ASYNC110 - nothing tells
+                await trio.sleep(0.005)
+            (project / "go").touch()
+            await tree.reached("boss", "done")
+            assert "heard: " in (report := (await tree.reports())["boss"].result)
+            assert "behind the door" in report
+
+
 async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path) -> None:
     with trio.fail_after(60):
         async with open_tree(project, SCRIPT) as tree:
