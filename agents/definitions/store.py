@@ -39,6 +39,11 @@ def load_definitions(directory: Path) -> Definitions:
     Built-in, the user's, those in the project's `.claude/agents`, the project's own: of one name the later counts.
     Nothing about a file raises; it is among the problems.
     """
+    return _load((scope, find_files(place)) for place, scope in definition_places(directory).items())
+
+
+def definition_places(directory: Path) -> dict[Path, Scope]:
+    """The directories whose definitions hold for work in *directory*; of one name the later counts."""
     places: dict[Path, Scope] = {
         BUILT_IN: "built-in",
         home() / "agents": "user",
@@ -47,7 +52,7 @@ def load_definitions(directory: Path) -> Definitions:
     own = project_directory(directory) / "agents"
     # The project's directory may be .claude itself; then its definitions are the project's own, and weigh as such.
     places.pop(own, None)
-    return _load((scope, find_files(place)) for place, scope in {**places, own: "project"}.items())
+    return {**places, own: "project"}
 
 
 def load_path(path: Path) -> Definitions:

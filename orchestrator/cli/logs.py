@@ -13,7 +13,7 @@ from rich.text import Text
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.nearest import suggestion
-from coterie.orchestrator.cli.completion import complete_session
+from coterie.orchestrator.cli.completion import complete_anyone, complete_session
 from coterie.orchestrator.cli.looking_back import LookingBack, looking_back_options
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import one_line, printable
@@ -29,7 +29,7 @@ NARROWEST = 20
 
 @click.command()
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("--agent", metavar="NAME", help="Show this agent alone.")
+@click.option("--agent", metavar="NAME", shell_complete=complete_anyone, help="Show this agent alone.")
 @click.option("--follow", "-f", "is_following", is_flag=True, help="Go on until the run has finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON; see docs/events.md.")
 @looking_back_options

@@ -5,6 +5,7 @@ command's summary and the dotted name of its code. That name may point upwards, 
 module importing it.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -53,6 +54,9 @@ COMMANDS = {
     "hooks": Entry("coterie.orchestrator.cli.hooks:hooks", "Show and approve commands that run at events."),
     "mcp": Entry("coterie.orchestrator.cli.mcp:mcp", "List, approve and test MCP servers."),
     "memory": Entry("coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."),
+    "completion": Entry(
+        "coterie.orchestrator.cli.completion_script:completion", "Print the script by which a shell completes names."
+    ),
     "doctor": Entry("coterie.orchestrator.cli.doctor:doctor", "Find what crashes have left behind, and mend it."),
 }
 
@@ -61,6 +65,14 @@ class CommandTable(click.Group):
     """A group whose commands are loaded by name; its help is written from the table alone."""
 
     table: ClassVar[Mapping[str, Entry]] = COMMANDS
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, or answer a shell that wants to complete its command line."""
+        if instruction := os.environ.get("_COTERIE_COMPLETE"):
+            from coterie.orchestrator.cli.completion_script import answer_shell  # noqa: PLC0415 - seldom asked
+
+            sys.exit(0 if answer_shell(self, instruction) else ExitCode.USAGE)
+        return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""

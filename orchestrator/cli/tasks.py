@@ -16,7 +16,7 @@ from coterie.clock import Clock
 from coterie.mailbox.tasks import USER, Change, ListedTask, State, Status, Task, TaskId, TaskList
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task_list import PRESENT
-from coterie.orchestrator.cli.completion import complete_session
+from coterie.orchestrator.cli.completion import complete_anyone, complete_session
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import one_line, printable
@@ -47,7 +47,7 @@ def tasks() -> None:
 @click.option(
     "--state", "states", type=click.Choice(get_args(State)), multiple=True, help="Only these; may be repeated."
 )
-@click.option("--owner", metavar="NAME", help="Only those of this agent.")
+@click.option("--owner", metavar="NAME", shell_complete=complete_anyone, help="Only those of this agent.")
 @_json
 def list_tasks(*, session: str | None, states: tuple[State, ...], owner: str | None, is_json: bool) -> None:
     """List the tasks that were not deleted, or those asked for. Ends with 1 if a file cannot be read."""

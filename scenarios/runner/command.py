@@ -13,6 +13,7 @@ from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
 from coterie.orchestrator.cli.output import open_output
 from coterie.orchestrator.cli.printable import printable
 from coterie.scenarios.recording.command import record
+from coterie.scenarios.runner.completion import complete_scenario
 from coterie.scenarios.runner.flaws import StoryInvalid
 from coterie.scenarios.runner.fuzz_command import fuzz_story
 from coterie.scenarios.runner.library import find_story, load_all, shipped
@@ -29,12 +30,8 @@ def scenario() -> None:
 scenario.add_command(record)
 
 
-def _complete(_context: click.Context, _parameter: click.Parameter, beginning: str) -> list[str]:
-    return [path.stem for path in shipped() if path.stem.startswith(beginning)]
-
-
 @scenario.command()
-@click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=_complete)
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=complete_scenario)
 @click.option("--all", "is_all", is_flag=True, help="Play all that ship with Coterie.")
 @click.option("--seed", type=int, default=0, show_default=True, help="What the server draws follows from it.")
 @click.option("--faults", type=click.Path(path_type=Path), help="Let the faults of FILE happen too.")
@@ -79,7 +76,7 @@ def list_scenarios(*, is_json: bool) -> None:
 
 
 @scenario.command()
-@click.argument("name", metavar="NAME|FILE", shell_complete=_complete)
+@click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
 def show(*, name: str) -> None:
     """Print the file of a scenario, which must be one that can be played."""
     with _refusing():
@@ -90,7 +87,7 @@ def show(*, name: str) -> None:
 
 
 @scenario.command()
-@click.argument("name", metavar="NAME|FILE", shell_complete=_complete)
+@click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
 @click.option("--plans", type=click.IntRange(1), default=10, show_default=True, help="How many plans to try.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the first plan; the next has the next number.")
 @click.option("--keep", "is_kept", is_flag=True, help="Leave workspaces and sessions where they are, and say where.")

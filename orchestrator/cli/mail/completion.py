@@ -20,12 +20,6 @@ SHOWN = 60
 """Characters of a message."""
 
 
-def complete_member(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Who is on the roster of the session."""
-    members = _find(ctx, lambda office: office.roster.members().values())
-    return [CompletionItem(m.name, help=m.state) for m in members if m.name.startswith(incomplete)]
-
-
 def complete_held(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of held letters."""
     letters = _find(ctx, lambda office: trio.run(office.held.letters))

@@ -14,8 +14,8 @@ import trio
 from coterie.mailbox.contract import Backlog, MemberState
 from coterie.mailbox.left_behind import find_left_behind
 from coterie.mailbox.roster import find_member
+from coterie.orchestrator.cli.completion import complete_anyone
 from coterie.orchestrator.cli.mail.beside import MailboxLog
-from coterie.orchestrator.cli.mail.completion import complete_member
 from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
 from coterie.orchestrator.cli.mail.traffic import Traffic
 from coterie.orchestrator.cli.mail.wording import TrafficText, age_text, message_text, table
@@ -44,7 +44,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", shell_complete=complete_member)
+@click.argument("name", shell_complete=complete_anyone)
 @click.option("--follow", "-f", "is_following", is_flag=True, help="Go on until Ctrl-C.")
 @session_option
 @json_option

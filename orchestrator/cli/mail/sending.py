@@ -11,8 +11,8 @@ from coterie.mailbox.contract import Receipt
 from coterie.mailbox.envelope import Kind
 from coterie.mailbox.errors import MessageTooLarge
 from coterie.mailbox.policy import AUTHORITY
+from coterie.orchestrator.cli.completion import complete_anyone
 from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
-from coterie.orchestrator.cli.mail.completion import complete_member
 from coterie.orchestrator.cli.mail.office import json_option, print_json, session_option, use_office
 from coterie.orchestrator.cli.mail.storing import store
 from coterie.orchestrator.cli.output import open_output
@@ -35,7 +35,7 @@ _WHERE = {
     "--to",
     required=True,
     metavar="ADDRESS",
-    shell_complete=complete_member,
+    shell_complete=complete_anyone,
     help="A name, main, * for everyone, uds:PATH or bridge:SESSION.",
 )
 @click.option(

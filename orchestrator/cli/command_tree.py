@@ -1,0 +1,147 @@
+"""The commands as facts: their names, options and what is offered for each, without the code behind them.
+
+To import a command can take half a second, and a shell asks with every Tab. So the tree is written down once, kept
+until the code changes, and answered from.
+"""
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from coterie.orchestrator.cli.kept import kept
+
+ROOT = Path(__file__).parents[2]
+"""The directory that holds those of the packages."""
+_PATHS = ("exists", "file_okay", "dir_okay", "allow_dash")
+Facts = Mapping[str, Any]
+
+
+def known_tree(program: click.Group) -> click.Group:
+    """*program* without its code, to complete command lines with; from the cache, if its code has not changed."""
+    return _group(program.name or "", kept("commands", lambda: (_facts(program), _sources())))
+
+
+def _sources() -> list[Path]:
+    """Where commands are written; a few files more than there are commands."""
+    folders = ("orchestrator/cli", "scenarios")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    return sorted({*files, *(file.parent for file in files)})
+
+
+def _facts(command: click.Command) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "help": command.get_short_help_str(limit=100),
+        "is_hidden": command.hidden,
+        "help_options": list(command.context_settings.get("help_option_names", ())),
+        "parameters": [_parameter_facts(each) for each in command.params],
+    }
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        found = ((name, command.get_command(context, name)) for name in command.list_commands(context))
+        facts["commands"] = {name: _facts(each) for name, each in found if each is not None}
+    return facts
+
+
+def _parameter_facts(parameter: click.Parameter) -> dict[str, Any]:
+    # Click has no other way to ask a parameter who completes it.
+    completer = getattr(parameter, "_custom_shell_complete", None)
+    kind = parameter.type
+    facts: dict[str, Any] = {
+        "names": [*parameter.opts, *parameter.secondary_opts],
+        "name": parameter.name,
+        "nargs": parameter.nargs,
+        "completer": None if completer is None else _dotted(completer),
+        "choices": [str(each) for each in kind.choices] if isinstance(kind, click.Choice) else None,
+        "path": {name: getattr(kind, name) for name in _PATHS} if isinstance(kind, click.Path) else None,
+    }
+    if isinstance(parameter, click.Option):
+        is_flag = parameter.is_flag or parameter.count
+        facts["option"] = {
+            "help": parameter.help or "",
+            "multiple": parameter.multiple,
+            "is_flag": is_flag,
+            "hidden": parameter.hidden,
+        }
+    return facts
+
+
+def _dotted(completer: Any) -> str:
+    function = getattr(completer, "__wrapped__", completer)
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+class _Tree(click.Group):
+    """A group whose commands are made from facts when they are asked for."""
+
+    facts: Facts
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, as they were written down."""
+        del ctx
+        return [name for name, facts in self.facts["commands"].items() if not facts["is_hidden"]]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        del ctx
+        facts = self.facts["commands"].get(cmd_name)
+        if facts is None:
+            return None
+        return _group(cmd_name, facts) if "commands" in facts else _command(cmd_name, facts)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands, with what they do, made from facts alone."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self.facts["commands"][name]["help"]) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _group(name: str, facts: Facts) -> click.Group:
+    group = _Tree(name, params=list(_parameters(facts)), help=facts["help"], context_settings=_settings(facts))
+    group.facts = facts
+    return group
+
+
+def _command(name: str, facts: Facts) -> click.Command:
+    return click.Command(name, params=list(_parameters(facts)), help=facts["help"], context_settings=_settings(facts))
+
+
+def _settings(facts: Facts) -> dict[str, Any]:
+    return {"help_option_names": facts["help_options"]} if facts["help_options"] else {}
+
+
+def _parameters(facts: Facts) -> Iterable[click.Parameter]:
+    for each in facts["parameters"]:
+        completer = None if each["completer"] is None else _asking(each["completer"])
+        kind: click.ParamType[Any] | None = click.Choice(each["choices"]) if each["choices"] is not None else None
+        kind = click.Path(**each["path"]) if each["path"] is not None else kind
+        if "option" not in each:
+            yield click.Argument(
+                [each["name"]], nargs=each["nargs"], type=kind, required=False, shell_complete=completer
+            )
+        elif each["option"]["is_flag"]:
+            names = [each["name"], *each["names"]]
+            yield click.Option(names, is_flag=True, help=each["option"]["help"], hidden=each["option"]["hidden"])
+        else:
+            yield click.Option(
+                [each["name"], *each["names"]],
+                type=kind,
+                nargs=each["nargs"],
+                multiple=each["option"]["multiple"],
+                help=each["option"]["help"],
+                hidden=each["option"]["hidden"],
+                shell_complete=completer,
+            )
+
+
+def _asking(dotted: str) -> Any:
+    """Asks the function of that name, which is imported only then."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        module, _, name = dotted.partition(":")
+        return getattr(import_module(module), name)(ctx, param, incomplete)
+
+    return complete

@@ -1,0 +1,80 @@
+"""`coterie completion SHELL`: the script by which a shell offers what there is, and the answers that it asks for."""
+
+import os
+from typing import Literal, get_args
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from coterie.orchestrator.cli.command_tree import known_tree
+
+Shell = Literal["bash", "zsh", "fish"]
+VARIABLE = "_COTERIE_COMPLETE"
+"""Set by the script when it asks: `bash_complete` and the like."""
+PROGRAM = "coterie"
+
+_FISH = """\
+function %(complete_func)s
+    set -l words (commandline -cp)
+    set -l word (commandline -t)
+    for line in (env %(complete_var)s=fish_complete COMP_WORDS="$words" COMP_CWORD="$word" %(prog_name)s)
+        set -l parts (string split --max 1 , -- $line)
+        switch $parts[1]
+            case dir
+                __fish_complete_directories $parts[2]
+            case file
+                __fish_complete_path $parts[2]
+            case plain
+                echo $parts[2]
+        end
+    end
+end
+
+complete --keep-order --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
+
+
+class _Fish(FishComplete):
+    """Keeps the order, so that the newest session is first, and shows what is said about each."""
+
+    source_template = _FISH
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """As the script reads it: what kind, the value, and behind a tab what is shown beside it."""
+        return f"{item.type},{item.value}\t{item.help}" if item.help else f"{item.type},{item.value}"
+
+
+_SHELLS: dict[Shell, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": _Fish}
+
+
+def answer_shell(program: click.Group, instruction: str) -> bool:
+    """Print what a shell asks for by *instruction*, `SHELL_source` or `SHELL_complete`; False if it is neither."""
+    name, _, wanted = instruction.partition("_")
+    shell = next((kind for known, kind in _SHELLS.items() if known == name), None)
+    if shell is None or wanted not in ("source", "complete"):
+        return False
+    if wanted == "source":
+        click.echo(shell(program, {}, PROGRAM, VARIABLE).source())
+    else:
+        click.echo(shell(known_tree(program), {}, PROGRAM, VARIABLE).complete())
+    return True
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(get_args(Shell)), required=False)
+def completion(shell: Shell | None) -> None:
+    r"""Print the script that lets SHELL complete the names of commands, sessions, agents and models.
+
+    Without SHELL it is the one that $SHELL names.
+
+    \b
+    bash:  eval "$(coterie completion bash)"     in ~/.bashrc
+    zsh:   eval "$(coterie completion zsh)"      in ~/.zshrc, behind compinit
+    fish:  coterie completion fish | source      in ~/.config/fish/config.fish
+    """
+    name = shell or os.environ.get("SHELL", "").rpartition("/")[2]
+    if name not in _SHELLS:
+        raise click.UsageError(f"Which shell? There are {', '.join(_SHELLS)}: coterie completion bash")
+    program = click.get_current_context().find_root().command
+    assert isinstance(program, click.Group)
+    answer_shell(program, f"{name}_source")
