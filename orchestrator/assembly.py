@@ -28,6 +28,7 @@ from coterie.mailbox.tasks import Owner, TaskList
 from coterie.memory.clearing import ClearingLimits
 from coterie.memory.tool_results import ResultLimits
 from coterie.orchestrator.mailroom import Mailroom
+from coterie.orchestrator.mcp.limiting import opened_by
 from coterie.orchestrator.settings import Settings
 
 THINKING_BUDGET = 4_000
@@ -109,6 +110,7 @@ def permissions_of(settings: Settings, kind: Definition | None, *, is_teammate: 
 def _limit(kind: Definition, besides: Sequence[str]) -> RoleLimit:
     """What agents of this kind may not call, whoever allows it. A tool listed with arguments is open for these only."""
     whole = {entry for entry in kind.tools or () if "(" not in entry}
+    also = (ExitPlanMode.name, *opened_by(kind), *besides)
     denied = {entry for entry in kind.disallowed_tools if "(" not in entry}
     # Who wrote that an agent edits nothing did not mean all but notebooks.
     denied |= {NotebookEdit.name} if Edit.name in denied else set()
@@ -116,7 +118,7 @@ def _limit(kind: Definition, besides: Sequence[str]) -> RoleLimit:
         name=kind.name,
         reason=f"An agent of the kind {kind.name} may not do this.",
         # Whoever must plan first can say its plan; to others the tool is of no use.
-        allowed=None if kind.tools is None else frozenset((*map(bare_name, kind.tools), ExitPlanMode.name, *besides)),
+        allowed=None if kind.tools is None else frozenset((*map(bare_name, kind.tools), *also)),
         denied=frozenset(denied),
         only=tuple(rule for rule in _narrow(kind.tools or (), kind) if rule.tool not in whole),
     )

@@ -19,10 +19,16 @@ def instructions_of(project: Path) -> Instructions:
     return load_instructions(places, ApprovedFiles.of(project_root(project)).__contains__)
 
 
-def context_text(project: Path, clock: Clock, instructions: Instructions | None, memory: str, skills: str = "") -> str:
-    """What an agent is told before its task; *memory* is the index of what it remembers, *skills* lists those."""
+def context_text(
+    project: Path, clock: Clock, instructions: Instructions | None, memory: str, skills: str = "", servers: str = ""
+) -> str:
+    """What an agent is told before its task; *memory* is the index of what it remembers, *skills* lists those.
+
+    *servers* is what MCP servers say on how to use them.
+    """
     # Read once, when the session begins: a date that changed overnight would break the prefix.
     date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
     context = render("context", directory=str(project), platform=platform.system(), date=date)
     words = instructions.to_text() if instructions is not None else ""
-    return "\n\n".join(filter(None, [context, words and render("instructions", files=words), memory, skills]))
+    files = words and render("instructions", files=words)
+    return "\n\n".join(filter(None, [context, files, memory, skills, servers]))

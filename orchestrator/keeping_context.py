@@ -10,6 +10,7 @@ from coterie.agents.agent import Agent
 from coterie.agents.compaction.standings import OpenTasks, Team, UnansweredMail
 from coterie.agents.compaction.step import CompactContext
 from coterie.agents.layers.notes import KeepNotes, open_notes
+from coterie.agents.mcp.listing import Listing, load_listing
 from coterie.agents.standing import Standing
 from coterie.mailbox.tasks import TaskList
 from coterie.memory.compaction.cut import KeepLimits
@@ -90,7 +91,8 @@ async def read_context(work: Work, seat: Seat, memory: AgentMemory, skills: Agen
 
 def _context_sync(work: Work, seat: Seat, memory: AgentMemory, skills: AgentSkills) -> str:
     instructions = instructions_of(work.project) if work.has_instructions else None
-    return context_text(work.project, seat.clock, instructions, memory.index_text(), skills.listing)
+    servers = (load_listing(seat.session.directory) or Listing()).words()
+    return context_text(work.project, seat.clock, instructions, memory.index_text(), skills.listing, servers)
 
 
 def _limits(settings: CompactionSettings) -> CompactionLimits:

@@ -36,6 +36,8 @@ class TakeUp:
     instructions: Instructions | None
     memory: AgentMemory
     skills: AgentSkills
+    servers: str
+    """What MCP servers say on how to use them."""
     recall: Recall | None
     mail: DeliverMail
     hooks: FittedHooks
@@ -96,7 +98,7 @@ class TakeUp:
             if index.warning is not None:
                 agent.tell(Noticed(source=str(index.place.directory), reason=index.warning))
         self.skills.tell_problems(agent)
-        told = index_text(indexes), self.skills.listing
+        told = index_text(indexes), self.skills.listing, self.servers
         return context_text(self.work.project, agent.clock, self.instructions, *told)
 
     def _plan(self) -> list[str]:

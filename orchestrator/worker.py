@@ -56,6 +56,7 @@ from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
 from coterie.orchestrator.keeping_watch import progress_told
 from coterie.orchestrator.mailroom import Mailroom
 from coterie.orchestrator.making import Outfit, make_agent
+from coterie.orchestrator.mcp.limiting import server_limits
 from coterie.orchestrator.run_events import decided, finished, started
 from coterie.orchestrator.sandboxing import open_sandbox
 from coterie.orchestrator.seat import Seat, Work
@@ -250,7 +251,10 @@ async def open_worker(
 
     Leaving the block ends what the agent left running, and gives its tasks back. Raises `ConfigInvalid` and `OSError`.
     """
+    listing = await trio.to_thread.run_sync(load_listing, seat.session.directory) or Listing()
     permissions = permissions_of(work.settings, work.kind, is_teammate=work.stays)
+    limits = (*permissions.limits, *server_limits(work.kind, listing.tools))
+    permissions = attrs.evolve(permissions, limits=limits)
     for settings in work.above:
         permissions = permissions.within(permissions_of(settings, None))
     instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
@@ -277,7 +281,6 @@ async def open_worker(
         *skills.tools,
     )
     hooks = await trio.to_thread.run_sync(fitted_hooks, work, seat, authority)
-    listing = await trio.to_thread.run_sync(load_listing, seat.session.directory) or Listing()
     tools = {
         **hooks.fit_tools(tools_of(room, tasks, seat.transcript.path)),
         **{tool.name: tool for tool in own},
@@ -328,6 +331,7 @@ async def open_worker(
                     instructions=instructions,
                     memory=memory,
                     skills=skills,
+                    servers=listing.words(),
                     recall=kept.recall,
                     mail=room.mail,
                     hooks=hooks,

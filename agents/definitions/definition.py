@@ -6,6 +6,7 @@ from typing import Literal
 import attrs
 
 from coterie.agents.hooks.hook import Hook
+from coterie.agents.mcp.config import ServerConfig
 from coterie.agents.permissions import Mode
 from coterie.agents.spawning import Isolation, MemoryScope, Process
 
@@ -42,5 +43,9 @@ class Definition:
     """A worktree of its own to work in; None is the directory of whoever starts it."""
     hooks: tuple[Hook, ...] = ()
     """What runs when something happens to an agent of this kind."""
+    mcp_servers: tuple[str, ...] | None = None
+    """The only MCP servers that it may use; None is all that are there for everyone."""
+    own_servers: tuple[ServerConfig, ...] = ()
+    """Those of them that its file configures, for agents of this kind alone."""
     scope: Scope
     source: Path | None = None

@@ -9,6 +9,7 @@ from coterie.agents.definitions.definition import Definition, Scope
 from coterie.agents.definitions.field_reader import FieldReader, hint_at, squash
 from coterie.agents.definitions.hook_field import read_hook_field
 from coterie.agents.definitions.problem import Problem
+from coterie.agents.definitions.server_list import ServerList, read_server_list
 from coterie.agents.definitions.tool_list import bare_name, tool_names
 from coterie.agents.models import known_models
 from coterie.agents.nearest import nearest
@@ -20,7 +21,7 @@ from coterie.memory.front_matter import read_front_matter
 
 KEYS = (
     *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
-    *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks"),
+    *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks", "mcpServers"),
 )
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
 """The keys a definition cannot do without."""
@@ -61,6 +62,7 @@ class _Reader(FieldReader):
         prompt = self.front.body.strip()
         if not prompt:
             self.tell("warning", self.front.line or 1, "there is no prompt: say below the front matter how to work")
+        servers = self._servers()
         return Definition(
             name=name,
             description=description,
@@ -75,6 +77,8 @@ class _Reader(FieldReader):
             background=self.flag("background"),
             process=self.choice("process", get_args(Process)) or "own",
             isolation=self.choice("isolation", get_args(Isolation)),
+            mcp_servers=None if servers is None else servers.names,
+            own_servers=() if servers is None else servers.own,
             scope=scope,
             source=self.path,
         )
@@ -112,6 +116,12 @@ class _Reader(FieldReader):
         for entry in names:
             self._check_tool(key, entry)
         return tuple(names)
+
+    def _servers(self) -> ServerList | None:
+        value = self.value("mcpServers")
+        if value is None:
+            return None
+        return read_server_list(value, lambda reason, _key: self.complain("mcpServers", "warning", reason))
 
     def _check_tool(self, key: str, entry: str) -> None:
         name, known = bare_name(entry), NAMES

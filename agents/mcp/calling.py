@@ -53,6 +53,8 @@ class McpCaller:
                 frame = await read_frame(stream, FRAME_LIMIT)
         except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
             raise ToolFailed(f"The MCP server {server} cannot be reached: {exc}") from exc
+        if frame is None:  # whoever takes its place does not know us
+            await self.leave()
         return _read(frame, server)
 
     async def _be_present(self, access: McpAccess) -> None:
@@ -60,14 +62,17 @@ class McpCaller:
         if self._presence is None:
             with contextlib.suppress(OSError, PeerInvalid, trio.BrokenResourceError):  # the call finds out too
                 stream = await _connect(access.address)
-                if self._presence is None:
-                    self._presence = stream
-                    await write_frame(stream, msgspec.json.encode(Stay(token=access.token, agent=self.agent)))
+                if self._presence is not None:  # another call was faster
+                    await trio.aclose_forcefully(stream)
+                    return
+                self._presence = stream
+                await write_frame(stream, msgspec.json.encode(Stay(token=access.token, agent=self.agent)))
 
     async def leave(self) -> None:
         """Say that nothing is wanted any more."""
         if self._presence is not None:
-            await trio.aclose_forcefully(self._presence)
+            presence, self._presence = self._presence, None
+            await trio.aclose_forcefully(presence)
 
 
 @asynccontextmanager

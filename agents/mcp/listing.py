@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from coterie.agents.errors import ConfigInvalid
+from coterie.agents.prompt import render
 from coterie.files import replace_file
 
 FILE = "mcp.json"
@@ -35,6 +36,13 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int = VERSION
     tools: list[ListedTool] = msgspec.field(default_factory=list)
+    instructions: dict[str, str] = msgspec.field(default_factory=dict)
+    """What servers say on how to use them, by server."""
+
+    def words(self) -> str:
+        """The instructions, as an agent is told them before its task; empty if there are none."""
+        told = [f"## {server}\n\n{text}" for server, text in sorted(self.instructions.items())]
+        return render("mcp", words="\n\n".join(told)) if told else ""
 
     def save(self, session: Path) -> None:
         """Put it into the directory of a session. Blocks. Raises `OSError`."""

@@ -86,8 +86,8 @@ def _summary(found: Definitions) -> dict[str, Any]:
 
 
 def _row(definition: Definition) -> dict[str, Any]:
-    """All but the prompt, which stands in the source."""
-    row = attrs.asdict(definition, filter=attrs.filters.exclude("prompt"))
+    """All but the prompt and how servers are reached, which stand in the source; the latter may hold secrets."""
+    row = attrs.asdict(definition, filter=attrs.filters.exclude("prompt", "own_servers"))
     return {**row, "source": None if definition.source is None else str(definition.source)}
 
 

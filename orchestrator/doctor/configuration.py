@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import get_args
 
 from coterie.agents.definitions import load_definitions
+from coterie.agents.definitions.problem import Problem
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.project import project_root
 from coterie.agents.skills import load_skills
 from coterie.orchestrator.approved_files import ApprovedContents, ApprovedFiles, Matter
 from coterie.orchestrator.doctor.finding import Finding
+from coterie.orchestrator.mcp.servers import load_servers
 from coterie.orchestrator.sandboxing import check_sandbox
 from coterie.orchestrator.settings import load_settings
 
@@ -25,11 +27,22 @@ def configuration_findings(project: Path) -> Iterator[Finding]:
         if problem.severity == "error":
             where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie skills check` tells more"
             yield Finding(kind="bad_skill", where=where, what=problem.reason, advice=advice)
+    for problem in _server_problems(project):
+        where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie mcp list` tells more"
+        yield Finding(kind="bad_settings", where=where, what=problem.reason, advice=advice)
     for read in (_read_settings, _read_approvals):
         try:
             read(project)
         except ConfigInvalid as exc:
             yield Finding(kind="bad_settings", where=exc.source, what=exc.reason, advice="mend it")
+
+
+def _server_problems(project: Path) -> list[Problem]:
+    """What is wrong with how MCP servers are configured."""
+    try:
+        return list(load_servers(project).problems)
+    except ConfigInvalid:  # a record of approvals, which is read below
+        return []
 
 
 def _read_settings(project: Path) -> None:

@@ -5,11 +5,12 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
+import msgspec
 import trio
 
 from coterie.agents.control.line import open_line
@@ -165,7 +166,7 @@ class McpPost:
                 for server in word.servers:
                     for reason in server.left_out:
                         self.tell(Noticed(source=f"MCP server {server.name}", reason=f"cannot be offered: {reason}"))
-                await self._save(Listing(tools=[tool for server in word.servers for tool in server.tools]))
+                await self._save(_listing(word, self.servers))
 
     async def _save(self, listing: Listing) -> None:
         """Keep what the first list says, for good."""
@@ -194,6 +195,23 @@ class McpPost:
         self.tell(LayerFailed(layer="mcp", reason=reason))
 
 
+def _listing(word: Listed, wanted: Sequence[Wanted]) -> Listing:
+    """What is kept of what servers listed: who may use each tool, and what those for everyone say of themselves."""
+    kinds = {server.name: server.kinds for server in wanted}
+    return Listing(
+        tools=[
+            msgspec.structs.replace(tool, kinds=None if (of := kinds[server.name]) is None else list(of))
+            for server in word.servers
+            for tool in server.tools
+        ],
+        instructions={
+            server.name: server.instructions
+            for server in word.servers
+            if server.instructions and server.tools and kinds[server.name] is None
+        },
+    )
+
+
 @asynccontextmanager
 async def open_mcp(
     session: Session, settings: McpSettings | None, environment: Mapping[str, str], tell: Callable[[Event], None]
@@ -208,8 +226,14 @@ async def open_mcp(
             found = await trio.to_thread.run_sync(load_servers, session.project)
         except ConfigInvalid as exc:
             tell(Noticed(source=exc.source, reason=exc.reason))
-    is_begun = await trio.to_thread.run_sync(_is_begun, session)
+    is_begun, known = await trio.to_thread.run_sync(_begun, session)
     wanted = _wanted(found, session.project, tell)
+    if is_begun:
+        for server in wanted:
+            if server.name not in known:
+                reason = "has no tools in this session, which has begun without; a new one has them"
+                tell(Noticed(source=f"MCP server {server.name}", reason=reason))
+        wanted = tuple(server for server in wanted if server.name in known)
     marked = {**command_environment(environment), SESSION_VARIABLE: session.id}
     post = McpPost(session, tell, settings or McpSettings(), wanted, marked, is_begun)
     if wanted:
@@ -221,9 +245,11 @@ async def open_mcp(
         await post.leave()
 
 
-def _is_begun(session: Session) -> bool:
-    """Whether a conversation of the session has begun, so that its tools cannot change any more."""
-    return load_listing(session.directory) is not None or (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
+def _begun(session: Session) -> tuple[bool, set[str]]:
+    """Whether a conversation of the session has begun, so that its tools cannot change; the servers that have some."""
+    listing = load_listing(session.directory)
+    has_words = (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
+    return listing is not None or has_words, {tool.server for tool in (listing or Listing()).tools}
 
 
 def _wanted(found: Servers, project: Path, tell: Callable[[Event], None]) -> tuple[Wanted, ...]:
@@ -243,7 +269,7 @@ def _wanted(found: Servers, project: Path, tell: Callable[[Event], None]) -> tup
 
 def _filled(server: KnownServer, project: Path, tell: Callable[[Event], None]) -> Wanted | None:
     try:
-        return Wanted.of(server.config, os.environ, project)
+        return Wanted.of(server.config, os.environ, project, server.kinds)
     except ConfigInvalid as exc:
         tell(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
         return None

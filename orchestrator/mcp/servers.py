@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 import attrs
 
+from coterie.agents.definitions import load_definitions
 from coterie.agents.definitions.problem import Problem, Severity
 from coterie.agents.definitions.search import read_text
 from coterie.agents.home import home
@@ -30,6 +31,8 @@ class KnownServer:
     source: Path
     scope: Scope
     is_approved: bool
+    kinds: tuple[str, ...] | None = None
+    """The kinds of agents whose definitions configure it, and who alone may use it; None for a server of a file."""
 
     @property
     def name(self) -> str:
@@ -72,12 +75,32 @@ def load_servers(project: Path) -> Servers:
         for path, scope in places
         for config in _read_file(path, problems)
     ]
+    found += _of_definitions(project, approved, {server.name for server in found}, problems)
     return Servers(servers=tuple(_counting(found)), problems=tuple(problems))
 
 
 def approve(project: Path, servers: Iterable[KnownServer]) -> None:
     """Let *servers* be started in *project* from now on, as they are. Blocks. Raises as `ApprovedContents.approve`."""
     ApprovedContents.of(project_root(project), "servers").approve(*(server.config.content for server in servers))
+
+
+def _of_definitions(
+    project: Path, approved: ApprovedContents, taken: set[str], problems: list[Problem]
+) -> list[KnownServer]:
+    """The servers that definitions bring along; several may bring the same."""
+    found: dict[str, KnownServer] = {}
+    for kind in load_definitions(project).by_name.values():
+        for config in kind.own_servers:
+            source, other = kind.source or Path(kind.name), found.get(config.name)
+            if config.name in taken or (other is not None and other.config != config):
+                reason = f"there is another MCP server {config.name}, so this one is left out; give it another name"
+                problems.append(Problem(path=source, line=1, severity="warning", reason=reason))
+                continue
+            scope: Scope = "project" if kind.scope in ("claude", "project") else "user"
+            is_approved = scope == "user" or config.content in approved
+            known = KnownServer(config=config, source=source, scope=scope, is_approved=is_approved, kinds=())
+            found[config.name] = attrs.evolve(other or known, kinds=(*((other and other.kinds) or ()), kind.name))
+    return list(found.values())
 
 
 def _counting(found: Iterable[KnownServer]) -> Iterator[KnownServer]:

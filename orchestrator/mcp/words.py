@@ -28,11 +28,19 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_shared: bool = True
+    kinds: tuple[str, ...] | None = None
+    """Who alone may use it, see `ListedTool.kinds`."""
     secrets: tuple[str, ...] = ()
     """What must be in no record: values of variables, of its environment and of its headers, the longest first."""
 
     @classmethod
-    def of(cls, written: ServerConfig, environ: Mapping[str, str], project: Path) -> "Wanted":
+    def of(
+        cls,
+        written: ServerConfig,
+        environ: Mapping[str, str],
+        project: Path,
+        kinds: tuple[str, ...] | None = None,
+    ) -> "Wanted":
         """The server that is *written* down, with the variables of *environ*, to run in *project* unless it says where.
 
         Raises `ConfigInvalid`.
@@ -43,7 +51,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         values = (*used, *filled.env.values(), *filled.headers.values())
         # `Authorization: Bearer ...`: the token alone is as secret as all of it.
         parts = {part for value in values for part in (value, *value.split()) if len(part) >= SECRET_LENGTH}
-        return cls(**attrs.asdict(filled), secrets=tuple(sorted(parts, key=len, reverse=True)))
+        return cls(**attrs.asdict(filled), kinds=kinds, secrets=tuple(sorted(parts, key=len, reverse=True)))
 
     def discreet(self, text: str) -> str:
         """*text* without the secrets."""
@@ -71,6 +79,8 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     tools: tuple[ListedTool, ...] = ()
+    instructions: str = ""
+    """What the server says on how to use it."""
     left_out: tuple[str, ...] = ()
     """Tools that cannot be offered, each with the reason."""
 

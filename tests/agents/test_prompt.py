@@ -31,6 +31,7 @@ FACTS = {
     },
     "fork_worktree": {"directory": "/tree", "origin": "/project"},
     "instructions": {"files": "Be kind."},
+    "mcp": {"words": "## time"},
     "memory": {"directory": "/memory"},
     "memory_agent": {"kind": "reviewer", "directory": "/memory", "hint": "It is yours."},
     "memory_guidelines": {"guidelines": "Keep it short."},

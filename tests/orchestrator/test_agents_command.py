@@ -64,6 +64,7 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
         "process": "own",
         "isolation": None,
         "hooks": [],
+        "mcp_servers": None,
         "scope": "project",
         "source": str(project / ".coterie/agents/reviewer.md"),
     }

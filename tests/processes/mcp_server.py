@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 from mcp.server.mcpserver import Image, MCPServer
 
 PIXEL = bytes.fromhex(
@@ -19,7 +20,7 @@ PIXEL = bytes.fromhex(
 )
 """The smallest picture there is."""
 
-server = MCPServer("probe")
+server = MCPServer("probe", instructions="Ask whoami first.")
 
 
 @server.tool()
@@ -66,6 +67,16 @@ def wait(file: str) -> str:
     """Never answer; *file* says when it began."""
     Path(file).write_text(str(os.getpid()))
     time.sleep(1000)
+    return "never"
+
+
+@server.tool()
+async def linger(file: str) -> str:
+    """Never answer, and say in *file* when nobody waits for an answer any more."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        Path(file).write_text("given up")  # noqa: ASYNC240 - it may not wait any more
     return "never"
 
 

@@ -215,7 +215,7 @@ def test_long_results_are_stored_pictures_are_shown_and_data_is_text(place: Serv
     place.configure(probe=PROBE)
     script = """
 default:
-  - tools: [{mcp__probe__lines: {count: 20000}}]
+  - tools: [{mcp__probe__lines: {count: 200000}}]
   - tools: [{mcp__probe__picture: {}}]
   - tools: [{mcp__probe__facts: {}}]
   - tools: [{mcp__probe__environment: {name: ANTHROPIC_API_KEY}}]
@@ -225,24 +225,87 @@ default:
     assert done.stdout.endswith("It said (unset)\n")
     said = results(place, "main")
     assert "<persisted-output>" in said
-    assert "line 19999" not in said
+    assert "line 199999" not in said
     [stored] = (place.session.directory / "agents/main/tool-results").iterdir()
-    assert stored.read_text().endswith("line 19999")
+    assert stored.read_text().endswith("line 199999")
     assert '"media_type":"image/png"' in said
     assert "42" in said
 
 
+def prefix(place: Servers, agent: str) -> bytes:
+    """What every request of *agent* begins with: its model and its tools."""
+    conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
+    assert conversation is not None
+    return conversation.prefix_bytes().partition(b'"system":')[0]
+
+
 def test_a_resumed_session_has_the_same_tools_byte_for_byte_whatever_its_servers_list_now(place: Servers) -> None:
     place.configure(probe=PROBE)
-    place.run(calling("mcp__probe__whoami"))
-    before = results(place, "main")
+    assert "It said process" in place.run(calling("mcp__probe__whoami")).stdout
+    before = prefix(place, "main")
+    assert b"mcp__probe__whoami" in before
     listing = (place.session.directory / "mcp.json").read_bytes()
     place.configure(time=TIME)
-    script = 'default: [{text: x}, {text: x}, {tools: [{mcp__probe__whoami: {}}]}, {text: "{{last_tool_result}}"}]'
+    script = """
+main:
+  - {text: never, times: 2}
+  - tools: [{mcp__probe__whoami: {}}]
+  - text: "{{last_tool_result}}"
+    tools: [{Agent: {description: look, prompt: Look., name: scout}}]
+  - {text: done, times: always}
+scout: [{text: I have seen nothing.}]
+"""
     resumed = place.coterie("resume", place.session.id, "Again.", *place.model(script), *FREE)
-    assert "The MCP server probe is not configured in this run of the session." in resumed.stdout
-    assert results(place, "main").startswith(before[:-1].rstrip("]}"))
+    assert "The MCP server probe is not connected in this run of the session." in resumed.stdout
+    assert "MCP server time: has no tools in this session, which has begun without" in resumed.stderr
+    assert prefix(place, "main") == before
+    assert prefix(place, "scout") == before
     assert (place.session.directory / "mcp.json").read_bytes() == listing
+
+
+def test_what_a_server_says_on_how_to_use_it_is_told_before_the_task(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    place.run("default: [{text: done}]")
+    assert "## probe\\n\\nAsk whoami first." in results(place, "main")
+
+
+OWN = f"""---
+name: prober
+description: Probes.
+tools: Read
+mcpServers:
+  - {{inner: {{command: {sys.executable}, args: [{PROBE["args"][0]}]}}}}
+---
+Probe.
+"""
+INNER = """
+main:
+  - tools: [{mcp__inner__whoami: {}}]
+  - text: "{{last_tool_result}}"
+    tools: [{Agent: {description: look, prompt: Look., subagent_type: prober, name: scout}}]
+  - text: "{{last_tool_result}}"
+scout: [{tools: [{mcp__inner__whoami: {}}]}, {tools: [{mcp__probe__whoami: {}}]}, {text: done}]
+"""
+
+
+def test_a_definition_brings_a_server_along_for_agents_of_its_kind_alone(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    (place.project / ".coterie/agents").mkdir(parents=True)
+    (place.project / ".coterie/agents/prober.md").write_text(OWN)
+    waits = place.run("default: [{text: done}]")
+    assert "the MCP server inner waits for your approval" in waits.stderr
+    assert place.coterie("mcp", "approve", "inner").returncode == 0
+    done = place.run(INNER)
+    assert "there for agents of another kind alone" in done.stdout
+    session = max(place.project.parent.glob("home/projects/*/sessions/*"))
+    told = list(read_session(session))
+    owned = [seen.event for seen in told if isinstance(seen.event, McpChanged) and seen.event.owner == "scout#1"]
+    assert [(event.server, event.state) for event in owned] == [("inner", "connected")]
+    calls = [seen.event for seen in told if isinstance(seen.event, ToolEnded) and seen.agent == "scout"]
+    assert [(call.name, call.is_error) for call in calls] == [
+        ("mcp__inner__whoami", False),
+        ("mcp__probe__whoami", True),
+    ]
 
 
 WAITING = (
@@ -291,12 +354,58 @@ default:
     assert has_no_processes(place.session)
 
 
-def test_a_call_that_takes_too_long_is_given_up(place: Servers) -> None:
+def test_a_call_that_takes_too_long_is_given_up_on_both_sides(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / ".coterie").mkdir()
     (place.project / ".coterie/settings.toml").write_text("[mcp]\ncall_seconds = 0.5\n")
-    done = place.run(WAITING.format(file=place.project.parent / "waits"))
+    file = place.project.parent / "lingers"
+    done = place.run(calling("mcp__probe__linger", f'{{file: "{file}"}}'))
     assert "The MCP server probe has not answered within 0.5 seconds." in done.stdout
+    assert file.read_text() == "given up"
+    assert [event.state for event in place.told(McpChanged)] == ["connected"]
+
+
+INTRUDER = """
+import json, socket
+names = {line.split()[-1][1:] for line in open("/proc/net/unix") if "@coterie-mcp-" in line}
+question = {"word": "call_tool", "token": "", "agent": "x", "server": "probe", "tool": "whoami", "arguments": {}}
+data = json.dumps({**question, "seconds": 5}).encode()
+heard = b""
+for name in names:  # of all sessions on this machine, as nothing says whose it is
+    peer = socket.socket(socket.AF_UNIX)
+    try:
+        peer.connect("\\0" + name)
+        peer.sendall(len(data).to_bytes(4, "big") + data)
+        heard += peer.recv(1000)
+    except ConnectionError:
+        pass
+print("found some:", bool(names), "heard:", len(heard))
+"""
+
+
+def test_what_an_agent_starts_cannot_call_a_tool_past_its_permissions(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    (place.project / "intruder.py").write_text(INTRUDER)
+    done = place.run(calling("Bash", f'{{command: "{sys.executable} -P intruder.py"}}'))
+    assert "It said found some: True heard: 0" in done.stdout
+
+
+def test_without_the_package_there_is_one_line_and_the_run_goes_on(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    elsewhere = place.project.parent / "site"
+    elsewhere.mkdir()
+    (elsewhere / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = None\n")
+    script = place.model("default: [{text: done}]")
+    done = subprocess.run(
+        place.command("run", "Go.", *script),
+        cwd=place.project,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(elsewhere), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "that is not installed: pip install 'coterie[mcp]'; left out: probe" in done.stderr
 
 
 def test_a_server_over_http_is_used_and_missed(place: Servers) -> None:

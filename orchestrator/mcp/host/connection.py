@@ -109,8 +109,11 @@ class Connection:
             words = " ".join(str(exc).split())
             return ToolCalled(text=f"What the MCP server {name} answered cannot be used: {words}", is_error=True)
 
-    async def tools(self) -> list[Tool]:
-        """What the server lists, all pages of it. Raises `ServerGone` and, if there is no list, `NoList`."""
+    async def tools(self) -> tuple[list[Tool], str]:
+        """What the server lists, all pages of it, and what it says on how to use it.
+
+        Raises `ServerGone` and, if there is no list, `NoList`.
+        """
         live = await self._connected()
         tools: list[Tool] = []
         cursor: str | None = ""
@@ -125,7 +128,7 @@ class Connection:
             raise NoList(f"none came within {self.limit:g} seconds") from exc
         except Exception as exc:
             raise NoList(self.server.discreet(" ".join(str(exc).split()))) from exc
-        return tools
+        return tools, live.client.instructions or ""
 
     async def _connected(self) -> _Live:
         """The connection, made if need be. Raises `ServerGone`."""

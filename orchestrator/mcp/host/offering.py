@@ -12,7 +12,7 @@ from coterie.agents.mcp.naming import tool_name
 from coterie.orchestrator.mcp.words import ListedServer
 
 LONGEST_DESCRIPTION = 2_000
-"""Characters; the rest is cut off."""
+"""Characters of what is said of a tool, or of a server; the rest is cut off."""
 LARGEST_SCHEMA = 32_000
 """Bytes."""
 LARGEST_LIST = 200_000
@@ -21,8 +21,8 @@ _NOT_ON_TOP = ("oneOf", "anyOf", "allOf")
 """What the API does not take at the top of a schema."""
 
 
-def offered(server: str, tools: Iterable[Tool]) -> ListedServer:
-    """The *tools* of *server* by name, and why some are left out."""
+def offered(server: str, tools: Iterable[Tool], instructions: str = "") -> ListedServer:
+    """The *tools* of *server* by name, with its *instructions*, and why some are left out."""
     listed: dict[str, ListedTool] = {}
     left_out: list[str] = []
     size = 0
@@ -36,7 +36,8 @@ def offered(server: str, tools: Iterable[Tool]) -> ListedServer:
             left_out.append(f"{tool.name}: all tools of a server together may have {LARGEST_LIST:,} bytes")
         else:
             listed[found.name] = found
-    return ListedServer(name=server, tools=tuple(listed.values()), left_out=tuple(left_out))
+    words = instructions.strip()[:LONGEST_DESCRIPTION]
+    return ListedServer(name=server, tools=tuple(listed.values()), instructions=words, left_out=tuple(left_out))
 
 
 def _listed(server: str, tool: Tool) -> ListedTool | str:

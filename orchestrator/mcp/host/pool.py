@@ -54,7 +54,7 @@ class Pool:
         connection = self._connection(server, None)
         found = ListedServer(name=server.name)
         try:
-            found = offered(server.name, await connection.tools())
+            found = offered(server.name, *await connection.tools())
         except ServerGone:
             pass  # which is told already
         except NoList as exc:

@@ -204,3 +204,27 @@ def test_what_the_front_matter_reader_mended_is_among_the_notes() -> None:
 @given(st.lists(st.sampled_from(["name", "description", "tools", "maxTurns", "model", "x"])), st.text(), st.text())
 def test_no_text_raises(keys: list[str], value: str, body: str) -> None:
     _read("\n".join(["---", *(f"{key}: {value}" for key in keys), "---", body]))
+
+
+def test_servers_are_named_or_brought_along_and_flaws_have_a_line() -> None:
+    lines = [
+        *("---", "name: a", "description: d", "mcpServers:", "  - tracker", "  - {own: {command: run, args: [x]}}"),
+        *("  - {old: {type: sse, url: http://h}}", "---", "Work."),
+    ]
+    definition, problems = read_definition("\n".join(lines), path=PATH, scope="user")
+    assert definition is not None
+    assert definition.mcp_servers == ("tracker", "own")
+    [own] = definition.own_servers
+    assert (own.name, own.command, own.is_shared) == ("own", ("run", "x"), False)
+    assert [(problem.line, problem.severity) for problem in problems] == [(4, "warning")]
+    assert "old is of the type sse" in problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("a, b", ("a", "b")), ("[a b]", ("a_b",)), ("{a: {command: x}}", ("a",)), ("[]", ())]
+)
+def test_servers_are_read_as_people_write_them(text: str, names: tuple[str, ...]) -> None:
+    written = f"---\nname: a\ndescription: d\nmcpServers: {text}\n---\nWork."
+    definition, problems = read_definition(written, path=PATH, scope="user")
+    assert definition is not None
+    assert (definition.mcp_servers, problems) == (names, [])

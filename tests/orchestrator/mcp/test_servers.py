@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from coterie.agents.mcp.config import ServerConfig
 from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.doctor.configuration import configuration_findings
 from coterie.orchestrator.mcp.servers import approve, load_servers
 from coterie.orchestrator.mcp.words import Wanted
 
@@ -85,6 +87,32 @@ def test_commands_list_and_approve_without_showing_secrets(project: Path) -> Non
     refused = runner.invoke(main, ["mcp", "test", "b"])
     assert (refused.exit_code, refused.stderr.strip()) == (2, "Error: b may not start yet: `coterie mcp approve b`")
     assert runner.invoke(main, ["mcp", "approve", "--all"]).stdout == "approved b: https://h\n"
+
+
+def test_a_shell_offers_the_servers(project: Path) -> None:
+    write(project / ".mcp.json", tracker={"command": "x"}, other={"command": "y"})
+    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
+    assert [item.value for item in shell.get_completions(["mcp", "approve"], "tr")] == ["tracker"]
+
+
+def test_the_doctor_finds_what_is_wrong_with_servers(project: Path) -> None:
+    (project / ".mcp.json").write_text("{")
+    [finding] = configuration_findings(project)
+    assert (finding.where, finding.kind) == (f"{project / '.mcp.json'}:1", "bad_settings")
+
+
+def test_servers_of_definitions_need_a_name_of_their_own(project: Path) -> None:
+    (project / ".coterie/agents").mkdir(parents=True)
+    for name, command in (("a", "x"), ("b", "x"), ("c", "y")):
+        text = f"---\nname: {name}\ndescription: d\nmcpServers: {{s: {{command: {command}}}}}\n---\nWork.\n"
+        (project / f".coterie/agents/{name}.md").write_text(text)
+    found = load_servers(project)
+    [server] = found.waiting
+    assert (server.kinds, server.config.is_shared) == (("a", "b"), False)
+    [problem] = found.problems
+    assert problem.path.name == "c.md"
+    write(project.parent / "home/mcp.json", s={"command": "z"})
+    assert [server.config.where for server in load_servers(project).servers] == ["z"]
 
 
 def test_secrets_are_what_variables_environments_and_headers_hold(tmp_path: Path) -> None:
