@@ -18,6 +18,8 @@ def read_hook_field(reader: FieldReader, text: str) -> tuple[Hook, ...]:
     found = hooks.read(value)
     for flaw in hooks.flaws:
         reader.tell("warning", _line(reader, text, flaw.place), flaw.reason)
+    for event in hooks.elsewhere:
+        reader.tell("note", _line(reader, text, (event,)), f"{event} does not happen here, so its hooks do not run")
     return found
 
 

@@ -25,6 +25,7 @@ GROUP_KEYS = ("matcher", "hooks")
 COMMAND_KEYS = ("type", "command", "timeout")
 PASSED_OVER = frozenset({"statusMessage", "description"})
 """Keys that change nothing of what a hook does."""
+CONDITION = "if"
 
 
 @attrs.frozen
@@ -41,6 +42,8 @@ class HookReader:
 
     source: str
     flaws: list[Flaw] = attrs.field(factory=list, init=False)
+    elsewhere: list[str] = attrs.field(factory=list, init=False)
+    """Events that the file is right to name, but that do not happen here."""
 
     def read(self, value: object) -> tuple[Hook, ...]:
         """The hooks in *value*, lists of groups by event, in the order of the file. Never raises."""
@@ -51,8 +54,12 @@ class HookReader:
 
     def _event(self, name: str, groups: object) -> Iterator[Hook]:
         event = next((event for event in HOOK_EVENTS if event == name), None)
-        if event is None:
-            self._tell((name,), _unknown_event(name))
+        if name in ELSEWHERE:
+            self.elsewhere.append(name)
+        elif event is None:
+            near = nearest(name, HOOK_EVENTS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(HOOK_EVENTS)}"
+            self._tell((name,), f"there is no event {name!r}; {hint}")
         elif not isinstance(groups, list):
             self._tell((name,), f"{name} must be a list, not {_kind(groups)}")
         else:
@@ -92,6 +99,10 @@ class HookReader:
         if not isinstance(command, str) or not command.strip() or "\0" in command:
             self._tell((*place, "command"), f"a hook of {event} needs a command, a text for a shell")
             return
+        if CONDITION in given:
+            # As with a matcher: it would run where it was not meant to.
+            self._tell((*place, CONDITION), f"{CONDITION!r} is not known, so this hook does not run; use a matcher")
+            return
         self._check_keys(given, COMMAND_KEYS, place)
         timeout = self._timeout(given.get("timeout"), (*place, "timeout"))
         yield Hook(event=event, command=command, matcher=matcher, timeout=timeout, source=self.source)
@@ -116,15 +127,6 @@ class HookReader:
 
     def _tell(self, place: Place, reason: str) -> None:
         self.flaws.append(Flaw(place, reason))
-
-
-def _unknown_event(name: str) -> str:
-    if name in ELSEWHERE:
-        return f"{name} does not happen here, so its hooks do not run"
-    near = nearest(name, HOOK_EVENTS, 1)
-    return f"there is no event {name!r}; " + (
-        f"did you mean {near[0]}?" if near else f"there is {', '.join(HOOK_EVENTS)}"
-    )
 
 
 def _kind(value: object) -> str:

@@ -36,9 +36,11 @@ def list_hooks(*, is_json: bool) -> None:
     sources = found_sources(Path.cwd(), settings)
     held = holding(Path.cwd(), sources)
     flaws = [flaw for source in sources for flaw in source.flaws]
+    notes = [source.note for source in sources if source.note is not None]
     with open_output():
         if is_json:
-            click.echo(json.dumps(_summary(sources, held, flaws, is_enabled=settings.hooks.enabled)))
+            rows = _rows(sources, held, is_enabled=settings.hooks.enabled)
+            click.echo(json.dumps({"hooks": rows, "flaws": flaws, "notes": notes}))
         else:
             for line in _lines(sources, held):
                 click.echo(line)
@@ -46,8 +48,8 @@ def list_hooks(*, is_json: bool) -> None:
                 click.echo("hooks.enabled is false: none of them runs", err=True)
             elif notice := held.notice():
                 click.echo(printable(notice), err=True)
-            for flaw in flaws:
-                click.echo(printable(flaw), err=True)
+            for word in (*notes, *flaws):
+                click.echo(printable(word), err=True)
     sys.exit(ExitCode.FAILED if flaws else ExitCode.DONE)
 
 
@@ -129,10 +131,9 @@ def _commands(source: HookSource) -> Iterator[str]:
         yield f"  {hook.event}{matcher} ({hook.timeout:g} s): {command}"
 
 
-def _summary(sources: Iterable[HookSource], held: Holding, flaws: Sequence[str], *, is_enabled: bool) -> dict[str, Any]:
-    rows = [
+def _rows(sources: Iterable[HookSource], held: Holding, *, is_enabled: bool) -> list[dict[str, Any]]:
+    return [
         {**attrs.asdict(hook), "owner": source.owner, "runs": is_enabled and source not in held.waiting}
         for source in sources
         for hook in source.hooks
     ]
-    return {"hooks": rows, "flaws": list(flaws)}

@@ -128,7 +128,8 @@ def fitted_hooks(work: Work, seat: Seat, authority: Authority) -> FittedHooks:
     found, kinds = holding(project, general), holding(project, own)
     notices = [kinds.notice()]
     if seat.name == MAIN:  # one is enough to tell it
-        notices = [*(flaw for source in general for flaw in source.flaws), found.notice(), *notices]
+        told = (word for source in general for word in (*source.flaws, source.note))
+        notices = [*told, found.notice(), *notices]
     end = end_of(seat, work)
     # What a kind's file calls the end of its work is whichever this agent has.
     kept = (attrs.evolve(hook, event=end) if hook.event in ENDS else hook for hook in kinds.hooks)

@@ -42,6 +42,8 @@ class HookSource:
     hooks: tuple[Hook, ...] = ()
     flaws: tuple[str, ...] = ()
     """What is wrong with it, each with its line, and what would be right."""
+    note: str | None = None
+    """What it says rightly, and has no effect here."""
     is_off: bool = False
     """Whether it says that no hooks are to run."""
 
@@ -122,7 +124,11 @@ def _read_hooks(path: Path, owner: Owner, value: Any, line_of: LineOf) -> HookSo
     reader = HookReader(str(path))
     hooks = reader.read(value)
     flaws = tuple(f"{path}:{line_of('hooks', *flaw.place)}: {flaw.reason}" for flaw in reader.flaws)
-    return HookSource(path=path, owner=owner, hooks=hooks, flaws=flaws) if hooks or flaws else None
+    names = ", ".join(reader.elsewhere)
+    note = f"{path}: events that do not happen here, so their hooks do not run: {names}" if names else None
+    if not (hooks or flaws or note):
+        return None
+    return HookSource(path=path, owner=owner, hooks=hooks, flaws=flaws, note=note)
 
 
 def _text(path: Path, owner: Owner) -> str | HookSource | None:

@@ -116,6 +116,14 @@ def test_flaws_are_listed_and_end_with_one(project: Path) -> None:
     assert "PreToolUze" in flaw
 
 
+def test_events_of_other_products_are_named_and_are_no_flaw(project: Path) -> None:
+    (project / ".claude/settings.json").write_text('{"hooks": {"Notification": [], "Setup": []}}')
+    listed = coterie(project, "list")
+    assert listed.returncode == ExitCode.DONE
+    assert "events that do not happen here, so their hooks do not run: Notification, Setup" in listed.stderr
+    assert len(json.loads(coterie(project, "list", "--json").stdout)["notes"]) == 1
+
+
 def test_without_any_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     assert coterie(tmp_path, "list").stdout == "there are no hooks\n"

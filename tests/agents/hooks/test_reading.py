@@ -32,7 +32,6 @@ def test_all_flaws_are_told_and_the_rest_counts() -> None:
     hooks, flaws = read(
         {
             "PreToolUze": [],
-            "UserPromptSubmit": [{"hooks": [{"type": "command", "command": "x"}]}],
             "Stop": {"hooks": []},
             "PreToolUse": [
                 "echo",
@@ -47,6 +46,7 @@ def test_all_flaws_are_told_and_the_rest_counts() -> None:
                         {"type": "command"},
                         {"type": "command", "command": " "},
                         {"type": "command", "command": "good", "timeout": -1, "timout": 3},
+                        {"type": "command", "command": "x", "if": "Bash(git push:*)"},
                         7,
                     ],
                 },
@@ -57,7 +57,6 @@ def test_all_flaws_are_told_and_the_rest_counts() -> None:
     assert hooks[0].timeout == 60.0
     told = dict(flaws)
     assert "did you mean PreToolUse?" in told["PreToolUze",]
-    assert "does not happen here" in told["UserPromptSubmit",]
     assert told["Stop",] == "Stop must be a list, not a table"
     assert "with a matcher and hooks, not 'echo'" in told["PreToolUse", 0]
     assert "'(Bash' is no regular expression" in told["PreToolUse", 1, "matcher"]
@@ -68,8 +67,9 @@ def test_all_flaws_are_told_and_the_rest_counts() -> None:
     assert "needs a command" in told["PreToolUse", 4, "hooks", 1, "command"]
     assert "needs a command" in told["PreToolUse", 4, "hooks", 2, "command"]
     assert "seconds above 0 and at most 600" in told["PreToolUse", 4, "hooks", 3, "timeout"]
+    assert "'if' is not known, so this hook does not run" in told["PreToolUse", 4, "hooks", 4, "if"]
     assert "did you mean timeout?" in told["PreToolUse", 4, "hooks", 3, "timout"]
-    assert "a table with a command, not 7" in told["PreToolUse", 4, "hooks", 4]
+    assert "a table with a command, not 7" in told["PreToolUse", 4, "hooks", 5]
     assert len(flaws) == 14
 
 
@@ -85,3 +85,9 @@ def test_a_time_limit_that_is_none_is_told(timeout: Any) -> None:
     hooks, flaws = read({"Stop": [{"command": "x", "timeout": timeout}]})
     assert hooks[0].timeout == 60.0
     assert len(flaws) == 1
+
+
+def test_events_that_do_not_happen_here_are_named_and_are_no_flaw() -> None:
+    reader = HookReader("settings.json")
+    assert reader.read({"UserPromptSubmit": [{"hooks": []}], "Notification": "anything"}) == ()
+    assert (reader.elsewhere, reader.flaws) == (["UserPromptSubmit", "Notification"], [])
