@@ -16,6 +16,7 @@ from coterie.orchestrator.cli.printable import one_line, printable
 from coterie.orchestrator.mcp.servers import KnownServer, Servers, load_servers
 from coterie.orchestrator.mcp.servers import approve as approve_servers
 from coterie.orchestrator.settings import load_settings
+from coterie.orchestrator.whose_shell import is_of_an_agent
 
 SHOWN = 200
 """Characters of a command, an address or a reason that one line shows."""
@@ -56,6 +57,8 @@ def list_servers(*, is_json: bool) -> None:
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
     """Let servers of this project start, NAMES or all that wait; if one is changed later, it waits again."""
+    if is_of_an_agent():
+        raise Refused("only the user can approve servers, and no agent")
     found = load_servers(Path.cwd())
     if is_all == bool(names):
         waiting = ", ".join(server.name for server in found.waiting)

@@ -89,24 +89,6 @@ def test_at_a_terminal_it_asks(project: Path) -> None:
         assert runs(project) == [expected, expected]
 
 
-@pytest.mark.parametrize("strip", [[], ["env", "-u", "COTERIE_AGENT"]])
-def test_an_agent_cannot_approve_hooks(project: Path, strip: list[str]) -> None:
-    """Not even with the name taken out of its environment: its shell above it still has it."""
-    line = " ".join([*strip, *command("hooks", "approve", "--yes")])
-    done = subprocess.run(
-        ["/bin/bash", "-c", f"{line}; exit $?"],
-        cwd=project,
-        env={**os.environ, "COTERIE_AGENT": "main@1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == ExitCode.USAGE
-    assert done.stderr == "Error: only the user can approve hooks, and no agent\n"
-    assert runs(project) == [False, False]
-
-
 def test_flaws_are_listed_and_end_with_one(project: Path) -> None:
     (project / ".claude/settings.json").write_text('{"hooks":\n{"PreToolUze": []}}')
     listed = coterie(project, "list")

@@ -419,3 +419,16 @@ def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookedPlace) -> None:
     with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
         assert program.wait() == 0
         assert "Let them run" not in program.output
+
+
+def test_a_session_that_is_told_to_end_tells_its_hooks(place: HookedPlace) -> None:
+    place.hook(SessionEnd=[group("cat > end.new; mv end.new end.json")])
+    script = "default: [{tools: [{Bash: {command: touch begun; sleep 100}}]}, {text: never}]"
+    options = ("--permission-mode", "bypassPermissions", *place.model(script))
+    with subprocess.Popen(
+        place.command("run", "Go.", *options), cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert place.is_so((place.project / "begun").exists)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert place.given("end.json")["reason"] == "cancelled"
