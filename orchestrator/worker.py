@@ -63,6 +63,7 @@ from coterie.orchestrator.seat import Seat, Work
 from coterie.orchestrator.session import TASKS
 from coterie.orchestrator.taking_up import TakeUp
 from coterie.orchestrator.waiting_for_others import wait_for_mail_or_rest
+from coterie.orchestrator.web import web_tools
 
 Report = Callable[[Ended], Awaitable[None]]
 """Stores what came of a run for whoever wants to know."""
@@ -279,6 +280,7 @@ async def open_worker(
         TaskStop(station.spawner),
         ExitPlanMode(_planning(work, authority, station)),
         *skills.tools,
+        *web_tools(work, seat, _begun(seat, point)),
     )
     hooks = await trio.to_thread.run_sync(fitted_hooks, work, seat, authority)
     tools = {

@@ -17,12 +17,13 @@ from coterie.agents.permissions.rules import EVERY_TOOL, Call, Rule, covering
 from coterie.agents.permissions.wrappers import obscurity
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, ForeignInput, Tool, Workspace
 from coterie.agents.tools.walk import shown
+from coterie.agents.tools.web_fetch import WebFetchInput
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 HOOK = "hook"
 """Who decides where a hook's vote counts."""
-SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path"})
+SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path", "url"})
 """What a question shows as its subject."""
 
 
@@ -65,7 +66,7 @@ class Question:
 
     tool: str
     subject: str
-    """The command, or the paths; otherwise nothing."""
+    """The command, the paths, or the address; otherwise nothing."""
     details: Mapping[str, str] = attrs.field(factory=dict)
     """The other arguments of the call that are not as usual, by name."""
     reason: str
@@ -220,7 +221,7 @@ class Permissions:
         rules = () if vote is not None else proposed_rules(call, allow, is_exact=rule is not None)
         question = Question(
             tool=call.tool.name,
-            subject=call.command.text if call.command else ", ".join(shown(path, call.root) for path in call.paths),
+            subject=_subject(call),
             details=_details(call),
             reason=_why(call, rule, self.mode)
             if vote is None
@@ -259,6 +260,12 @@ def _is_memory(path: Path, workspace: Workspace) -> bool:
 def _is_waived(call: Call, granted: Sequence[Rule]) -> bool:
     """Whether the user, asked about this very call, has said that there is no need to ask again."""
     return bool(covering([rule for rule in granted if rule.names(call)], call))
+
+
+def _subject(call: Call) -> str:
+    if isinstance(call.arguments, WebFetchInput):
+        return call.arguments.url
+    return call.command.text if call.command else ", ".join(shown(path, call.root) for path in call.paths)
 
 
 def _details(call: Call) -> dict[str, str]:

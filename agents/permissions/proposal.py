@@ -7,6 +7,7 @@ from pathlib import Path
 
 from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.command_pattern import CommandPattern
+from coterie.agents.permissions.domain_pattern import DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.permissions.rules import Call, Rule
 from coterie.agents.permissions.wrappers import WRAPPERS, obscurity
@@ -52,6 +53,9 @@ def proposed_rules(call: Call, allow: Sequence[Rule] = (), *, is_exact: bool = F
     """
     if call.command is not None:
         return _for_commands(call.command, allow, is_exact=is_exact)
+    if call.host is not None:
+        text = f"WebFetch(domain:{call.host})"
+        return (Rule(tool=call.tool.name, subject=DomainPattern(call.host), text=text),)
     if call.paths:
         return tuple(_for_path(call, path, is_exact=is_exact) for path in dict.fromkeys(call.paths))
     return (Rule(tool=call.tool.name, text=call.tool.name),)

@@ -9,15 +9,18 @@ import attrs
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.mcp.naming import PREFIX, means
-from coterie.agents.permissions import command_pattern, path_pattern
+from coterie.agents.permissions import command_pattern, domain_pattern, path_pattern
 from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.command_pattern import CommandPattern
+from coterie.agents.permissions.domain_pattern import DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.permissions.shell import read_command
 from coterie.agents.permissions.wrappers import obscurity
 from coterie.agents.tools import NAMES
 from coterie.agents.tools.bash import BashInput
 from coterie.agents.tools.tool import Tool, Workspace
+from coterie.agents.tools.web_fetch import WebFetch, WebFetchInput
+from coterie.agents.web.hosts import WebAddress
 
 EVERY_TOOL = "*"
 
@@ -37,6 +40,8 @@ class Call:
     """What it would run, for a call of Bash."""
     paths: tuple[Path, ...]
     """Every path it touches, for a tool that reads or edits."""
+    host: str | None = None
+    """Whom it would ask, for a call of WebFetch."""
 
     @classmethod
     def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
@@ -47,6 +52,7 @@ class Call:
             root=workspace.root.resolve(),
             command=read_command(arguments.command) if isinstance(arguments, BashInput) else None,
             paths=() if tool.access == "run" else tuple(tool.touches(arguments, workspace)),
+            host=WebAddress.parse(arguments.url).host if isinstance(arguments, WebFetchInput) else None,
         )
 
 
@@ -55,14 +61,17 @@ class Rule:
     """Some calls of a tool, or all of them. Whether they are allowed, asked for or denied is said elsewhere."""
 
     tool: str
-    subject: CommandPattern | PathPattern | None = None
+    subject: CommandPattern | PathPattern | DomainPattern | None = None
     """What the calls are about; None for every call."""
     text: str
     """As it was written."""
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
-        """Read `Tool`, `Bash(words:*)` or `Tool(path)`; *source* says where it stands. Raises `ConfigInvalid`."""
+        """Read `Tool`, `Bash(words:*)`, `WebFetch(domain:host)` or `Tool(path)`; *source* says where it stands.
+
+        Raises `ConfigInvalid`.
+        """
         match = _RULE.fullmatch(text.strip())
         if match is None:
             examples = f"Read, {command_pattern.EXAMPLE} or {path_pattern.EXAMPLE}"
@@ -74,7 +83,8 @@ class Rule:
         try:
             return cls(tool=tool, subject=_subject(tool, subject), text=text.strip())
         except ValueError as exc:
-            example = command_pattern.EXAMPLE if tool == "Bash" else path_pattern.EXAMPLE
+            known_examples = {"Bash": command_pattern.EXAMPLE, WebFetch.name: domain_pattern.EXAMPLE}
+            example = known_examples.get(tool, path_pattern.EXAMPLE)
             raise ConfigInvalid(source, f"{text!r} cannot be used: {exc}; a rule looks like {example}") from exc
 
     def names(self, call: Call) -> bool:
@@ -83,7 +93,9 @@ class Rule:
             return not self.subject.is_open
         if isinstance(self.subject, PathPattern):
             return any(self.subject.is_exactly(path, call.root) for path in call.paths)
-        return call.command is None and not call.paths
+        if isinstance(self.subject, DomainPattern):
+            return self.subject.host == call.host
+        return call.command is None and not call.paths and call.host is None
 
     def may_be(self, call: Call) -> bool:
         """Whether *call*, or any part of it, may be what the rule means: enough to deny it, or to ask."""
@@ -91,6 +103,8 @@ class Rule:
             return False
         if isinstance(self.subject, CommandPattern):
             return call.command is not None and self.subject.may_be_in(call.command)
+        if isinstance(self.subject, DomainPattern):
+            return self.covers_host(call)
         pattern = self.subject
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
@@ -101,6 +115,10 @@ class Rule:
     def covers_path(self, path: Path, call: Call) -> bool:
         """Whether the rule surely means *path* in *call*."""
         return isinstance(self.subject, PathPattern) and self._is_for(call) and self.subject.covers(path, call.root)
+
+    def covers_host(self, call: Call) -> bool:
+        """Whether the rule means the host that *call* asks."""
+        return isinstance(self.subject, DomainPattern) and call.host is not None and self.subject.covers(call.host)
 
     def covers_all(self, call: Call) -> bool:
         """Whether the rule means every call of this tool."""
@@ -117,6 +135,8 @@ def covering(rules: Sequence[Rule], call: Call) -> list[Rule]:
         return [whole]
     if call.command is not None:
         return _covering_commands(rules, call.command)
+    if call.host is not None:
+        return [rule for rule in rules if rule.covers_host(call)][:1]
     found = [next((rule for rule in rules if rule.covers_path(path, call)), None) for path in call.paths]
     return [] if None in found else [rule for rule in dict.fromkeys(found) if rule is not None]
 
@@ -135,7 +155,7 @@ def _covering_commands(rules: Sequence[Rule], line: CommandLine) -> list[Rule]:
     return list(found)
 
 
-def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | None:
+def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | DomainPattern | None:
     if text is None:
         return None
     if tool == EVERY_TOOL:
@@ -146,4 +166,6 @@ def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | None
         raise ValueError("there is nothing between the brackets")
     if tool == "Bash":
         return None if text.strip() == "*" else CommandPattern.parse(text.strip())
+    if tool == WebFetch.name:
+        return None if text.strip() == "*" else DomainPattern.parse(text.strip())
     return PathPattern.parse(text.strip())

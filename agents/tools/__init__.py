@@ -14,6 +14,7 @@ from coterie.agents.tools.send_message import SendMessage
 from coterie.agents.tools.task_stop import TaskStop
 from coterie.agents.tools.tasks import TASK_TOOLS
 from coterie.agents.tools.tool import Tool
+from coterie.agents.tools.web_fetch import WebFetch
 from coterie.agents.tools.write import Write
 
 BUILT_IN: tuple[Tool, ...] = (
@@ -29,6 +30,7 @@ _OF_A_SESSION = (
     TaskStop.name,
     ExitPlanMode.name,
     "Skill",
+    WebFetch.name,
 )
 NAMES = (*(tool.name for tool in BUILT_IN), *_OF_A_SESSION)
 """What rules and definitions may call a tool."""

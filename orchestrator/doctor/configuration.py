@@ -15,6 +15,7 @@ from coterie.orchestrator.doctor.finding import Finding
 from coterie.orchestrator.mcp.servers import load_servers
 from coterie.orchestrator.sandboxing import check_sandbox
 from coterie.orchestrator.settings import load_settings
+from coterie.orchestrator.web import hosts_of
 
 
 def configuration_findings(project: Path) -> Iterator[Finding]:
@@ -46,7 +47,9 @@ def _server_problems(project: Path) -> list[Problem]:
 
 
 def _read_settings(project: Path) -> None:
-    check_sandbox(load_settings(project, {}, os.environ), project)
+    settings = load_settings(project, {}, os.environ)
+    check_sandbox(settings, project)
+    hosts_of(settings)
 
 
 def _read_approvals(project: Path) -> None:

@@ -30,6 +30,7 @@ from coterie.orchestrator.starting.kernel import set_title
 from coterie.orchestrator.teams.recording import begin_team
 from coterie.orchestrator.tree.announcing import ROOT
 from coterie.orchestrator.tree.charge import Outcome
+from coterie.orchestrator.web import hosts_of
 
 ERRORS = "root.log"
 """In the session's directory: what its root, and nothing else, had to say."""
@@ -60,6 +61,7 @@ async def _serve(assignment: Assignment, near: socket.socket) -> None:
 async def _run(assignment: Assignment, viewer: Viewer) -> Over | Unable:
     clock = Clock.from_environment()
     await trio.to_thread.run_sync(check_sandbox, assignment.settings, assignment.project)
+    hosts_of(assignment.settings)  # refused here, or each agent would be
     # Before anything is written: without a model there is no session.
     async with _open_model(assignment) as server:
         session = assignment.open_session(clock)

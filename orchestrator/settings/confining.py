@@ -1,4 +1,4 @@
-"""What a project may say of the sandbox: it can be made tighter, and nothing else."""
+"""What a project may say of what holds agents: it can tighten the sandbox, and open nothing."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -13,6 +13,7 @@ MODES = get_args(SandboxMode)
 NOT_FOR_PROJECTS = {
     "sandbox.write": "it would open your files to commands",
     "sandbox.auto_allow": "it would let commands run that you were not asked about",
+    "web.hosts": "what agents read here could be sent there",
 }
 
 

@@ -43,6 +43,13 @@ class SandboxSettings:
 
 
 @attrs.frozen(kw_only=True)
+class WebSettings:
+    """`[web]`; the hosts of all files add up."""
+
+    hosts: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class TranscriptSettings:
     """`[transcript]`."""
 
@@ -248,6 +255,7 @@ class Settings:
     memory_directory: Path | None = None
     permissions: PermissionSettings = PermissionSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    web: WebSettings = WebSettings()
     transcript: TranscriptSettings = TranscriptSettings()
     instructions: InstructionSettings = InstructionSettings()
     memory: MemorySettings = MemorySettings()

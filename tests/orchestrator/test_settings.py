@@ -379,3 +379,11 @@ def test_an_agent_is_held_no_less_than_those_above_it() -> None:
         mode="bubblewrap", write=(Path("/a/b"),), hide=(Path("/x"), Path("/y"))
     )
     assert narrowest(mine) == mine
+
+
+@pytest.mark.parametrize("file", ["project", "local"])
+def test_a_project_lists_no_hosts(places: Places, file: str) -> None:
+    places.user.write_text('[web]\nhosts = ["docs.python.org"]')
+    assert places.load({"web.hosts": ["b.org"]}).web.hosts == ("docs.python.org", "b.org")
+    getattr(places, file).write_text('[web]\nhosts = ["evil.example"]')
+    assert "web.hosts may not be set by a project: what agents read here could be sent there" in places.refusal()

@@ -1,0 +1,65 @@
+"""Rules for pages: which hosts they mean."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.errors import ConfigInvalid
+from coterie.agents.permissions import Allowed, Asks, Denied, Mode, Permissions, Rule, Verdict
+from coterie.agents.tools.tool import Workspace
+from coterie.agents.tools.web_fetch import WebFetch, WebFetchInput
+from coterie.agents.web.cache import PageCache
+from coterie.agents.web.hosts import Hosts, WebAddress
+
+
+async def _nothing(_address: WebAddress, _hosts: tuple[Hosts, ...]) -> str:
+    return ""
+
+
+def _judge(url: str, directory: Path, mode: Mode = "default", *, ask: str = "", deny: str = "") -> Verdict:
+    asked, denied = (tuple(Rule.parse(text, "test") for text in (rule,) if text) for rule in (ask, deny))
+    tool = WebFetch(hosts=(), cache=PageCache(lambda: 0.0), load=_nothing)
+    permissions = Permissions(mode=mode, ask=asked, deny=denied)
+    return permissions.judge(tool, WebFetchInput(url=url), Workspace(root=directory, scratch=directory))
+
+
+@pytest.mark.parametrize(
+    ("rule", "url", "is_meant"),
+    [
+        ("WebFetch", "https://a.org", True),
+        ("WebFetch(*)", "https://a.org", True),
+        ("*", "https://a.org", True),
+        ("WebFetch(domain:a.org)", "https://A.org:8443/x", True),
+        ("WebFetch(domain:a.org)", "https://www.a.org", False),
+        ("WebFetch(domain:*.a.org)", "https://www.a.org", True),
+        ("WebFetch(domain:*.a.org)", "https://a.org", False),
+        ("WebFetch(domain:127.0.0.1)", "http://127.0.0.1:80", True),
+        ("Read", "https://a.org", False),
+        ("Bash", "https://a.org", False),
+    ],
+)
+def test_a_rule_means_hosts(rule: str, url: str, tmp_path: Path, *, is_meant: bool) -> None:
+    assert isinstance(_judge(url, tmp_path, deny=rule), Denied) is is_meant
+    asked = _judge(url, tmp_path, ask=rule)
+    assert isinstance(asked, Asks) is is_meant
+    if isinstance(asked, Asks):
+        assert asked.question.subject == url
+
+
+def test_who_says_yes_for_the_session_means_the_host(tmp_path: Path) -> None:
+    asked = _judge("https://a.org/x", tmp_path, ask="WebFetch")
+    assert isinstance(asked, Asks)
+    assert [rule.text for rule in asked.question.rules] == ["WebFetch(domain:a.org)"]
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "dontAsk"])
+def test_a_listed_host_needs_no_permission(mode: Mode, tmp_path: Path) -> None:
+    assert _judge("https://a.org", tmp_path, mode) == Allowed()
+
+
+@pytest.mark.parametrize(
+    "text", ["WebFetch(a.org)", "WebFetch(domain:)", "WebFetch(domain:a/b)", "WebFetch(https://a.org)"]
+)
+def test_what_is_no_host_is_told_how_to_write_one(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="a rule looks like WebFetch"):
+        Rule.parse(text, "test")
