@@ -43,6 +43,8 @@ class Started(Event, tag="started", frozen=True):
     definition: str | None = None
     sandbox: str | None = None
     """What holds its commands; None if nothing does."""
+    color: str | None = None
+    """In which a terminal shows its name, as `#rrggbb`; None for no particular one."""
 
 
 class Text(Event, tag="text", frozen=True):

@@ -23,6 +23,7 @@ from coterie.agents.usage import Usage
 MODELS_FILE_VARIABLE = "COTERIE_MODELS"
 MILLION = Decimal(1_000_000)
 
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Thinking = Literal["always", "adaptive", "extended"]
 Section = Literal["tools", "system", "messages"]
 
@@ -68,6 +69,10 @@ class Model:
     strips_thinking: bool
     thinking_invalidates: Section
     lifecycle: Literal["active", "deprecated", "retired"] = "active"
+
+    def effort_of(self, wanted: Effort | None) -> Effort | None:
+        """What is sent of the effort that is *wanted*: nothing to a model that would refuse the request for it."""
+        return None if "effort" in self.refuses else wanted
 
     def price(self, prompt_tokens: int) -> Price:
         """The tier that a prompt of this size is billed at."""

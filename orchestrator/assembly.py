@@ -67,7 +67,9 @@ def begin_conversation(
     server alone.
     """
     clearing = settings.layers.clearing
-    header = KeyHeader(model=model.id, effort=settings.effort, thinking=_thinking(settings.thinking, model))
+    header = KeyHeader(
+        model=model.id, effort=model.effort_of(settings.effort), thinking=_thinking(settings.thinking, model)
+    )
     if clearing.by_cache and is_embedded:
         header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
     if clearing.by_api:

@@ -25,8 +25,13 @@ def of_a_kind(settings: Settings, project: Path) -> tuple[Settings, Definition |
         permissions = attrs.evolve(permissions, mode=kind.permission_mode)
     model = None if settings.is_final("model") else kind.model
     turns = None if settings.is_final("max_turns") else kind.max_turns
+    effort = None if settings.is_final("effort") else kind.effort
     settings = attrs.evolve(
-        settings, permissions=permissions, model=model or settings.model, max_turns=turns or settings.max_turns
+        settings,
+        permissions=permissions,
+        model=model or settings.model,
+        max_turns=turns or settings.max_turns,
+        effort=effort or settings.effort,
     )
     return settings, kind
 

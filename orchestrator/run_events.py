@@ -21,6 +21,7 @@ def started(work: Work, seat: Seat, agent: Agent) -> Started:
         tools=list(agent.tools),
         definition=None if work.kind is None else work.kind.name,
         sandbox=None if agent.workspace.sandbox is None else agent.workspace.sandbox.way,
+        color=None if work.kind is None else work.kind.color,
     )
 
 

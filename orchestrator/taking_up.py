@@ -1,5 +1,6 @@
 """An agent's conversation is made to end with something for the model to answer: its task, or what came since."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -57,14 +58,7 @@ class TakeUp:
         close_open_calls(agent)
         recalled = await self._recalled()
         if len(agent.conversation.messages) == 0:
-            texts = [await self._context(agent), *self._shared(agent.identity.agent), *self._plan()]
-            texts += await self.skills.begin(agent)
-            if work.stays and not work.task:
-                agent.preface = tuple(map(text_block, texts))  # it waits for its first message
-                return
-            started = await self.skills.asked(agent, work.task)
-            blocks = [*map(text_block, texts), *begun, *map(text_block, [*started, work.task]), *recalled.blocks]
-            agent.say("user", blocks, *self._records(agent, [work.task]), *recalled.records)
+            await self._begin(agent, begun, recalled)
             return
         words = [work.task] if work.task else []
         news = [render("still_at_work", names=", ".join(sorted(self.at_work)))] if self.at_work else []
@@ -77,6 +71,23 @@ class TakeUp:
         told = [*map(text_block, news), *waiting.blocks, *map(text_block, [*started, *words])]
         if blocks := [*begun, *told, *recalled.blocks]:
             agent.say("user", blocks, *waiting.records, *self._records(agent, words), *recalled.records)
+
+    async def _begin(self, agent: Agent, begun: Sequence[bytes], recalled: Added) -> None:
+        """Say the first words to *agent*, or keep what it is told before them until somebody says some."""
+        texts = [await self._context(agent), *self._shared(agent.identity.agent), *self._plan()]
+        texts += await self.skills.begin(agent)
+        if self.work.stays and not self.work.task:
+            agent.preface = tuple(map(text_block, texts))  # it waits for its first message
+            return
+        words = self._first_words()
+        told = [text for said in words for text in (*await self.skills.asked(agent, said), said)]
+        blocks = [*map(text_block, texts), *begun, *map(text_block, told), *recalled.blocks]
+        agent.say("user", blocks, *self._records(agent, words), *recalled.records)
+
+    def _first_words(self) -> list[str]:
+        """What a conversation begins with: before the user's words, what the definition of a lead says, if it does."""
+        initial = None if self.work.kind is None or self.work.above else self.work.kind.initial_prompt
+        return [*([initial] if initial and initial != self.work.task else []), self.work.task]
 
     def _records(self, agent: Agent, words: list[str]) -> list[Addition]:
         """What is recorded of *words*, and of the skills that they have started."""

@@ -7,6 +7,7 @@ import attrs
 
 from coterie.agents.hooks.hook import Hook
 from coterie.agents.mcp.config import ServerConfig
+from coterie.agents.models import Effort
 from coterie.agents.permissions import Mode
 from coterie.agents.spawning import Isolation, MemoryScope, Process
 
@@ -29,6 +30,8 @@ class Definition:
     """What it may not call, even if *tools* has it."""
     model: str | None = None
     """An id or alias; None is the model of whoever starts it."""
+    effort: Effort | None = None
+    """How hard its model tries; None is that of whoever starts it."""
     permission_mode: Mode | None = None
     max_turns: int | None = None
     skills: tuple[str, ...] = ()
@@ -47,5 +50,9 @@ class Definition:
     """The only MCP servers that it may use; None is all that are there for everyone."""
     own_servers: tuple[ServerConfig, ...] = ()
     """Those of them that its file configures, for agents of this kind alone."""
+    color: str | None = None
+    """On a terminal, as `#rrggbb`."""
+    initial_prompt: str | None = None
+    """What it is told before the user's words, if it is the lead; without any, its task."""
     scope: Scope
     source: Path | None = None

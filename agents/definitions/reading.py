@@ -5,13 +5,14 @@ from typing import get_args
 
 import attrs
 
+from coterie.agents.definitions.colors import COLORS, color_code
 from coterie.agents.definitions.definition import Definition, Scope
 from coterie.agents.definitions.field_reader import FieldReader, hint_at, squash
 from coterie.agents.definitions.hook_field import read_hook_field
 from coterie.agents.definitions.problem import Problem
 from coterie.agents.definitions.server_list import ServerList, read_server_list
-from coterie.agents.definitions.tool_list import bare_name, tool_names
-from coterie.agents.models import known_models
+from coterie.agents.definitions.tool_list import OTHER_NAMES, bare_name, tool_names
+from coterie.agents.models import Effort, known_models
 from coterie.agents.nearest import nearest
 from coterie.agents.permissions import MODES
 from coterie.agents.spawning import Isolation, MemoryScope, Process
@@ -22,9 +23,22 @@ from coterie.memory.front_matter import read_front_matter
 KEYS = (
     *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
     *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks", "mcpServers"),
+    *("effort", "color", "initialPrompt"),
 )
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
 """The keys a definition cannot do without."""
+
+UNUSED = "nothing here depends on it"
+SET_ASIDE = {
+    **dict.fromkeys(("type", "category", "tags", "version", "author", "created", "updated", "metadata"), UNUSED),
+    **dict.fromkeys(("capabilities", "priority", "expertise_level", "platform", "sparc_phase", "license"), UNUSED),
+    **dict.fromkeys(("triggers", "examples"), "`description` alone says when to use it"),
+    **dict.fromkeys(("constraints", "behavior", "communication", "modes"), "say it in the prompt, below"),
+    **dict.fromkeys(("integration", "optimization", "execution"), "say it in the prompt, below"),
+    "limits": "`maxTurns` limits an agent, and settings what it may spend",
+    "temperature": "newer models take none; `effort` says how hard one tries",
+}
+"""Keys that real files have and that are not used, with what to do instead, if there is something."""
 
 
 def read_definition(text: str, *, path: Path, scope: Scope) -> tuple[Definition | None, list[Problem]]:
@@ -42,6 +56,7 @@ def read_definition(text: str, *, path: Path, scope: Scope) -> tuple[Definition 
 
 class _Reader(FieldReader):
     keys = KEYS
+    set_aside = SET_ASIDE
 
     def read(self, scope: Scope) -> Definition | None:
         for note in self.front.notes:
@@ -70,6 +85,7 @@ class _Reader(FieldReader):
             tools=self._tools("tools"),
             disallowed_tools=self._tools("disallowedTools") or (),
             model=self._model(),
+            effort=self._effort(),
             permission_mode=self.choice("permissionMode", MODES),
             max_turns=self.count("maxTurns"),
             memory=self.choice("memory", get_args(MemoryScope)),
@@ -79,6 +95,8 @@ class _Reader(FieldReader):
             isolation=self.choice("isolation", get_args(Isolation)),
             mcp_servers=None if servers is None else servers.names,
             own_servers=() if servers is None else servers.own,
+            color=self._color(),
+            initial_prompt=self.text("initialPrompt"),
             scope=scope,
             source=self.path,
         )
@@ -115,7 +133,7 @@ class _Reader(FieldReader):
             return None if key == "tools" else ("*",)
         for entry in names:
             self._check_tool(key, entry)
-        return tuple(names)
+        return tuple(dict.fromkeys(name for entry in names for name in OTHER_NAMES.get(entry, (entry,))))
 
     def _servers(self) -> ServerList | None:
         value = self.value("mcpServers")
@@ -127,7 +145,9 @@ class _Reader(FieldReader):
         name, known = bare_name(entry), NAMES
         if "(" in entry and not entry.endswith(")"):
             self.complain(key, "warning", f"{shown(entry)} in {key} has no closing bracket")
-        if name not in known and not name.startswith("mcp__"):
+        if entry in OTHER_NAMES:
+            self.complain(key, "note", f"{shown(entry)} in {key} is read as {' and '.join(OTHER_NAMES[entry])}")
+        elif name not in known and not name.startswith("mcp__"):
             self.complain(key, "note", f"unknown tool {shown(name)} in {key}{hint_at(name, known)}")
 
     def _skills(self) -> tuple[str, ...]:
@@ -150,3 +170,18 @@ class _Reader(FieldReader):
         hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(table.aliases)}"
         self.complain("model", "warning", f"{shown(name)} is not a known model and is ignored; {hint}")
         return None
+
+    def _effort(self) -> Effort | None:
+        effort, model = self.choice("effort", get_args(Effort)), self.text("model")
+        found = None if model is None else known_models().find(model)
+        if effort is not None and found is not None and "effort" in found.refuses:
+            self.complain("effort", "warning", f"effort has no effect: {found.id} takes none")
+        return effort
+
+    def _color(self) -> str | None:
+        word = self.text("color")
+        code = None if word is None else color_code(word)
+        if word is not None and code is None:
+            hint = hint_at(word, COLORS) or f"; it can be {', '.join(COLORS)}, or a code such as #3b82f6"
+            self.complain("color", "warning", f"color is {shown(word)} and is ignored{hint}")
+        return code

@@ -6,6 +6,14 @@ from itertools import pairwise
 from coterie.memory.front_matter import Value
 
 ALL = frozenset({"*", "all", "all tools"})
+OTHER_NAMES = {
+    "Task": ("Agent",),
+    "MultiEdit": ("Edit",),
+    "LS": ("Glob",),
+    "TodoRead": ("TaskList",),
+    "TodoWrite": ("TaskCreate", "TaskUpdate"),
+}
+"""What tools of other products, or of earlier days, are here; limits that name them are to hold."""
 
 
 def tool_names(value: Value) -> list[str] | None:

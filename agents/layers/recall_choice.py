@@ -100,6 +100,6 @@ def _header(model: Model) -> KeyHeader:
     return KeyHeader(
         model=model.id,
         thinking=None if thinks else msgspec.json.encode({"type": "disabled"}),
-        effort="low" if thinks else None,
+        effort=model.effort_of("low") if thinks else None,
         output_format=msgspec.json.encode({"type": "json_schema", "schema": SCHEMA}),
     )

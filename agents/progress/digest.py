@@ -145,5 +145,5 @@ def _estimate(conversation: Conversation) -> int:
 def _header(model: Model) -> KeyHeader:
     """For an answer at once: there is nothing to think about."""
     if model.thinking == "always":
-        return KeyHeader(model=model.id, effort="low")
+        return KeyHeader(model=model.id, effort=model.effort_of("low"))
     return KeyHeader(model=model.id, thinking=msgspec.json.encode({"type": "disabled"}))

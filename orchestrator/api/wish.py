@@ -78,8 +78,12 @@ def assignment_of(task: str, options: SessionOptions) -> Assignment:
         raise ConfigInvalid("on_question", "questions cannot be asked at once and wait: leave it out, or the other")
     if (script := options.get("script")) is None and not any(os.environ.get(name) for name in KEYS):
         raise ConfigInvalid("model", "there is none to ask: set ANTHROPIC_API_KEY, or give script= to play one")
-    settings, facts = _resumed(options) if "session" in options else _begun(task, options)
+    settings, facts = _resumed(options) if "session" in options else _begun(options)
     settings, kind = of_a_kind(settings, facts["project"])
+    if "session" not in options:
+        task = task.strip() or (kind and kind.initial_prompt) or ""
+        if not task:
+            raise ConfigInvalid("task", "it is empty; say what is to be done, or give session= to take one up again")
     return Assignment(
         task=task.strip(),
         model=known_models().get(settings.model).id,
@@ -93,13 +97,11 @@ def assignment_of(task: str, options: SessionOptions) -> Assignment:
     )
 
 
-def _begun(task: str, options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
+def _begun(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
     """The settings and the facts of a new session."""
     project = Path(options.get("project") or ".").resolve()
     if not project.is_dir():
         raise ConfigInvalid("project", f"{project} is not a directory")
-    if not task.strip():
-        raise ConfigInvalid("task", "it is empty; say what is to be done, or give session= to take one up again")
     agent, model, team = _agent(options), options.get("model"), None
     if (path := options.get("team")) is not None:
         team = read_team(Path(path), project)

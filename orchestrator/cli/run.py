@@ -162,6 +162,8 @@ def run(
     need_a_model(options.script)
     words = _from_stdin() if task in (None, "-") else task
     if not words or not words.strip():
+        words = _initial_prompt(settings) or ""
+    if not words:
         raise click.UsageError('a task is needed: coterie run "find the bug in a.py", or on standard input')
     _work(options, settings, task=words.strip(), project=Path.cwd(), team=team)
 
@@ -195,6 +197,14 @@ def _read_team(path: Path, agent: str | None) -> Team:
     if agent is not None and team.lead_kind not in (None, agent):
         raise click.UsageError(f"the lead of {path} is a {team.lead_kind}, and a {agent} is wanted: give one of them")
     return team
+
+
+def _initial_prompt(settings: Settings) -> str | None:
+    """What the definition of the agent says that it begins with, for want of a task."""
+    from coterie.orchestrator.kinds import of_a_kind  # noqa: PLC0415 - brings trio along, for this alone
+
+    _, kind = of_a_kind(settings, Path.cwd())
+    return None if kind is None else kind.initial_prompt
 
 
 def need_a_model(script: Path | None) -> None:

@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args
 
 import attrs
 
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
+from coterie.agents.models import Effort
+
 Fsync = Literal["never", "turn", "always"]
 Deletions = Literal["ask", "apply"]
 Recaller = Literal["model", "local"]

@@ -56,6 +56,7 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
         "tools": ["Read"],
         "disallowed_tools": [],
         "model": None,
+        "effort": None,
         "permission_mode": None,
         "max_turns": None,
         "skills": [],
@@ -65,6 +66,8 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
         "isolation": None,
         "hooks": [],
         "mcp_servers": None,
+        "color": None,
+        "initial_prompt": None,
         "scope": "project",
         "source": str(project / ".coterie/agents/reviewer.md"),
     }
@@ -84,11 +87,11 @@ def test_check_of_good_definitions_is_one_line() -> None:
 
 
 def test_check_allows_warnings_and_notes(project: Path) -> None:
-    _write(project / ".coterie/agents/x.md", "name: x", "description: y", "color: red", "maxTurns: many")
+    _write(project / ".coterie/agents/x.md", "name: x", "description: y", "weight: 3", "maxTurns: many")
     done = _run("check")
     assert done.exit_code == 0
     assert done.output.splitlines() == [
-        ".coterie/agents/x.md:4: note: unknown key 'color' is ignored",
+        ".coterie/agents/x.md:4: note: unknown key 'weight' is ignored",
         ".coterie/agents/x.md:5: warning: maxTurns is 'many' and is ignored; it must be a whole number above 0",
         "8 files, 8 agents: 0 errors, 1 warning, 1 note",
     ]
@@ -105,7 +108,7 @@ def test_check_fails_for_a_file_that_gives_no_agent(project: Path) -> None:
 
 
 def test_check_as_json_names_file_line_and_reason(project: Path) -> None:
-    _write(project / ".coterie/agents/x.md", "name: x", "color: red")
+    _write(project / ".coterie/agents/x.md", "name: x", "weight: 3")
     done = _run("check", "--json", ".coterie")
     assert done.exit_code == 1
     report = json.loads(done.output)
@@ -120,7 +123,7 @@ def test_check_as_json_names_file_line_and_reason(project: Path) -> None:
             "reason": "there is no description: add a line such as "
             "`description: Reviews a change. Use after every edit.`",
         },
-        {"path": path, "line": 3, "severity": "note", "reason": "unknown key 'color' is ignored"},
+        {"path": path, "line": 3, "severity": "note", "reason": "unknown key 'weight' is ignored"},
     ]
 
 

@@ -156,6 +156,11 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
         "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh', 'max'",
     ),
     (
+        "claude-haiku-4-5",
+        {"output_config": {"effort": "low"}},
+        "This model does not support the effort parameter.",
+    ),
+    (
         FREE,
         {"output_config": {"format": {"type": "grammar"}}},
         (

@@ -45,7 +45,7 @@ def gist_of(body: str) -> str:
         return body
     try:
         told = _members.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no JSON, or no text that could be any
         return body
     words = next((str(told[name]) for name in _WORDS if told.get(name)), "")
     return ": ".join(part for part in (str(told.get("status", "")), words) if part) or body
@@ -67,6 +67,8 @@ class AgentRow:
     model: str = ""
     kind: str = ""
     """Its definition."""
+    color: str = ""
+    """Of its name, as a terminal's style; nothing for one like all others."""
     turns: int = 0
     calls: tuple[tuple[str, str], ...] = ()
     """Those that run: the id, and what it is about."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from coterie.agents.definitions.colors import color_code
 from coterie.agents.events import (
     AgentChanged,
     ApprovalAsked,
@@ -155,7 +156,8 @@ class Board:
             case Started():
                 self.finished = None if agent == MAIN else self.finished
                 kind = clean(event.definition or "")
-                self._set(agent, model=clean(event.model), kind=kind, calls=(), progress="")
+                color = (event.color and color_code(event.color)) or ""
+                self._set(agent, model=clean(event.model), kind=kind, color=color, calls=(), progress="")
             case Progress():
                 self._set(agent, progress=clean(event.text))
             case ReplyRecorded(is_taken=True):

@@ -96,7 +96,7 @@ class Table:
         room = max(self.width - self.name_width - 5 - len(numbers), 0)
         line = Text("> " if is_chosen else "  ")
         line.append(f"{mark} ", style)
-        name = Text("  " * depth + row.name, "bold" if is_chosen else "")
+        name = Text("  " * depth + row.name, f"{'bold ' if is_chosen else ''}{row.color}".strip())
         name.truncate(self.name_width, overflow="ellipsis", pad=True)
         line.append_text(name)
         line.append(" ")

@@ -60,10 +60,12 @@ def sampling_is_allowed(call: Call) -> None:
 
 
 def effort_is_known(call: Call) -> None:
-    """`output_config.effort` is one of the five levels."""
+    """`output_config.effort` is one of the five levels, and the model takes one."""
     effort = (call.params.get("output_config") or {}).get("effort")
     if effort is not None and effort not in EFFORTS:
         raise invalid_request(f"output_config.effort: Input should be {quoted(EFFORTS)}")
+    if effort is not None and "effort" in call.model.refuses:
+        raise invalid_request("This model does not support the effort parameter.")
 
 
 def output_format_is_supported(call: Call) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from coterie.agents.definitions import read_definition
+from coterie.agents.skills import read_skill
 from coterie.memory.front_matter import read_front_matter
 
 CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
@@ -94,3 +96,39 @@ def test_a_file_that_strict_yaml_refuses_is_never_read_in_silence() -> None:
             refused += 1
             assert read_front_matter(row["text"]).notes, row["path"]
     assert refused == 83
+
+
+def test_every_key_of_real_definitions_is_used_or_it_is_said_why_not() -> None:
+    keys: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for row in _agents():
+        keys.update(list(read_front_matter(row["text"]).fields))
+        _, problems = read_definition(row["text"], path=Path(row["path"]), scope="project")
+        unknown.update(re.findall(r"unknown key '(.+?)'", "\n".join(problem.reason for problem in problems)))
+    print(keys.most_common())  # noqa: T201 - shown by `pytest -rP`
+    assert len(keys) == 32
+    assert unknown == {"allowedTools": 16}
+
+
+def test_real_colours_are_colours() -> None:
+    reasons = [
+        problem.reason
+        for row in _agents()
+        for problem in read_definition(row["text"], path=Path(row["path"]), scope="project")[1]
+    ]
+    assert [reason for reason in reasons if reason.startswith("color ")] == []
+
+
+def test_real_skills_are_read_and_what_is_passed_over_is_said() -> None:
+    told: Counter[str] = Counter()
+    found = 0
+    skills = [row for row in _rows() if row["kind"] == "skill"]
+    for row in skills:
+        skill, problems = read_skill(row["text"], path=Path("/project", row["path"]), scope="project")
+        found += skill is not None
+        told.update(problem.severity for problem in problems)
+        assert (skill is None) == any(problem.severity == "error" for problem in problems), row["path"]
+        assert skill is None or (skill.description and len(skill.description) <= 1_024)
+    print(f"{len(skills)} files, {found} skills: {dict(told)}")  # noqa: T201 - shown by `pytest -rP`
+    assert len(skills) == 508
+    assert found >= 505

@@ -1,0 +1,104 @@
+"""`coterie run` with definitions that say how hard, in which colour, and with which words an agent begins."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.conversation import load_transcript
+from coterie.agents.conversation.transcript import Loaded
+from coterie.agents.events import Started
+from coterie.memory.compaction.readable import readable
+from coterie.orchestrator.events.reader import read_session
+from tests.processes.places import Place
+
+pytestmark = pytest.mark.slow
+
+PLANNER = """---
+name: planner
+description: Plans the work.
+initialPrompt: /next Say what comes next.
+effort: low
+color: purple
+---
+You plan.
+"""
+OLD = """---
+name: old
+description: Works with an old model.
+model: haiku-4-5
+effort: max
+---
+You work.
+"""
+NEXT = "---\nname: next\ndescription: Finds what comes next.\n---\nRead ROADMAP.md.\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Place:
+    """A repository with two kinds of agents and a skill."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    for directory in (".git", ".claude/agents", ".claude/skills/next"):
+        (project / directory).mkdir(parents=True)
+    (project / ".claude/agents/planner.md").write_text(PLANNER)
+    (project / ".claude/agents/old.md").write_text(OLD.replace("haiku-4-5", "claude-haiku-4-5"))
+    (project / ".claude/skills/next/SKILL.md").write_text(NEXT)
+    return Place(project)
+
+
+def loaded(place: Place, agent: str = "main") -> Loaded:
+    return load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl")
+
+
+def first_blocks(place: Place) -> list[str]:
+    conversation = loaded(place).conversation
+    assert conversation is not None
+    return [readable(block) for block in conversation.messages[0].blocks]
+
+
+def effort(place: Place, agent: str = "main") -> str | None:
+    conversation = loaded(place, agent).conversation
+    assert conversation is not None
+    return conversation.header.effort
+
+
+def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: Place) -> None:
+    done = place.coterie("run", "-p", "--agent", "planner", "-", *place.model("main: [Done.]"))
+    assert done.returncode == 0, done.stderr
+    *_, skill, words = first_blocks(place)
+    assert "Read ROADMAP.md." in skill
+    assert words == "/next Say what comes next."
+    assert loaded(place).words == (words,)
+
+
+def test_with_a_task_it_comes_before_the_users_words(place: Place) -> None:
+    script = """
+main:
+  - tools: [{Agent: {description: help, prompt: "Help.", name: helper, subagent_type: planner}}]
+  - text: Done.
+helper: [Helped.]
+"""
+    done = place.coterie("run", "-p", "--agent", "planner", "Only the first step.", *place.model(script))
+    assert done.returncode == 0, done.stderr
+    assert first_blocks(place)[-2:] == ["/next Say what comes next.", "Only the first step."]
+    helper = loaded(place, "helper")
+    assert helper.words == ("Help.",)
+    assert (effort(place), effort(place, "helper")) == ("low", "low")
+    started = [each.event for each in read_session(place.session.directory) if isinstance(each.event, Started)]
+    assert [event.color for event in started] == ["#a855f7", "#a855f7"]
+
+
+def test_a_model_that_takes_no_effort_is_sent_none(place: Place) -> None:
+    """The embedded server would refuse it, as the API does."""
+    done = place.coterie("run", "-p", "--agent", "old", "Go.", *place.model("main: [Done.]"))
+    assert done.returncode == 0, done.stderr
+    assert effort(place) is None
+    checked = place.coterie("agents", "check")
+    assert "effort has no effect: claude-haiku-4-5 takes none" in checked.stdout
+
+
+def test_a_run_without_a_task_and_without_such_words_is_refused(place: Place) -> None:
+    done = place.coterie("run", "-p", "--agent", "old", "-", *place.model("main: [Done.]"))
+    assert done.returncode == 2
+    assert "a task is needed" in done.stderr
