@@ -1,5 +1,6 @@
 """The sandbox of an agent, as settings want it, around what the agent needs of its session."""
 
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -77,6 +78,7 @@ def _sandbox(wanted: SandboxSettings, way: Way, root: Path, temporary: Path) -> 
         writable=repository.writable,
         protected=(*repository.protected, *_protected(root)),
         opened=wanted.write,
+        unwanted=repository.unwanted,
         asks_no_more=wanted.auto_allow,
     )
 
@@ -100,11 +102,14 @@ def _given(seat: Seat) -> tuple[Path, ...]:
 def _prepare(temporary: Path, scratch: Path, root: Path) -> None:
     """Make the places that can only be opened, or closed, if they are there."""
     _remove(temporary)  # a start that was killed may have left it
-    temporary.mkdir(mode=0o700)
+    temporary.mkdir(mode=0o700, exist_ok=True)
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     for hooks in Repository.of(root).hooks:
-        hooks.mkdir(exist_ok=True)
+        # Where it cannot be made, commands cannot make it either.
+        with contextlib.suppress(OSError):
+            hooks.mkdir(exist_ok=True)
 
 
 def _remove(directory: Path) -> None:
+    """Remove what can be removed: a command may have left what others, or nobody, may write."""
     shutil.rmtree(directory, ignore_errors=True)

@@ -9,8 +9,10 @@ from coterie.agents.project import checkout_root, git_directories
 
 SHARED = ("objects", "refs", "logs")
 """What a commit in a worktree writes in the repository."""
-RUN_BY_GIT = ("hooks", "config", "config.worktree", "modules", "info")
-"""In a directory of git's: what names programs, or attributes for which programs are run."""
+RUN_BY_GIT = ("hooks", "config", "config.worktree", "modules", "info", "commondir", "gitdir")
+"""In a directory of git's: what names programs, attributes for which programs are run, or where all that is."""
+ELSEWHERE = "commondir"
+"""Where a file of this name stands, git takes hooks and configuration from the directory that it names."""
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +25,8 @@ class Repository:
     protected: tuple[Path, ...] = ()
     hooks: tuple[Path, ...] = ()
     """Directories that must be there, so that nobody can make them."""
+    unwanted: tuple[Path, ...] = ()
+    """Files that must not be there, and that nothing keeps commands from making."""
 
     @classmethod
     def of(cls, root: Path) -> "Repository":
@@ -33,7 +37,9 @@ class Repository:
             return cls()
         own, common = found
         if own == common:
-            return cls(writable=(own,), protected=tuple(_closed(own)), hooks=(own / "hooks",))
+            return cls(
+                writable=(own,), protected=tuple(_closed(own)), hooks=(own / "hooks",), unwanted=(own / ELSEWHERE,)
+            )
         shared = tuple(common / name for name in SHARED)
         return cls(readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *_closed(own)))
 

@@ -1,5 +1,7 @@
 """What commands may see and change: a few places, of which the one that lies deepest decides."""
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -42,6 +44,8 @@ class Sandbox:
     """What may only be read in places that may be written. Landlock cannot hold that."""
     opened: tuple[Path, ...] = attrs.field(default=(), converter=_resolved)
     """What the user lets be written, whatever else is said of the same place."""
+    unwanted: tuple[Path, ...] = ()
+    """Files that commands can make and must not leave."""
     asks_no_more: bool = False
     """Whether commands need no permission, as they are in here."""
 
@@ -76,7 +80,15 @@ class Sandbox:
         # Where the workspace is the user's home, keys are both.
         views |= {path: "read" for path in self.protected if path not in self.hidden}
         views |= dict.fromkeys(self.opened, "write")
-        return {path: views[path] for path in sorted(views, key=lambda path: len(path.parts)) if path.exists()}
+        outer_first = sorted(views, key=lambda path: len(path.parts))
+        # What cannot be looked at is not there for commands either.
+        return {path: views[path] for path in outer_first if os.path.exists(path)}  # noqa: PTH110 - `Path.exists` raises
+
+    def tidy(self) -> None:
+        """Take away what a command has left that it must not leave."""
+        for path in self.unwanted:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def flaw(self) -> str | None:
         """Why the kernel could not hold it, whichever it is; None if nothing speaks against it."""

@@ -51,6 +51,8 @@ async def run_shell(
     finally:
         # Reaped only now: until then the number of the group cannot go to a stranger.
         process.poll()
+        if sandbox is not None:
+            sandbox.tidy()
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

@@ -57,6 +57,7 @@ class Place:
                 readable=(shown, *repository.readable),
                 writable=(opened, *repository.writable),
                 protected=repository.protected,
+                unwanted=repository.unwanted,
             )
             sandbox = attrs.evolve(sandbox, **changes)
         return cls(directory, Workspace(root=root, scratch=own, sandbox=sandbox))

@@ -77,6 +77,30 @@ async def test_nothing_can_be_planted_in_bubblewrap(tmp_path: Path, checkout: Pa
     assert not (checkout / ".git/hooks/pre-commit").exists()
 
 
+@pytest.mark.parametrize("way", ["bubblewrap", "landlock"])
+async def test_no_other_directory_becomes_the_repository_of_a_checkout(
+    tmp_path: Path, checkout: Path, way: Way
+) -> None:
+    """Git would take its hooks and its configuration from there."""
+    needs(way)
+    place = Place.make(tmp_path, way)
+    await place.bash("git init -q --bare evil; echo ../evil > .git/commondir")
+    assert not (checkout / ".git/commondir").exists()
+    assert _git(checkout, "log", "-1", "--format=%s") == "first"
+
+
+async def test_no_other_directory_becomes_the_repository_of_a_worktree(tmp_path: Path, checkout: Path) -> None:
+    needs("bubblewrap")
+    main = _beside(checkout)
+    place = Place.make(tmp_path, "bubblewrap")
+    own = main / ".git/worktrees/project"
+    was = [(own / name).read_text() for name in ("commondir", "gitdir")]
+    for target in (f"{own}/commondir", f"{own}/gitdir", ".git"):
+        assert (await place.bash(f"echo evil > {target}")).is_error
+        assert (await place.bash(f"rm -f {target} && echo evil > {target}")).is_error
+    assert [(own / name).read_text() for name in ("commondir", "gitdir")] == was
+
+
 def test_a_pointer_to_a_strangers_repository_opens_nothing(tmp_path: Path, checkout: Path) -> None:
     visitor = tmp_path / "visitor"
     visitor.mkdir()
