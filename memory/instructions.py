@@ -12,11 +12,13 @@ from xml.sax.saxutils import quoteattr
 import attrs
 
 from coterie.memory.includes import Mention, find_mentions
+from coterie.memory.instruction_names import named_file, rule_files
+from coterie.memory.rules import RuleText, read_rule
 
 MANAGED = Path("/etc/coterie")
-NAMES = ("CLAUDE.md", "AGENTS.md", "rules/*.md")
-"""In the managed directory and in the user's."""
-PROJECT_NAMES = ("CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md", ".claude/rules/*.md")
+NAMES = ("CLAUDE.md", "AGENTS.md", "rules/")
+"""In the managed directory and in the user's; a directory holds rules."""
+PROJECT_NAMES = ("CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md", ".claude/rules/")
 PRIVATE_NAMES = ("CLAUDE.local.md", "AGENTS.local.md")
 HOPS = 4
 """How far includes of includes are followed."""
@@ -54,6 +56,8 @@ class InstructionFile:
     path: Path
     scope: Scope
     text: str
+    paths: tuple[str, ...] = ()
+    """Patterns of the files that it is for; none for one that always holds."""
     included_by: Path | None = None
 
 
@@ -118,6 +122,7 @@ class _Found:
     real: Path
     """With all links followed; names the file."""
     scope: Scope
+    is_rule: bool = False
     included_by: Path | None = None
     hops: int = 0
 
@@ -136,21 +141,16 @@ class _Reading:
     def take(self, directory: Path, names: Iterable[str], scope: Scope) -> None:
         """Load those files that are there, and before each what it includes."""
         for name in names:
-            for path in self._matches(directory / name):
-                self._take(path, scope)
+            if not name.endswith("/"):
+                self._take(named_file(directory / name), scope)
+                continue
+            for path in rule_files(directory / name, self._unlisted):
+                self._take(path, scope, is_rule=True)
 
-    def _matches(self, path: Path) -> list[Path]:
-        if path.name != "*.md":
-            return [path]
-        try:
-            return sorted(match for match in path.parent.iterdir() if match.suffix == ".md")
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as exc:
-            self._note(path.parent, f"cannot be listed: {exc.strerror}")
-            return []
+    def _unlisted(self, directory: Path, exc: OSError) -> None:
+        self._note(directory, f"cannot be listed: {exc.strerror}")
 
-    def _take(self, path: Path, scope: Scope) -> None:
+    def _take(self, path: Path, scope: Scope, *, is_rule: bool = False) -> None:
         try:
             real = Path(os.path.realpath(path, strict=True))
         except (FileNotFoundError, NotADirectoryError):
@@ -163,7 +163,7 @@ class _Reading:
         # The user's and the managed directory are their owners' to arrange; a project's links are anyone's.
         is_free = scope in ("managed", "user") or self._is_free(path, real)
         if real not in self._seen and (is_free or self._is_approved(real, path, "leads")):
-            self._load(_Found(path=path, real=real, scope=scope))
+            self._load(_Found(path=path, real=real, scope=scope, is_rule=is_rule))
 
     def _load(self, found: _Found) -> None:
         self._seen.add(found.real)
@@ -177,9 +177,19 @@ class _Reading:
             self._note(
                 found.path, f"has {len(text):,} characters, and every turn pays for them; up to {LONG:,} is fine"
             )
-        if text.strip():
-            file = InstructionFile(path=found.path, scope=found.scope, text=text, included_by=found.included_by)
-            self.files.append(file)
+        rule = read_rule(text) if found.is_rule else RuleText(text=text)
+        for note in rule.notes:
+            self._note(found.path, note.reason, note.line)
+        if rule.text.strip():
+            self.files.append(
+                InstructionFile(
+                    path=found.path,
+                    scope=found.scope,
+                    text=rule.text,
+                    paths=rule.paths,
+                    included_by=found.included_by,
+                )
+            )
 
     def _read(self, found: _Found) -> str:
         """The file's text; empty, with a note, when it cannot be used."""
@@ -254,5 +264,6 @@ def _readable(path: Path) -> str:
 
 
 def _section(file: InstructionFile) -> str:
-    opening = f"<instructions file={quoteattr(_readable(file.path))} of={quoteattr(_OWNERS[file.scope])}>"
+    purpose = f" for={quoteattr(', '.join(file.paths))}" if file.paths else ""
+    opening = f"<instructions file={quoteattr(_readable(file.path))} of={quoteattr(_OWNERS[file.scope])}{purpose}>"
     return f"{opening}\n{file.text.strip()}\n</instructions>"

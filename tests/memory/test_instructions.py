@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import attrs
@@ -317,14 +318,62 @@ def test_a_name_that_is_not_utf8_can_still_be_sent(places: Places) -> None:
 def test_every_real_file_loads(places: Places) -> None:
     names = {"claude_md": "CLAUDE.md", "agents_md": "AGENTS.md", "rule": ".claude/rules/a.md"}
     (places.project / ".claude/rules").mkdir(parents=True)
-    loaded = 0
+    counts: Counter[str] = Counter()
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             if row["kind"] in names:
                 path = places.project / names[row["kind"]]
                 path.write_bytes(row["text"].encode())
                 (file,) = _load(places).files
-                assert file.text == row["text"].removeprefix("\ufeff")
+                whole = row["text"].removeprefix("\ufeff")
+                assert file.text.strip() == (whole.rpartition("\n---\n")[2] if file.paths else whole).strip()
+                counts[row["kind"]] += 1
+                counts["for some files"] += bool(file.paths)
+                counts["mentions"] += len(find_mentions(whole))
                 path.unlink()
-                loaded += 1
-    assert loaded == 210
+    print(dict(counts))  # noqa: T201 - shown by `pytest -rP`
+    assert (counts["agents_md"], counts["claude_md"], counts["rule"], counts["for some files"]) == (132, 73, 5, 3)
+
+
+@pytest.mark.parametrize("name", ["claude.md", "Claude.md", "agents.md", "Agents.MD", ".claude/claude.md"])
+def test_a_name_in_other_capitals_is_meant_all_the_same(places: Places, name: str) -> None:
+    (places.project / ".claude").mkdir()
+    (places.project / name).write_text("Be brief.")
+    assert [file.path for file in _load(places).files] == [places.project / name]
+
+
+def test_the_right_capitals_count_before_others(places: Places) -> None:
+    _write(places.project, CLAUDE="right", claude="other")
+    assert [file.text for file in _load(places).files] == ["right"]
+
+
+def test_an_override_stands_for_the_file_beside_it_alone(places: Places) -> None:
+    (places.project / "AGENTS.md").write_text("shared")
+    (places.project / "AGENTS.override.md").write_text("mine")
+    (places.working / "AGENTS.md").write_text("below")
+    assert [file.text for file in _load(places).files] == ["mine", "below"]
+
+
+def test_rules_are_found_below_and_say_which_files_they_are_for(places: Places) -> None:
+    rules = places.project / ".claude/rules"
+    (rules / "web").mkdir(parents=True)
+    (rules / "always.md").write_text("Test it.")
+    (rules / "web/style.md").write_text('---\npaths: "src/**/*.{ts,tsx}, web/*"\n---\nNo tabs.\n')
+    (rules / "web/api.md").write_text("---\npaths:\n  - api/**\n---\n\nCheck input.\n")
+    loaded = _load(places)
+    assert [(file.path.name, file.paths) for file in loaded.files] == [
+        ("always.md", ()),
+        ("api.md", ("api/**",)),
+        ("style.md", ("src/**/*.{ts,tsx}", "web/*")),
+    ]
+    assert ' for="api/**">\nCheck input.\n</instructions>' in loaded.to_text()
+    assert "paths:" not in loaded.to_text()
+
+
+def test_a_rule_with_broken_front_matter_is_loaded_and_noted_with_its_line(places: Places) -> None:
+    rules = places.project / ".claude/rules"
+    rules.mkdir(parents=True)
+    (rules / "a.md").write_text("---\npaths: src: x: [\n---\nGo on.\n")
+    loaded = _load(places)
+    assert [file.text for file in loaded.files] == ["Go on.\n"]
+    assert [note.line for note in loaded.notes] == [2]

@@ -82,6 +82,17 @@ def test_settings_and_instruction_files_of_the_project_hold(project: Path) -> No
     assert "outside.md" in noticed["reason"]
 
 
+def test_rules_for_some_files_and_overrides_are_told(project: Path) -> None:
+    (project / ".claude/rules/web").mkdir(parents=True)
+    (project / ".claude/rules/web/style.md").write_text("---\npaths: web/**\n---\nNo tabs.\n")
+    (project / "agents.md").write_text("Spelt small.\n")
+    (project / "AGENTS.override.md").write_text("Mine alone.\n")
+    [finished] = kind(events(project), "finished")
+    assert ' for="web/**">\nNo tabs.\n' in finished["result"]
+    assert "Mine alone." in finished["result"]
+    assert "Spelt small." not in finished["result"]
+
+
 def test_a_bare_run_reads_no_instruction_files(project: Path) -> None:
     [finished] = kind(events(project, "--bare"), "finished")
     assert "Be brief." not in finished["result"]

@@ -122,7 +122,7 @@ def _skill_parts(found: Skills, settings: Settings, kind: Definition | None) -> 
 
 
 def _why(file: InstructionFile) -> str:
-    owner = _OWNERS[file.scope]
+    owner = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
     return owner if file.included_by is None else f"{owner}; {file.included_by} includes it"
 
 
