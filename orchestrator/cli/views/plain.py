@@ -36,15 +36,15 @@ class PlainView(View):
                 if text := said(message):
                     print_said(text)
             case ToolEnded() as event:
-                _aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
+                print_aside(f"  {self._calls.text(event.id, event.name)}  {outcome_text(event)}")
             case Retrying() | Noticed() | LayerFailed() | McpChanged(state="failed" | "lost") as event:
-                _aside(f"  {sentence(event)}")
+                print_aside(f"  {sentence(event)}")
             case Event() as event if is_news(event) or is_hook_news(event):
-                _aside(f"  {sentence(event)}")
+                print_aside(f"  {sentence(event)}")
             case AgentChanged() as event if is_trouble(event):
-                _aside(f"  {sentence(event)}")
+                print_aside(f"  {sentence(event)}")
             case Finished() as event:
-                _aside(f"{finish_text(event)}; session {observed.session}")
+                print_aside(f"{finish_text(event)}; session {observed.session}")
                 print_error(event)
 
 
@@ -59,5 +59,6 @@ def print_error(event: Finished) -> None:
         click.echo(error, err=True)
 
 
-def _aside(line: str) -> None:
+def print_aside(line: str) -> None:
+    """Print what is not the model's on standard error."""
     click.echo(click.style(printable(line), dim=True), err=True)

@@ -5,23 +5,27 @@ import json
 import attrs
 import click
 
-from coterie.agents.events import Finished, Started
-from coterie.orchestrator.cli.views.plain import print_error, print_said
+from coterie.agents.events import Finished, Noticed, Started
+from coterie.orchestrator.cli.views.plain import print_aside, print_error, print_said
 from coterie.orchestrator.cli.views.view import View
+from coterie.orchestrator.cli.wording import sentence
 from coterie.orchestrator.events.observed import Observed
 from coterie.orchestrator.events.sources import TRANSCRIPT
 from coterie.orchestrator.session import MAIN, Session
 
 
 class ResultView(View):
-    """The text of the last reply, and nothing else."""
+    """The text of the last reply; and on standard error what was meant to be used and was not."""
 
     def take(self, observed: Observed) -> None:
         """Print the end."""
-        if isinstance(observed.event, Finished):
-            if observed.event.result:
-                print_said(observed.event.result)
-            print_error(observed.event)
+        match observed.event:
+            case Noticed() as event:
+                print_aside(sentence(event))
+            case Finished() as event:
+                if event.result:
+                    print_said(event.result)
+                print_error(event)
 
 
 class StreamView(View):
@@ -36,18 +40,21 @@ class StreamView(View):
 
 @attrs.define(eq=False)
 class SummaryView(View):
-    """How the run ended, as one JSON object."""
+    """How the run ended, as one JSON object; and on standard error what was meant to be used and was not."""
 
     _model: str = ""
     _began: float = 0.0
 
     def take(self, observed: Observed) -> None:
         """Print the end."""
-        if isinstance(observed.event, Started):
-            self._model, self._began = observed.event.model, observed.at
-        elif isinstance(observed.event, Finished):
-            session = Session.find(observed.session)
-            click.echo(json.dumps(self._summary(session, observed.event, observed.at - self._began)))
+        match observed.event:
+            case Started() as event:
+                self._model, self._began = event.model, observed.at
+            case Noticed() as event:
+                print_aside(sentence(event))
+            case Finished() as event:
+                session = Session.find(observed.session)
+                click.echo(json.dumps(self._summary(session, event, observed.at - self._began)))
 
     def _summary(self, session: Session, end: Finished, seconds: float) -> dict[str, object]:
         return {

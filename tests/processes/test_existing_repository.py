@@ -1,0 +1,154 @@
+"""A repository that people have used with another coding agent: its things work, once its user has approved them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.conversation import load_transcript
+from coterie.agents.events import HookRan, McpChanged, Noticed, SkillLoaded, Started, ToolEnded
+from coterie.memory.compaction.readable import readable
+from coterie.orchestrator.events.observed import Observed
+from coterie.orchestrator.events.reader import read_session
+from coterie.orchestrator.session import Session
+from tests.agents.sandbox.places import needs
+from tests.orchestrator.worktrees.repositories import make_repository
+from tests.processes.places import Place
+
+pytestmark = pytest.mark.slow
+
+GUARD = """\
+import json, sys
+call = json.load(sys.stdin)
+if "--force" in call["tool_input"].get("command", ""):
+    print("We never push by force.", file=sys.stderr)
+    sys.exit(2)
+"""
+FILES = {
+    "AGENTS.md": "Use tabs in Makefiles.\n",
+    "CLAUDE.md": "Tests come first.\n@docs/style.md\n",
+    "docs/style.md": "Names before comments.\n",
+    ".claude/agents/reviewer.md": """\
+---
+name: reviewer
+description: Use when: a change is ready to be read
+tools: Read, Grep, Bash, mcp__time__get_current_time
+model: sonnet
+color: purple
+---
+You read changes.
+""",
+    ".claude/skills/release/SKILL.md": """\
+---
+name: release
+description: How to release. Use before every release.
+---
+Tag $ARGUMENTS, then write down when.
+""",
+    ".claude/settings.json": json.dumps(
+        {
+            "permissions": {"allow": ["Bash(git status:*)"]},
+            "hooks": {
+                "SessionStart": [{"hooks": [{"type": "command", "command": "echo The build is green."}]}],
+                "PreToolUse": [
+                    {"matcher": "Bash", "hooks": [{"type": "command", "command": f"{sys.executable} .claude/guard.py"}]}
+                ],
+                "SubagentStop": [{"hooks": [{"type": "command", "command": "true"}]}],
+            },
+        }
+    ),
+    ".claude/guard.py": GUARD,
+    ".mcp.json": json.dumps(
+        {"mcpServers": {"time": {"command": sys.executable, "args": ["-P", "-m", "mcp_server_time"]}}}
+    ),
+    "app.py": "print('hello')\n",
+}
+SCRIPT = """
+main:
+  - tools: [{Skill: {skill: release, args: v1.2}}]
+  - tools: [{Bash: {command: "git push --force origin main"}}]
+  - tools: [{mcp__time__get_current_time: {timezone: Europe/Paris}}]
+  - tools: [{Agent: {description: read it, prompt: "Read app.py.", name: reader, subagent_type: reviewer}}]
+  - tools: [{Bash: {command: "echo released > RELEASE; echo x > ../outside; true"}}]
+  - text: Released.
+reader:
+  - tools: [{mcp__time__get_current_time: {timezone: Europe/Paris}}]
+  - tools: [{Bash: {command: "git push --force"}}]
+  - text: It is fine.
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Place:
+    """The repository, and a user who has never run anything in it."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    project = make_repository(tmp_path / "project")
+    for name, text in FILES.items():
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    _git(project, "add", "--all")
+    _git(project, "commit", "--quiet", "--message", "As it is used")
+    return Place(project)
+
+
+def test_nothing_of_a_repository_runs_before_it_is_approved_and_the_run_goes_on(place: Place) -> None:
+    done = place.coterie("run", "-p", "Go.", "--permission-mode", "bypassPermissions", *place.model("main: [Done.]"))
+    assert (done.returncode, done.stdout) == (0, "Done.\n")
+    assert "coterie hooks approve" in done.stderr
+    assert "coterie mcp approve time" in done.stderr
+    observed = read_session(place.session.directory)
+    assert not [each for each in observed if isinstance(each.event, HookRan | McpChanged)]
+    assert "The build is green." not in _told(place.session)
+
+
+def test_all_that_a_repository_brings_works_in_one_run(place: Place) -> None:
+    needs("landlock")
+    assert place.coterie("hooks", "approve", "--yes").returncode == 0
+    assert place.coterie("mcp", "approve", "time").returncode == 0
+    options = ("--permission-mode", "bypassPermissions", "--sandbox", "landlock", *place.model(SCRIPT))
+    done = place.coterie("run", "-p", "Release it.", *options)
+    assert (done.returncode, done.stdout) == (0, "Released.\n"), done.stderr
+    observed, told = list(read_session(place.session.directory)), _told(place.session)
+    for text in ("Use tabs in Makefiles.", "Tests come first.", "Names before comments.", "The build is green."):
+        assert text in told
+    assert "release: How to release." in told  # listed
+    assert "Tag v1.2, then write down when." in told  # and loaded
+    assert [each.event.name for each in observed if isinstance(each.event, SkillLoaded)] == ["release"]
+    assert "We never push by force." in told
+    assert '"timezone": "Europe/Paris"' in told
+    assert [each.event.state for each in observed if isinstance(each.event, McpChanged)] == ["connected"]
+    assert (place.project / "RELEASE").read_text() == "released\n"
+    assert not (place.project.parent / "outside").exists()
+    _check_reviewer(observed, _told(place.session, "reader"))
+    assert _git(place.project, "status", "--porcelain") == "?? RELEASE\n"
+    assert place.coterie("doctor").returncode == 0
+
+
+def _check_reviewer(observed: list[Observed], told: str) -> None:
+    """An agent of the repository's own kind has what all have: its server, its hooks, its definition."""
+    [started] = [each.event for each in observed if each.agent == "reader" and isinstance(each.event, Started)]
+    assert "sonnet" in started.model
+    assert "You read changes." in told
+    assert '"timezone": "Europe/Paris"' in told
+    assert "We never push by force." in told
+    calls = [each.event for each in observed if each.agent == "reader" and isinstance(each.event, ToolEnded)]
+    assert [(call.name, call.is_error) for call in calls] == [("mcp__time__get_current_time", False), ("Bash", True)]
+    assert [each for each in observed if isinstance(each.event, HookRan) and each.event.event == "SubagentStop"]
+    assert not [each for each in observed if isinstance(each.event, Noticed) and ".claude/agents" in each.event.source]
+
+
+def _told(session: Session, agent: str = "main") -> str:
+    """All that stands in the conversation of *agent*, its system prompt too."""
+    conversation = load_transcript(session.agent_directory(agent) / "transcript.jsonl").conversation
+    assert conversation is not None
+    blocks = (readable(block) for message in conversation.messages for block in message.blocks)
+    return "\n".join((conversation.prefix_bytes().decode(), *blocks))
+
+
+def _git(project: Path, *arguments: str) -> str:
+    command = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments)
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout
