@@ -27,8 +27,11 @@ class GitFailed(Exception):
         return self.reason
 
 
-async def run_git(directory: Path, *arguments: str) -> str:
+async def run_git(directory: Path, *arguments: str, repository: Path | None = None) -> str:
     """What git prints, run in *directory*, without the last newline. Raises `GitFailed`.
+
+    With a *repository* it takes its configuration from there, whatever stands in the directory: an agent may have put
+    there what leads to another one, whose configuration names programs to run.
 
     Cancelled, it ends git and all that git has started, and returns when git is reaped. It can be used in a root: git
     stays in the session of this process, so nobody takes it for an orphan.
@@ -37,7 +40,7 @@ async def run_git(directory: Path, *arguments: str) -> str:
         ended = await trio.run_process(
             [*_COMMAND, *arguments],
             cwd=directory,
-            env=_environment(),
+            env=_environment(repository),
             stdin=subprocess.DEVNULL,
             capture_stdout=True,
             capture_stderr=True,
@@ -52,10 +55,10 @@ async def run_git(directory: Path, *arguments: str) -> str:
     return os.fsdecode(ended.stdout).removesuffix("\n")
 
 
-def _environment() -> dict[str, str]:
+def _environment(repository: Path | None) -> dict[str, str]:
     # Set for a hook, these would turn every question to another repository.
     rest = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**rest, **_SETTINGS}
+    return {**rest, **_SETTINGS, **({} if repository is None else {"GIT_COMMON_DIR": str(repository)})}
 
 
 async def _end_group(process: trio.Process) -> None:

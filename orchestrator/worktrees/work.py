@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from coterie.orchestrator.worktrees.git import GitFailed, run_git
+from coterie.orchestrator.worktrees.git import GitFailed
 from coterie.orchestrator.worktrees.worktree import Worktree
 
 _STATUS = ("status", "--porcelain", "--ignored", "--untracked-files=normal", "--ignore-submodules=none")
@@ -18,10 +18,10 @@ async def find_work(worktree: Worktree) -> str | None:
     if worktree.stage == "making" or not worktree.path.exists():
         return None
     await _check_place(worktree)
-    files = (await run_git(worktree.path, *_STATUS)).splitlines()
+    files = (await worktree.git_inside(*_STATUS)).splitlines()
     # Also of a commit that was left again: nothing but the log of this head may still lead to it.
-    heads = (await run_git(worktree.path, *_HEADS)).splitlines()
-    heads.append(await run_git(worktree.path, "rev-parse", "HEAD"))
+    heads = (await worktree.git_inside(*_HEADS)).splitlines()
+    heads.append(await worktree.git_inside("rev-parse", "HEAD"))
     found = [*_counted(len({*heads} - {worktree.base}), "commit"), *_counted(len(files), "changed file")]
     return " and ".join(found) or await _doubt(worktree)
 
@@ -35,19 +35,19 @@ def in_words(worktree: Worktree, work: str | None) -> str:
 
 async def _check_place(worktree: Worktree) -> None:
     """Raise `GitFailed` unless the path is a worktree: otherwise git would answer for the checkout around it."""
-    top = await run_git(worktree.path, "rev-parse", "--show-toplevel")
+    top = await worktree.git_inside("rev-parse", "--show-toplevel")
     if Path(top) != worktree.path:
         raise GitFailed(f"{worktree.path} is not a worktree any more")
 
 
 async def _doubt(worktree: Worktree) -> str | None:
     """Why there may be work that git does not show."""
-    own = Path(await run_git(worktree.path, "rev-parse", "--absolute-git-dir"))
+    own = Path(await worktree.git_inside("rev-parse", "--absolute-git-dir"))
     if (own / "locked").exists():
         return "it is locked"
     if (own / "modules").exists():
         return "it has submodules of its own"
-    tags = {line[:1] for line in (await run_git(worktree.path, "ls-files", "-v")).splitlines()}
+    tags = {line[:1] for line in (await worktree.git_inside("ls-files", "-v")).splitlines()}
     return None if tags <= {"H"} else "git does not look at all of its files"
 
 

@@ -59,6 +59,10 @@ class Worktree:
         """What git says of the repository, wherever the worktree is. Raises `GitFailed`."""
         return await run_git(self.repository, f"--git-dir={self.repository}", *arguments)
 
+    async def git_inside(self, *arguments: str) -> str:
+        """What git says in the worktree, by the configuration of its repository alone. Raises `GitFailed`."""
+        return await run_git(self.path, *arguments, repository=self.repository)
+
     async def tip(self) -> str | None:
         """The commit its branch is at; None if there is no such branch. Raises `GitFailed`."""
         return await self.git("for-each-ref", "--format=%(objectname)", self.ref) or None

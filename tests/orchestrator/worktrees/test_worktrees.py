@@ -1,5 +1,6 @@
 """Worktrees of real repositories: made, kept with any work, removed without, and never in doubt after a crash."""
 
+import contextlib
 import resource
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from coterie.orchestrator.worktrees import (
     read_record,
     remove_worktree,
 )
+from coterie.orchestrator.worktrees.git import GitFailed
 from tests.orchestrator.worktrees.repositories import branches, commit, git, make_repository, worktrees
 
 pytestmark = pytest.mark.slow
@@ -246,6 +248,22 @@ async def test_neither_hooks_nor_what_a_hook_has_set_have_a_say(
     worktree = await open_worktree(session, "scout", project)
     assert not (worktree.path / "hooked").exists()
     assert await find_work(worktree) is None
+
+
+async def test_no_program_is_run_that_an_agent_has_named(session: Session, project: Path, tmp_path: Path) -> None:
+    """It can lead git to a repository of its own, whose configuration says how files are looked at."""
+    worktree = await open_worktree(session, "scout", project)
+    evil, ran = make_repository(tmp_path / "evil"), tmp_path / "ran"
+    git(evil, "config", "filter.evil.clean", f"touch {ran}; cat")
+    (worktree.path / ".gitattributes").write_text("* filter=evil\n")
+    (worktree.path / "readme.txt").write_text("jello\n")
+    (worktree.path / ".git").write_text(f"gitdir: {evil}/.git\n")
+    git(worktree.path, "status", "--porcelain")
+    assert ran.exists(), "whoever asks git there without care runs it"
+    ran.unlink()
+    with contextlib.suppress(GitFailed):  # it may well not be a worktree any more
+        await find_work(worktree)
+    assert not ran.exists()
 
 
 @contextmanager
