@@ -31,7 +31,6 @@ class Servers(Place):
     def configure(self, *, own: bool = True, **servers: Any) -> Path:
         """Write *servers* into the user's file, or into the project's."""
         path = self.project.parent / "home/mcp.json" if own else self.project / ".mcp.json"
-        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"mcpServers": servers}, indent=1))
         return path
 
@@ -55,6 +54,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Ser
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-tell")
     (tmp_path / "project").mkdir()
+    (tmp_path / "home").mkdir()
+    # A busy machine takes its time; only what is about that has less.
+    (tmp_path / "home/settings.toml").write_text("[mcp]\nstart_seconds = 60.0\n")
     return Servers(tmp_path / "project")
 
 
@@ -71,6 +73,11 @@ def test_a_published_server_is_used_by_a_lead(place: Servers) -> None:
     [event] = place.told(McpChanged)
     assert (event.server, event.state) == ("time", "connected")
     assert has_no_processes(place.session)
+
+
+def test_a_server_of_an_older_protocol_that_greets_on_its_output_is_used_too(place: Servers) -> None:
+    place.configure(older={"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_older.py"))]})
+    assert place.run(calling("mcp__older__greet")).stdout == "It said Good day.\n"
 
 
 def test_an_error_of_the_server_is_one_for_the_model(place: Servers) -> None:
@@ -143,20 +150,25 @@ default:
 
 def test_bad_servers_are_told_with_their_file_and_the_run_goes_on(place: Servers) -> None:
     flood = {"command": sys.executable, "args": ["-c", "while True: print('hello' * 100)"]}
-    stuck = {"command": sys.executable, "args": ["-c", "import time; time.sleep(1000)"]}
     ends = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no licence')"]}
-    path = place.configure(
-        probe={**PROBE, "colour": "red"}, old={"type": "sse", "url": "http://x"}, flood=flood, stuck=stuck, ends=ends
-    )
-    (place.project / ".coterie").mkdir()
-    (place.project / ".coterie/settings.toml").write_text("[mcp]\nstart_seconds = 4.0\n")
+    old = {"type": "sse", "url": "http://x"}
+    path = place.configure(probe={**PROBE, "colour": "red"}, old=old, flood=flood, ends=ends)
     done = place.run(calling("mcp__probe__whoami"))
     assert (done.returncode, done.stdout[:15]) == (0, "It said process")
     assert f"{path}:8: probe has a key 'colour' that is not known and is ignored" in done.stderr
     assert "old is of the type sse" in done.stderr
-    assert "the MCP server stuck cannot be connected: it has not answered within 4 seconds" in done.stderr
     assert "the MCP server ends cannot be connected: its process ended with status 1: no licence" in done.stderr
     assert "the MCP server flood cannot be connected: it wrote over 1,000 lines" in done.stderr
+    assert has_no_processes(place.session)
+
+
+def test_a_server_that_never_answers_is_given_up_and_the_run_goes_on(place: Servers) -> None:
+    place.configure(stuck={"command": sys.executable, "args": ["-c", "import time; time.sleep(1000)"]})
+    (place.project / ".coterie").mkdir()
+    (place.project / ".coterie/settings.toml").write_text("[mcp]\nstart_seconds = 0.5\n")
+    done = place.run("default: [{text: done}]")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "the MCP server stuck cannot be connected: it has not answered within 0.5 seconds" in done.stderr
     assert has_no_processes(place.session)
 
 

@@ -1,6 +1,6 @@
 """One connection to a server: made when it is wanted, kept while it lasts, made again after it was lost."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,7 @@ class Connection:
             while True:
                 await self._wanted.wait()
                 self._wanted = trio.Event()
-                reason = await self._stay_connected()
-                self._end(self.server.discreet(reason))
+                await self._stay_connected()
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> ToolCalled | NotCalled:
         """What the server answers, or why it does not. Cancelled, the server is told."""
@@ -103,10 +102,11 @@ class Connection:
             return NotCalled(reason=f"The MCP server {name} has not answered within {seconds:g} seconds.")
         except MCPError as exc:
             if not _is_end(exc):
-                return ToolCalled(text=f"The MCP server {name} refused the call: {exc.message}", is_error=True)
+                words = self.server.discreet(exc.message)
+                return ToolCalled(text=f"The MCP server {name} refused the call: {words}", is_error=True)
             return NotCalled(reason=await self._obituary(live))
         except Exception as exc:  # noqa: BLE001 - what the package makes of an answer that is none is about this call alone
-            words = " ".join(str(exc).split())
+            words = self.server.discreet(" ".join(str(exc).split()))
             return ToolCalled(text=f"What the MCP server {name} answered cannot be used: {words}", is_error=True)
 
     async def tools(self) -> tuple[list[Tool], str]:
@@ -154,27 +154,29 @@ class Connection:
             "call was carried out. It is connected again for the next one."
         )
 
-    async def _stay_connected(self) -> str:
-        """Connect, and return when there is no connection any more, with the reason."""
-        reason = f"it has not answered within {self.limit:g} seconds"
+    async def _stay_connected(self) -> None:
+        """Connect, and return when there is no connection any more and nothing is left of it."""
+        reason: str | None = f"it has not answered within {self.limit:g} seconds"
         with trio.CancelScope(deadline=trio.current_time() + self.limit) as scope:
             try:
                 async with self._open() as (live, lost):
                     scope.deadline = float("inf")
                     self._begin(live)
-                    try:
-                        reason = await lost(live)
-                    finally:
-                        scope.deadline = trio.current_time() + LEAVING
+                    # Told at once: who calls from here on wants the next connection, not what is left of this one.
+                    self._end(await lost(live))
+                    reason = None
+                    scope.deadline = trio.current_time() + LEAVING
             except* (CannotStart, ServerGone) as group:
                 reason = str(_first(group))
             except* Exception as group:  # noqa: BLE001 - whatever the package raises is about this server alone
                 first = _first(group)
-                reason = " ".join(f"{type(first).__name__}: {first}".split())
-        return reason
+                reason = reason and " ".join(f"{type(first).__name__}: {first}".split())
+        if reason is not None:
+            self._end(reason)
 
     @asynccontextmanager
     async def _open(self) -> "AsyncIterator[tuple[_Live, _Lost]]":
+        """Connect until the block ends, which is given what waits for the end of the connection."""
         about = Implementation(name="coterie", version=__version__)
         if self.server.transport == "http":
             timeout = httpx2.Timeout(CONNECTING, read=None)
@@ -186,8 +188,8 @@ class Connection:
         async with open_process(self.server, self.environment, self.log) as process:
             speech = Speech(process)
 
-            async def lost(live: _Live) -> str:
-                return await _lost_by_process(live, speech, process.ended)
+            async def lost(_live: _Live) -> str:
+                return await _lost_by_process(speech, process.ended)
 
             try:
                 async with Client(speech.open(), cache=None, client_info=about) as client:
@@ -205,6 +207,7 @@ class Connection:
         self._settle()
 
     def _end(self, reason: str) -> None:
+        reason = self.server.discreet(reason)
         live, self._live, self.failure = self._live, None, reason
         # A loss costs the next call no wait; who cannot be connected at all is left alone for longer and longer.
         self._failures = 0 if live is not None else self._failures + 1
@@ -224,7 +227,7 @@ class Connection:
         self.say(ServerTold(server=self.server.name, state=state, reason=reason, owner=self.owner, pid=pid))
 
 
-_Lost = Callable[[_Live], "Any"]
+_Lost = Callable[[_Live], Awaitable[str]]
 """Waits until a connection is lost, and says why."""
 
 
@@ -233,7 +236,7 @@ async def _lost_by_call(live: _Live) -> str:
     return "the server has ended the session, or cannot be reached any more"
 
 
-async def _lost_by_process(live: _Live, speech: Speech, ended: Callable[[], Any]) -> str:
+async def _lost_by_process(speech: Speech, ended: Callable[[], Awaitable[str]]) -> str:
     """Why a stdio server is gone: it ended, or it cannot be listened to any more."""
     reason = ""
     async with trio.open_nursery() as nursery:
@@ -249,7 +252,6 @@ async def _lost_by_process(live: _Live, speech: Speech, ended: Callable[[], Any]
         with trio.move_on_after(LEAVING if not speech.trouble else 0):
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
-    del live
     return reason or speech.trouble or "it closed its output, and lives on"
 
 

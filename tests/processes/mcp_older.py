@@ -1,0 +1,34 @@
+"""An MCP server as they were written by hand in 2024: it greets people on standard output, and knows one tool."""
+
+import json
+import sys
+
+RESULTS = {
+    "initialize": {
+        "protocolVersion": "2024-11-05",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "older", "version": "0.1"},
+    },
+    "tools/list": {"tools": [{"name": "greet", "description": "Greets.", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "Good day."}]},
+}
+
+
+def main() -> None:
+    """Answer line by line."""
+    sys.stdout.write("Welcome to the older server!\n")
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        answer: dict[str, object] = {"jsonrpc": "2.0", "id": message["id"]}
+        if (result := RESULTS.get(message["method"])) is not None:
+            answer["result"] = result
+        else:
+            answer["error"] = {"code": -32601, "message": "Method not found"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
