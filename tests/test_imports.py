@@ -96,6 +96,16 @@ def test_no_command_waits_for_the_sdk() -> None:
     assert "anthropic" not in _loaded_by("\n".join(f"import coterie.{module}" for module in modules))
 
 
+def test_only_the_process_that_holds_mcp_servers_imports_their_package() -> None:
+    host = ROOT / "orchestrator/mcp/host"
+    for directory in ALLOWED:
+        for path in _modules(directory):
+            packages = {name.partition(".")[0] for name in _imports(path)}
+            assert path.is_relative_to(host) or not packages & {"mcp", "mcp_types"}, path
+    loaded = _loaded_by("import coterie.orchestrator.root, coterie.orchestrator.tree.agent_process")
+    assert not {"mcp", "mcp_types", "coterie.orchestrator.mcp.host"} & loaded
+
+
 def test_the_standard_librarys_mailbox_is_not_shadowed_at_the_root() -> None:
     code = "import mailbox; mailbox.Maildir"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
