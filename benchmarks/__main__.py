@@ -21,6 +21,7 @@ NAMES = (
     "spawn",
     "wake",
     "scale",
+    "peers",
     "bill",
     "client_growth",
     "client_cpu",

@@ -24,9 +24,9 @@ import trio
 
 from benchmarks.figures import Figure, at_least, at_most, rows
 from benchmarks.mail_backlog import BACKLOGS, Cost, measure_costs
+from benchmarks.mail_peers import OURS_POWER, OURS_PROCESS, PEERS, REDIS_EVERYSEC, Peer
+from benchmarks.mail_peers.peer import Survives
 from benchmarks.mail_runs import Flow, measure_flow, measure_latency
-from benchmarks.peers import OURS_POWER, OURS_PROCESS, PEERS, REDIS_EVERYSEC, Peer
-from benchmarks.peers.peer import Survives
 
 ROUNDS = 3
 WRITERS = (1, 8)

@@ -9,9 +9,9 @@ from statistics import median
 
 import attrs
 
+from benchmarks.mail_peers import Post
+from benchmarks.mail_peers.peer import Box, ReceivingEnd, SendingEnd
 from benchmarks.mail_runs import message, run_roles, tell
-from benchmarks.peers import Post
-from benchmarks.peers.peer import Box, ReceivingEnd, SendingEnd
 
 BACKLOGS = (100, 100_000)
 EXCHANGING = 1.5

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import trio
 
-from benchmarks.peers import Post
+from benchmarks.mail_peers import Post
 
 SENDING = 0.5
 """Seconds for which writers send; the reader is timed until it has acknowledged everything."""

@@ -5,46 +5,34 @@ price of having them: the root, the zygote, the lead and the command that shows 
 processes. The embedded server is the model's side, and apart.
 """
 
-import resource
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-import attrs
 import msgspec
 import trio
 
 from benchmarks.figures import Figure, at_least
+from benchmarks.watching import Watch, children_cpu
 from coterie.orchestrator.ledger.spending import total
-from coterie.orchestrator.starting.zygote import TITLE
 from coterie.scenarios.runner.play import play
 from coterie.scenarios.runner.played import Played
-from coterie.scenarios.runner.processes import Process, find_processes
 from coterie.scenarios.runner.reading import load_story
-from coterie.scenarios.runner.stage import Stage, open_stage
+from coterie.scenarios.runner.stage import open_stage
 from coterie.scenarios.runner.story import Story
 
 WORKERS = 100
 SECONDS = 600
 HOLD = 15
 """Seconds that each worker sleeps: longer than it takes to start them all."""
-OFTEN = 0.05
-"""Seconds between two looks at the processes."""
-SELDOM = 10
-"""Looks between two at their memory, which costs more."""
-_TICK = 100.0
-_USER, _SYSTEM = 11, 12
-"""In /proc/PID/stat, counted from the state, which stands behind the name."""
 
 
 async def measure() -> list[Figure]:
     """One play, watched from outside."""
     with tempfile.TemporaryDirectory() as directory, open_stage(_story(Path(directory)), 0, is_kept=False) as stage:
-        story, watch = _story(Path(directory)), _Watch(stage)
-        began, before = time.perf_counter(), _children_cpu()
+        story, watch = _story(Path(directory)), Watch(stage)
+        began, before = time.perf_counter(), children_cpu()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
             played, failures = await play(story, stage)
@@ -53,10 +41,10 @@ async def measure() -> list[Figure]:
         failures += [failure for each in story.expectations for failure in each.judge(played)]
         if failures:
             raise AssertionError(failures[0].reason)
-        return list(_figures(played, watch, seconds, _children_cpu() - before))
+        return list(_figures(played, watch, seconds, children_cpu() - before))
 
 
-def _figures(played: Played, watch: "_Watch", seconds: float, cpu: float) -> Iterator[Figure]:
+def _figures(played: Played, watch: Watch, seconds: float, cpu: float) -> Iterator[Figure]:
     done = [name for name, state in played.states.items() if name.startswith("w-") and state == "done"]
     spent = total(played.ledger)
     yield Figure(name="workers that are done", value=len(done), unit="", digits=0, goal=at_least(WORKERS))
@@ -76,76 +64,6 @@ def _figures(played: Played, watch: "_Watch", seconds: float, cpu: float) -> Ite
     orchestration = sum(used for who, used in others.items() if who != "server")
     yield Figure(name="orchestration for a worker", value=1e3 * orchestration / WORKERS, unit="ms of CPU", digits=0)
     yield Figure(name="orchestration / workers", value=orchestration / workers, unit="x")
-
-
-@attrs.define(eq=False)
-class _Watch:
-    """Looks at the processes of a play while they live."""
-
-    stage: Stage
-    most_workers: int = 0
-    most_memory: float = 0.0
-    """Megabytes, what processes share counted once."""
-    _cpu: dict[tuple[int, int], tuple[str, float]] = attrs.field(factory=dict)
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        looks = 0
-        while True:
-            await trio.to_thread.run_sync(self._look, looks % SELDOM == 0)
-            looks += 1
-            await trio.sleep(OFTEN)
-
-    def cpu(self, who: str) -> float:
-        """Seconds that all processes of that part have used, as far as was seen."""
-        used: defaultdict[str, float] = defaultdict(float)
-        for name, seconds in self._cpu.values():
-            used[name] += seconds
-        return used[who]
-
-    def _look(self, at_memory: bool) -> None:
-        processes = find_processes(self.stage.home)
-        for process in processes:
-            with suppress(OSError):
-                self._cpu[process.pid, process.began] = (_part(process), _cpu_of(process.pid))
-        self.most_workers = max(self.most_workers, sum(_part(process) == "workers" for process in processes))
-        if at_memory:
-            self.most_memory = max(self.most_memory, sum(_memory_of(process.pid) for process in processes))
-
-
-def _part(process: Process) -> str:
-    """Which part of a session a process is, by its title."""
-    name = process.name
-    if name == TITLE[:15]:
-        return "zygote"
-    if name.startswith("coterie w-"):
-        return "workers"
-    if name == "coterie main":
-        return "lead"
-    if name.startswith(("coterie root", "coterie janitor")):
-        return "root"
-    command = Path(f"/proc/{process.pid}/cmdline")
-    with suppress(OSError):
-        return "server" if b"serve" in command.read_bytes() else "command"
-    return "command"
-
-
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICK
-
-
-def _memory_of(pid: int) -> float:
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def _children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _story(directory: Path) -> Story:

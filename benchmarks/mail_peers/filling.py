@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from benchmarks.peers.peer import Box, Post
+from benchmarks.mail_peers.peer import Box, Post
 
 PATIENCE = 5.0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.peers.peer import BATCH, Box, Peer
+from benchmarks.mail_peers.peer import BATCH, Box, Peer
 
 _DATAGRAM_BYTES = 64 * 1024
 

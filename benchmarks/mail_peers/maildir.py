@@ -13,8 +13,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from benchmarks.peers.filling import send_each
-from benchmarks.peers.peer import BATCH, POLL, Box, Peer
+from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.peer import BATCH, POLL, Box, Peer
 
 
 class _Folder(Protocol):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.peers.filling import send_each
-from benchmarks.peers.peer import BATCH, Box, Peer
+from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.peer import BATCH, Box, Peer
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, Inbox, Limits
 from coterie.mailbox.envelope import Envelope, Recipient, Sender

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import trio
 
-from benchmarks.peers.peer import BATCH, POLL, Box, Peer
+from benchmarks.mail_peers.peer import BATCH, POLL, Box, Peer
 
 _decoder = msgspec.json.Decoder(list[str])
 

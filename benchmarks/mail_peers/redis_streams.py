@@ -13,8 +13,8 @@ from typing import Any, Literal
 import attrs
 import trio
 
-from benchmarks.peers.filling import send_each
-from benchmarks.peers.peer import BATCH, Box, Peer
+from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.peer import BATCH, Box, Peer
 
 _GROUP = "readers"
 _START_SECONDS = 10.0

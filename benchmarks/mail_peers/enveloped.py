@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.peers.ours import KEY, Author
-from benchmarks.peers.peer import BATCH, Box, Peer, Post, ReceivingEnd, SendingEnd
+from benchmarks.mail_peers.ours import KEY, Author
+from benchmarks.mail_peers.peer import BATCH, Box, Peer, Post, ReceivingEnd, SendingEnd
 from coterie.mailbox.envelope import Envelope
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import attrs
 import trio
 
-from benchmarks.peers.peer import BATCH, POLL, Box, Peer
+from benchmarks.mail_peers.peer import BATCH, POLL, Box, Peer
 
 _BUSY_SECONDS = 20.0
 _INSERT = "INSERT INTO message (body) VALUES (?)"

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import trio
 
-from benchmarks.peers.filling import send_each
-from benchmarks.peers.peer import BATCH, POLL, Box, Peer
+from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.peer import BATCH, POLL, Box, Peer
 
 _BUSY_SECONDS = 20.0
 
