@@ -169,6 +169,8 @@ class Compacted(Event, tag="compacted", frozen=True):
     """The file in which all that left can be read again."""
     skills: list[str] = []
     """Skills whose text the model has in view again."""
+    passed_over: dict[str, str] = {}
+    """Why a cheaper way was not taken, by way."""
 
 
 class SkillLoaded(Event, tag="skill_loaded", frozen=True):

@@ -5,6 +5,7 @@ import attrs
 from coterie.agents.conversation import Conversation
 from coterie.agents.tokens import Thresholds, estimate_block
 from coterie.agents.usage import Usage
+from coterie.memory.clearing import CACHE_EDITS, edited_results
 
 
 @attrs.define(eq=False)
@@ -32,10 +33,29 @@ class WindowMeter:
         if conversation.epoch != self._epoch:
             self._tokens, self._counted, self._epoch, self._cached = 0, 0, conversation.epoch, None
         for index in range(self._counted, len(conversation)):
-            self._tokens += estimate_block(conversation.prefix[index].data)
+            self._tokens += _added(conversation, index)
         self._counted = len(conversation)
         return self._tokens
 
     def cached(self, conversation: Conversation) -> int | None:
         """Tokens that the last reply left in the cache; None before one, and after a rewrite."""
         return self._cached if conversation.epoch == self._epoch else None
+
+
+def _added(conversation: Conversation, index: int) -> int:
+    """Tokens by which a block makes the prompt longer; an edit of the cache makes it shorter by what it deletes.
+
+    Without that, the very request that makes room would look too long, and be compacted instead.
+    """
+    prefix = conversation.prefix
+    if prefix[index].block_type != CACHE_EDITS:
+        return estimate_block(prefix[index].data)
+    gone, tokens = edited_results([prefix[index]]), 0
+    for earlier in range(index - 1, -1, -1):
+        if not gone:
+            break
+        segment = prefix[earlier]
+        if segment.block_type == "tool_result" and segment.tool_use_id in gone:
+            gone.discard(segment.tool_use_id)
+            tokens -= estimate_block(segment.data)
+    return tokens

@@ -41,7 +41,8 @@ class Strategy:
         agent.pipeline = layered_pipeline(self.layers, dict(agent.tools), agent.workspace.scratch, compact)
         if compact is None:
             agent.pipeline = _dropping(agent.pipeline, DropOldest(agent.model.window))
-        async with open_notes(agent) if self.has_notes else nullcontext() as notes:
+        keep = None if self.compaction is None else self.compaction.keep
+        async with open_notes(agent, keep=keep) if self.has_notes else nullcontext() as notes:
             if compact is not None:
                 compact.notes = notes
             yield notes

@@ -14,7 +14,7 @@ from benchmarks.history import MODEL
 from benchmarks.long_session import SHORT, LongSession, build_session
 from benchmarks.recorded_runs import DIRECTORY, has_runs
 from benchmarks.session_play import MECHANISMS, Played, Setup, play
-from coterie.agents.layers.clearing import API_MARGIN
+from coterie.agents.layers.clearing import api_trigger
 from coterie.agents.models import known_models
 from coterie.agents.pipeline import LayerSettings
 from coterie.agents.tokens import Thresholds
@@ -90,7 +90,7 @@ def _described(session: LongSession, played: Played) -> Iterator[Figure]:
     window = Thresholds.for_window(COMPACT_WINDOW, known_models().get(MODEL).max_output)
     yield Figure(name="window by which the API clears", value=COMPACT_WINDOW, unit="tokens", digits=0)
     yield Figure(name="compaction would come at", value=window.compact, unit="tokens", digits=0)
-    yield Figure(name="the API clears at", value=window.compact - API_MARGIN, unit="tokens", digits=0)
+    yield Figure(name="the API clears at", value=api_trigger(window), unit="tokens", digits=0)
     yield Figure(name="words of the user", value=len(session.exchanges), unit="messages", digits=0)
     yield Figure(name="pauses over five minutes", value=sum(p > max(SHORT) for p in session.pauses), unit="", digits=0)
     yield Figure(name="tool results", value=len(sizes), unit="", digits=0)

@@ -75,7 +75,9 @@ async def notes_kept(
         section=settings.section,
         total=settings.total,
     )
-    async with open_notes(agent, limits, standings, template=settings.template, prompt=settings.prompt) as notes:
+    keep = compact.limits.keep if compact is not None and compact.limits.by_notes else None
+    files = {"template": settings.template, "prompt": settings.prompt}
+    async with open_notes(agent, limits, standings, keep=keep, **files) as notes:
         if compact is not None:
             compact.notes = notes
         yield notes

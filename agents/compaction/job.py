@@ -1,6 +1,7 @@
 """One compaction under way: the conversation as it was, and how much room there is for what becomes of it."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import attrs
 
@@ -10,9 +11,11 @@ from coterie.agents.compaction.summarising import ALL
 from coterie.agents.conversation.records import Trigger
 from coterie.agents.overflow import Overflow
 from coterie.agents.tokens import estimate_block
+from coterie.memory.clearing import edited_results
 from coterie.memory.compaction.cut import KeepLimits, Messages, Sizes, choose_start, messages_of, nearest_start
 from coterie.memory.compaction.limits import CompactionLimits
 from coterie.memory.compaction.readable import readable
+from coterie.memory.compaction.staying import staying_size
 
 QUOTED = 200
 """Characters of a message by which the model is told which one is meant."""
@@ -38,7 +41,7 @@ class Job:
     overflow: Overflow | None
     messages: Messages
     sizes: Sequence[int]
-    """Tokens of each message, estimated."""
+    """Tokens that each message would have if it stayed, estimated."""
     tokens: int
     """Of the whole conversation, as far as is known."""
     room: int
@@ -55,7 +58,7 @@ class Job:
         overflow: Overflow | None = None,
     ) -> "Job":
         """The job of compacting *agent*'s conversation as it is now."""
-        messages = messages_of(agent.conversation.segments)
+        messages, gone = messages_of(agent.conversation.segments), edited_results(agent.conversation.segments)
         tokens, thresholds = agent.meter.tokens(agent.conversation), agent.meter.thresholds
         room = max(thresholds.warn, thresholds.compact * 3 // 4)
         if overflow is not None and overflow.actual is not None:
@@ -67,7 +70,7 @@ class Job:
             pivot=pivot,
             overflow=overflow,
             messages=messages,
-            sizes=Sizes(messages, estimate_block),
+            sizes=Sizes(messages, partial(staying_size, count=estimate_block, gone=gone)),
             tokens=tokens,
             room=room,
             limits=limits.within(thresholds.compact),

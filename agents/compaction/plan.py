@@ -1,5 +1,6 @@
 """What a compaction is going to do: what stays, and what stands for the rest."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Literal
 
@@ -30,3 +31,12 @@ class Plan:
     """More than 0 only when a part was chosen by hand: then what is before keeps its bytes, and its place in the
     cache."""
     cost: Decimal = Decimal(0)
+    passed_over: Mapping[str, str] = attrs.field(factory=dict)
+    """Why not, by way: those that are cheaper."""
+
+
+@attrs.frozen
+class NotTaken:
+    """A way that does not lead anywhere now."""
+
+    reason: str

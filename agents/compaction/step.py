@@ -8,7 +8,7 @@ import trio
 from coterie.agents.agent import Agent
 from coterie.agents.compaction.breaker import LAYER, Breaker
 from coterie.agents.compaction.job import Job
-from coterie.agents.compaction.plan import Pivot, Plan
+from coterie.agents.compaction.plan import NotTaken, Pivot, Plan
 from coterie.agents.compaction.rebuilding import Material, Rebuilt, rebuild
 from coterie.agents.compaction.restoring import newest_files, read_files, read_skills, used_skills
 from coterie.agents.compaction.squeezing import rebuild_squeezed
@@ -99,16 +99,21 @@ class CompactContext:
     async def _choose(self, job: Job, breaker: Breaker) -> tuple[Plan, Rebuilt] | None:
         """The first way that leads to a conversation that fits; by hand, none without a summary."""
         material = await self._material(job)
+        passed_over: dict[str, str] = {}
         plan = await by_notes(job, self.notes)
-        if plan is not None:
+        if isinstance(plan, Plan):
             rebuilt = await self._rebuild(job, plan, material)
             if rebuilt.tokens <= job.room:
                 return plan, rebuilt
+            plan = NotTaken(f"with them {rebuilt.tokens:,} tokens would be left, and {job.room:,} may")
+        passed_over["notes"] = plan.reason
         plan = await by_model(job, breaker, self.notes)
-        if plan is None:
+        if isinstance(plan, NotTaken):
             if job.trigger == "manual":
                 return None
+            passed_over["summary"] = plan.reason
             plan = by_rule(job)
+        plan = attrs.evolve(plan, passed_over=passed_over)
         rebuilt = await self._rebuild(job, plan, material)
         if rebuilt.tokens > job.room and job.pivot is None:
             plan = attrs.evolve(plan, start=max(plan.start, last_start(job.messages)))

@@ -74,6 +74,7 @@ def _told(job: Job, plan: Plan, rebuilt: Rebuilt, began: float) -> Compacted:
     return Compacted(
         trigger=job.trigger,
         by=plan.by,
+        passed_over=dict(plan.passed_over),
         tokens_before=job.tokens,
         tokens_after=rebuilt.tokens,
         left=len(gone),

@@ -5,7 +5,7 @@ import trio
 
 from coterie.agents.compaction.breaker import LAYER, Breaker
 from coterie.agents.compaction.job import Job
-from coterie.agents.compaction.plan import Plan
+from coterie.agents.compaction.plan import NotTaken, Plan
 from coterie.agents.compaction.rebuilding import earlier_summaries
 from coterie.agents.compaction.summarising import Summariser
 from coterie.agents.conversation.records import Way
@@ -21,40 +21,49 @@ NOTES_WAIT = 15.0
 """Seconds for which an update of the notes that is under way is waited for."""
 
 
-async def by_notes(job: Job, notes: KeepNotes | None) -> Plan | None:
+async def by_notes(job: Job, notes: KeepNotes | None) -> Plan | NotTaken:
     """The notes as summary, without a call; what they do not know of must stay.
 
-    None when there are none, or when they are so far behind that too much would have to stay.
+    Not when there are none, or when they are so far behind that too much would have to stay.
     """
-    if notes is None or not job.limits.by_notes or job.pivot is not None:
-        return None
+    if notes is None or not job.limits.by_notes:
+        return NotTaken("switched off")
+    if job.pivot is not None:
+        return NotTaken("only a part was asked for")
     with trio.move_on_after(NOTES_WAIT):
         await notes.settled()
     stand = await notes.current()
     if stand is None:
-        return None
-    unknown = first_unknown(job.messages, job.agent.turn - stand.turn)
+        return NotTaken(f"there are none: {notes.delay}")
+    behind = job.agent.turn - stand.turn
+    unknown = first_unknown(job.messages, behind)
     start = choose_start(job.messages, job.sizes, job.limits.keep, unknown)
-    return None if start is None else Plan(by="notes", summary=stand.text, start=start)
+    if start is None:
+        turns = "the last turn" if behind == 1 else f"the last {behind} turns"
+        size = f"{sum(job.sizes[unknown:]):,} tokens, of which {job.limits.keep.most:,} may stay"
+        return NotTaken(f"they do not know of {turns}, {size}: {notes.delay}")
+    return Plan(by="notes", summary=stand.text, start=start)
 
 
-async def by_model(job: Job, breaker: Breaker, notes: KeepNotes | None) -> Plan | None:
-    """A summary of the model; None, and an event, when there is none to be had.
+async def by_model(job: Job, breaker: Breaker, notes: KeepNotes | None) -> Plan | NotTaken:
+    """A summary of the model; where there is none to be had, an event says so too.
 
     Known failures that the notes hold are kept beside it, whatever it says.
     """
-    if not job.limits.by_model or breaker.is_open:
-        return None
+    if not job.limits.by_model:
+        return NotTaken("switched off")
+    if breaker.is_open:
+        return NotTaken(f"{breaker.failures} summaries in a row had failed")
     span, summariser = job.span(), Summariser(job.agent, job.messages, job.sizes)
     try:
         summary = await summariser.summarise(span.scope, job.overflow)
     except (SummaryUnusable, ModelError, ReplyMalformed) as exc:
         breaker.failed(job.agent, str(exc))
-        return None
+        return NotTaken(str(exc))
     except (BudgetSpent, ControlLost) as exc:
         # No fault of the summary: whoever waits for the budget, or ends the agent, will see to it.
         job.agent.tell(LayerFailed(layer=LAYER, reason=str(exc)))
-        return None
+        return NotTaken(str(exc))
     breaker.worked()
     stand = None if notes is None else await notes.current()
     if stand is not None and stand.errors and stand.errors not in summary:

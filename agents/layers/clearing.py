@@ -26,7 +26,9 @@ LIVES = {"5m": 300.0, "1h": 3600.0}
 """Seconds for which the provider keeps what a marker wrote."""
 API_BETA = "context-management-2025-06-27"
 API_MARGIN = 20_000
-"""Tokens before the compact threshold at which the API clears."""
+"""Tokens before the compact threshold at which the API clears, at most."""
+API_MARGIN_PART = 8
+"""The part of the threshold that they are at most."""
 
 
 @attrs.define(eq=False)
@@ -126,7 +128,7 @@ def api_clearing(
 
     It leaves alone what may not be cleared of *tools*.
     """
-    trigger = max(1, thresholds.compact - API_MARGIN)
+    trigger = api_trigger(thresholds)
     price = model.price(trigger)
     least = least_to_clear(trigger, write=price.write_5m, read=price.read, turns=limits.expected_turns)
     edit: dict[str, Any] = {
@@ -139,6 +141,15 @@ def api_clearing(
         edit["exclude_tools"] = excluded
     parameters = msgspec.json.encode({"edits": [edit]})
     return attrs.evolve(header, betas=(*header.betas, API_BETA), context_management=parameters)
+
+
+def api_trigger(thresholds: Thresholds) -> int:
+    """Tokens at which the API clears.
+
+    In a small window that is later than the margin alone would have it: the API would clear all the time, and each time
+    what stays is written to the cache again.
+    """
+    return max(1, thresholds.compact - min(API_MARGIN, thresholds.compact // API_MARGIN_PART))
 
 
 def clearable_results(tools: Mapping[str, Tool]) -> ClearableResults:

@@ -19,8 +19,10 @@ from coterie.agents.model.reply import Reply
 from coterie.agents.standing import Standing
 from coterie.agents.tokens import estimate_block
 from coterie.agents.usage import Usage
+from coterie.memory.compaction.cut import KeepLimits
+from coterie.memory.compaction.staying import size_behind
 from coterie.memory.errors import NotesUnusable
-from coterie.memory.notes import NotesLimits, Schedule, tokens_of, trim_notes
+from coterie.memory.notes import Delay, Need, NotesLimits, Schedule, tokens_of, trim_notes
 from coterie.memory.notes.file import read_notes
 from coterie.memory.notes.template import ERRORS
 
@@ -28,6 +30,12 @@ DIRECTIVE = 1_000
 """Tokens that the directive is expected to take besides the notes."""
 OUTPUT = 1_000
 """Tokens that a first update is expected to write."""
+_DELAYS: dict[Delay | None, str] = {
+    "growth": "too little had come since the last update",
+    "calls": "too few tools were called since the last update",
+    "money": "another update would have cost more than their share of what turns cost",
+    None: "there was no turn in which an update could begin",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -85,11 +93,20 @@ class KeepNotes:
         self._schedule = self._schedule.heard(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
         # Of the helper's prompt the API would clear another part, so that the cache could not serve it.
         is_useful = (self.goes_on or bool(reply.tool_calls)) and not cleared_by_api(reply)
-        if is_useful and self._is_free and self._schedule.is_due(tokens, self._expected(tokens)):
+        if is_useful and self._is_free and self._delay(tokens) is None:
             start = attrs.evolve(HelperStart.of(agent), number=self._requests + 1)
             self._wanted = _Wanted(start=start, turn=agent.turn)
             self._schedule = self._schedule.begun(tokens)
             self._called.set()
+
+    @property
+    def delay(self) -> str:
+        """Why the notes are not newer than they are, in words."""
+        if not self._is_free:
+            return "an update is still under way" if self._is_running else "they are no longer kept"
+        if self._schedule.failures:
+            return "the last update failed"
+        return _DELAYS[self._delay(self._agent.meter.tokens(self._agent.conversation))]
 
     @property
     def _is_free(self) -> bool:
@@ -170,9 +187,20 @@ class KeepNotes:
             )
         )
 
-    def _expected(self, tokens: int) -> Decimal:
-        """What an update would cost: the cache serves what the last reply left there."""
+    def _delay(self, tokens: int) -> Delay | None:
+        """What an update waits for."""
+        full = self._agent.meter.thresholds.compact
         cached = min(tokens, self._agent.meter.cached(self._agent.conversation) or 0)
+        unknown = self._unknown() if self._schedule.is_close(tokens) else 0
+        return self._schedule.delay(tokens, self._expected(tokens, cached), self._expected(full, full), unknown)
+
+    def _unknown(self) -> int:
+        """Tokens that would have to stay if the notes were the summary now."""
+        behind = self._agent.turn if self._turn is None else self._agent.turn - self._turn
+        return size_behind(self._agent.conversation.prefix, behind, estimate_block)
+
+    def _expected(self, tokens: int, cached: int) -> Decimal:
+        """What an update would cost with *tokens* of context, of which the cache serves those that are *cached*."""
         fresh = tokens - cached + DIRECTIVE + self._tokens
         return self._agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
 
@@ -186,19 +214,21 @@ async def open_notes(
     limits: NotesLimits | None = None,
     standings: Sequence[Standing] = (),
     *,
+    keep: KeepLimits | None = None,
     template: Path | None = None,
     prompt: Path | None = None,
 ) -> AsyncIterator[KeepNotes]:
     """Keep *agent*'s notes, as one of the steps of its pipeline, until the block ends.
 
-    What *standings* say stands in the notes word for word. An agent that was resumed goes on with its count. An
-    update that is under way at the end is cancelled; who wants it awaits `KeepNotes.settled` first. Raises
-    `ConfigInvalid` for a *template* or *prompt* that cannot be used.
+    What *standings* say stands in the notes word for word. *keep* has the limits of a compaction that will take the
+    notes for its summary: then money is put by for the updates shortly before it. An agent that was resumed goes on
+    with its count. An update that is under way at the end is cancelled; who wants it awaits `KeepNotes.settled` first.
+    Raises `ConfigInvalid` for a *template* or *prompt* that cannot be used.
     """
     limits = limits or NotesLimits()
     writer = await trio.to_thread.run_sync(load_writer, agent, limits, standings, template, prompt)
     record = agent.transcript.loaded.notes
-    notes = KeepNotes(agent, writer, _schedule(agent, limits), None if record is None else record.turn)
+    notes = KeepNotes(agent, writer, _schedule(agent, limits, keep), None if record is None else record.turn)
     agent.pipeline = attrs.evolve(agent.pipeline, replies=(*agent.pipeline.replies, notes))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(notes.run, name="session notes")
@@ -208,12 +238,14 @@ async def open_notes(
             nursery.cancel_scope.cancel()
 
 
-def _schedule(agent: Agent, limits: NotesLimits) -> Schedule:
-    record = agent.transcript.loaded.notes
+def _schedule(agent: Agent, limits: NotesLimits, keep: KeepLimits | None) -> Schedule:
+    full, record = agent.meter.thresholds.compact, agent.transcript.loaded.notes
+    need = None if keep is None else Need(tokens=full, most=keep.within(full).most)
     if record is None:
-        return Schedule(limits=limits, since=_inherited(agent))
+        return Schedule(limits=limits, need=need, since=_inherited(agent))
     return Schedule(
         limits=limits,
+        need=need,
         since=record.tokens,
         has_begun=True,
         turns_usd=Decimal(record.turns_usd),

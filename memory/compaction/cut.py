@@ -44,7 +44,7 @@ class Sizes(Sequence[int]):
     """The tokens of each message, counted when they are asked for: of a long conversation only the end is."""
 
     _messages: Messages
-    _count: Callable[[bytes], int]
+    _count: Callable[[Segment], int]
     """Tokens of one block."""
     _known: dict[int, int] = attrs.field(factory=dict, init=False)
 
@@ -59,7 +59,7 @@ class Sizes(Sequence[int]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if index not in self._known:
-            self._known[index] = sum(self._count(segment.data) for segment in self._messages[index])
+            self._known[index] = sum(map(self._count, self._messages[index]))
         return self._known[index]
 
 

@@ -2,10 +2,12 @@
 
 from coterie.memory.notes.document import Notes
 from coterie.memory.notes.limits import NotesLimits, tokens_of, trim_notes
-from coterie.memory.notes.schedule import Schedule
+from coterie.memory.notes.schedule import Delay, Need, Schedule
 from coterie.memory.notes.template import Template, default_template, fill_slots
 
 __all__ = [
+    "Delay",
+    "Need",
     "Notes",
     "NotesLimits",
     "Schedule",

@@ -1,6 +1,7 @@
-"""When session notes are brought up to date: as the context grows, and as the turns pay for it."""
+"""When session notes are brought up to date: as the context grows, as the turns pay for it, and before it is full."""
 
 from decimal import Decimal
+from typing import Literal
 
 import attrs
 
@@ -8,6 +9,30 @@ from coterie.memory.notes.limits import NotesLimits
 
 MOST_DOUBLINGS = 5
 """Failures in a row after which the wait grows no more."""
+PUT_BY = 2
+"""Updates for which money is kept: after the first of them the context may shrink, and fill again."""
+
+Delay = Literal["growth", "calls", "money"]
+"""What an update waits for."""
+
+
+@attrs.frozen(kw_only=True)
+class Need:
+    """When the notes will be needed: as the summary of a context that is full, if they are not too far behind it."""
+
+    tokens: int
+    """Of the context that is full."""
+    most: int
+    """Tokens that may stay beside the notes, because they do not know of them."""
+
+    @property
+    def a_turn(self) -> int:
+        """Tokens that one turn may bring: if it were more than half of those that may stay, nothing would help."""
+        return self.most // 2
+
+    def part(self, tokens: int) -> Decimal:
+        """How full a context of *tokens* is, 1 at most."""
+        return Decimal(min(tokens, self.tokens)) / self.tokens
 
 
 @attrs.frozen(kw_only=True)
@@ -15,6 +40,8 @@ class Schedule:
     """What decides whether an update is due. Changes give a new one."""
 
     limits: NotesLimits
+    need: Need | None = None
+    """None where nobody will take them for a summary."""
     since: int = 0
     """Tokens of context from which its growth is counted."""
     has_begun: bool = False
@@ -43,14 +70,29 @@ class Schedule:
             turns_usd=self.turns_usd + usd,
         )
 
-    def is_due(self, tokens: int, expected_usd: Decimal) -> bool:
-        """Whether to begin an update that will cost about *expected_usd*."""
-        if tokens - self.since < self.wait:
-            return False
+    def is_close(self, tokens: int) -> bool:
+        """Whether a context of *tokens* may be full after the next turn."""
+        return self.need is not None and tokens + self.need.a_turn >= self.need.tokens
+
+    def delay(
+        self, tokens: int, expected_usd: Decimal, full_usd: Decimal = Decimal(0), unknown: int = 0
+    ) -> Delay | None:
+        """What an update waits for that will cost about *expected_usd*; None if it is due.
+
+        As the context fills, what an update costs when it is full, *full_usd*, is put by. It is spent when the context
+        may soon be full and too many of its tokens *unknown* to the notes.
+        """
+        # What is new may have taken the place of what was cleared; but one that failed must wait for more to come.
+        new = tokens - self.since if self.failures else max(tokens - self.since, unknown)
+        if new < self.wait:
+            return "growth"
         if self.has_begun and self.calls < self.limits.calls and not self.is_pausing:
-            return False
+            return "calls"
+        is_needed = self.need is not None and self.is_close(tokens) and unknown + self.need.a_turn > self.need.most
+        put_by = 0 if self.need is None or is_needed else PUT_BY * full_usd * self.need.part(tokens)
         # Through the text, so that a float that reads 0.1 means 0.1.
-        return self.notes_usd + expected_usd <= Decimal(str(self.limits.share)) * self.turns_usd
+        allowed = Decimal(str(self.limits.share)) * self.turns_usd
+        return None if self.notes_usd + expected_usd + put_by <= allowed else "money"
 
     def begun(self, tokens: int) -> "Schedule":
         """An update begins that will know what these *tokens* hold."""

@@ -253,7 +253,8 @@ def _compaction(event: Compacted) -> str:
     words = f"with {_counted(event.words, 'message')} of the user word for word"
     gone = f"; {_counted(event.dropped_count, 'name')} of the last turns gone" if event.dropped_count else ""
     skills = f"; skills restored: {', '.join(event.skills)}" if event.skills else ""
-    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}"
+    why = "".join(f"; not by {way}: {reason}" for way, reason in event.passed_over.items())
+    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}{why}"
 
 
 def _counted(count: int, noun: str, nouns: str | None = None) -> str:

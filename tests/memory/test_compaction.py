@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -18,9 +19,11 @@ from coterie.agents.conversation import Conversation, text_block
 from coterie.agents.loop import run_loop
 from coterie.agents.outcome import Limits
 from coterie.agents.tools.tool import Workspace
+from coterie.memory.clearing import cache_edits
 from coterie.memory.compaction.cut import (
     KeepLimits,
     Messages,
+    Sizes,
     choose_start,
     first_unknown,
     last_start,
@@ -31,6 +34,7 @@ from coterie.memory.compaction.cut import (
 )
 from coterie.memory.compaction.limits import CompactionLimits
 from coterie.memory.compaction.readable import readable
+from coterie.memory.compaction.staying import PLACEHOLDER_TOKENS, size_behind, staying_size
 from coterie.memory.compaction.summary import read_summary
 from coterie.memory.compaction.words import BEGINNING, fitting_words, missing_words
 from coterie.memory.errors import SummaryUnusable
@@ -84,6 +88,28 @@ def test_a_part_begins_anywhere_but_with_a_result(letters: str, starts: list[int
 )
 def test_what_notes_do_not_know_begins_behind_the_last_reply_they_know(letters: str, replies: int, first: int) -> None:
     assert first_unknown(dialogue(letters), replies) == first
+
+
+@given(DIALOGUES, st.integers(0, 8))
+def test_what_notes_do_not_know_is_counted_from_the_end_as_it_would_stay(letters: str, replies: int) -> None:
+    messages = dialogue(letters)
+    segments = [segment for message in messages for segment in message]
+    sizes = Sizes(messages, partial(staying_size, count=len, gone=()))
+    assert size_behind(segments, replies, len) == sum(sizes[first_unknown(messages, replies) :])
+
+
+def test_results_that_left_the_cache_and_thinking_take_no_room() -> None:
+    conversation = Conversation.begin(HEADER)
+    conversation.append("user", [text("go")])
+    for number in range(3):
+        conversation.append("assistant", [thinking(), tool_use(f"toolu_{number}")])
+        conversation.append("user", [tool_result(f"toolu_{number}")])
+    whole = size_behind(conversation.prefix, 2, len)
+    conversation.append("assistant", [text("so")])
+    conversation.append("user", [cache_edits(["toolu_0", "toolu_1"])])
+    known = len(tool_use("toolu_1")) + len(tool_use("toolu_2")) + len(text("so"))
+    assert whole == known - len(text("so")) + 3 * len(tool_result("toolu_0"))
+    assert size_behind(conversation.prefix, 3, len) == known + len(tool_result("toolu_0")) + 2 * PLACEHOLDER_TOKENS
 
 
 @pytest.mark.parametrize(

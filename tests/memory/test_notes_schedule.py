@@ -2,7 +2,9 @@
 
 from decimal import Decimal
 
-from coterie.memory.notes import NotesLimits, Schedule
+import attrs
+
+from coterie.memory.notes import Need, NotesLimits, Schedule
 from coterie.memory.notes.schedule import MOST_DOUBLINGS
 
 RICH = Decimal(100)
@@ -17,36 +19,40 @@ def begun(**facts: object) -> Schedule:
     return schedule(since=20_000, has_begun=True, **facts)
 
 
+def is_due(schedule: Schedule, tokens: int, usd: Decimal) -> bool:
+    return schedule.delay(tokens, usd) is None
+
+
 def test_the_first_update_comes_at_ten_thousand_tokens_whatever_was_called() -> None:
-    assert not schedule().is_due(9_999, CHEAP)
-    assert schedule().is_due(10_000, CHEAP)
+    assert not is_due(schedule(), 9_999, CHEAP)
+    assert is_due(schedule(), 10_000, CHEAP)
 
 
 def test_a_fork_counts_from_what_it_inherited() -> None:
-    assert not schedule(since=150_000).is_due(159_999, CHEAP)
-    assert schedule(since=150_000).is_due(160_000, CHEAP)
+    assert not is_due(schedule(since=150_000), 159_999, CHEAP)
+    assert is_due(schedule(since=150_000), 160_000, CHEAP)
 
 
 def test_later_ones_come_after_a_step_and_calls_or_a_pause() -> None:
-    assert not begun(calls=3).is_due(24_999, CHEAP)
-    assert begun(calls=3).is_due(25_000, CHEAP)
-    assert not begun(calls=2).is_due(90_000, CHEAP)
-    assert begun(is_pausing=True).is_due(25_000, CHEAP)
+    assert not is_due(begun(calls=3), 24_999, CHEAP)
+    assert is_due(begun(calls=3), 25_000, CHEAP)
+    assert not is_due(begun(calls=2), 90_000, CHEAP)
+    assert is_due(begun(is_pausing=True), 25_000, CHEAP)
 
 
 def test_calls_are_counted_from_when_an_update_begins() -> None:
     counted = begun(calls=3).begun(25_000).heard(26_000, 2, CHEAP)
     assert (counted.calls, counted.is_pausing) == (2, False)
-    assert not counted.is_due(30_000, CHEAP)
-    assert counted.heard(30_000, 1, CHEAP).is_due(30_000, CHEAP)
-    assert counted.heard(30_000, 0, CHEAP).is_due(30_000, CHEAP)
+    assert not is_due(counted, 30_000, CHEAP)
+    assert is_due(counted.heard(30_000, 1, CHEAP), 30_000, CHEAP)
+    assert is_due(counted.heard(30_000, 0, CHEAP), 30_000, CHEAP)
 
 
 def test_updates_cost_eight_per_cent_of_the_turns_at_most() -> None:
     paid = schedule().done(Decimal("7.5"))
-    assert paid.is_due(10_000, Decimal("0.5"))
-    assert not paid.is_due(10_000, Decimal("0.51"))
-    assert paid.heard(10_000, 1, Decimal("0.2")).is_due(10_000, Decimal("0.51"))
+    assert is_due(paid, 10_000, Decimal("0.5"))
+    assert not is_due(paid, 10_000, Decimal("0.51"))
+    assert is_due(paid.heard(10_000, 1, Decimal("0.2")), 10_000, Decimal("0.51"))
 
 
 def test_over_a_long_run_the_share_is_kept_and_used() -> None:
@@ -57,7 +63,7 @@ def test_over_a_long_run_the_share_is_kept_and_used() -> None:
         turn = Decimal(tokens) * 3 / 10_000_000 + Decimal("0.01")
         now = now.heard(tokens, 1, turn)
         update = turn + Decimal("0.01")
-        if now.is_due(tokens, update):
+        if is_due(now, tokens, update):
             now, updates = now.begun(tokens).done(update), updates + 1
     assert now.notes_usd <= now.turns_usd * 8 / 100
     assert now.notes_usd > now.turns_usd * 7 / 100
@@ -76,14 +82,48 @@ def test_a_failure_doubles_the_wait_up_to_a_limit_and_a_success_ends_that() -> N
 
 def test_a_first_update_that_failed_is_tried_again_after_two_steps() -> None:
     failed = schedule().begun(10_000).failed(CHEAP).heard(19_999, 3, CHEAP)
-    assert not failed.is_due(19_999, CHEAP)
-    assert failed.is_due(20_000, CHEAP)
+    assert not is_due(failed, 19_999, CHEAP)
+    assert is_due(failed, 20_000, CHEAP)
 
 
 def test_a_context_that_has_shrunk_is_counted_from_what_it_holds_now() -> None:
     after = begun().shrunk(12_000).heard(13_000, 3, CHEAP)
-    assert not after.is_due(16_999, CHEAP)
-    assert after.is_due(17_000, CHEAP)
+    assert not is_due(after, 16_999, CHEAP)
+    assert is_due(after, 17_000, CHEAP)
     cleared = begun().heard(8_000, 3, CHEAP)
     assert cleared.since == 8_000
-    assert cleared.is_due(13_000, CHEAP)
+    assert is_due(cleared, 13_000, CHEAP)
+
+
+FULL = Need(tokens=167_000, most=40_000)
+UPDATE = Decimal("0.07")
+"""What an update costs in a context that is full."""
+
+
+def test_money_is_put_by_for_the_updates_before_the_context_is_full() -> None:
+    """Eight dollars are allowed; two updates in a full context are kept of them, in parts as it fills."""
+    paid = begun(need=FULL, calls=3).done(Decimal("7.86"))
+    assert paid.delay(33_400, UPDATE, UPDATE) is None  # a fifth of two is kept
+    assert paid.delay(167_000, UPDATE, UPDATE) == "money"
+    assert paid.delay(146_999, UPDATE, UPDATE, unknown=40_000) == "money"
+
+
+def test_what_was_put_by_is_spent_when_the_context_may_be_full_before_the_notes_know_enough() -> None:
+    paid = begun(need=FULL, calls=3).done(Decimal("7.93"))
+    assert [paid.is_close(tokens) for tokens in (146_999, 147_000)] == [False, True]
+    assert paid.delay(147_000, UPDATE, UPDATE, unknown=20_000) == "money"
+    assert paid.delay(147_000, UPDATE, UPDATE, unknown=20_001) is None
+    assert paid.done(Decimal("0.01")).delay(147_000, UPDATE, UPDATE, unknown=40_000) == "money"
+
+
+def test_what_is_new_counts_though_it_took_the_place_of_what_was_cleared() -> None:
+    """The context holds as much as before; but after a failure more must come, lest it be tried at every turn."""
+    flat = attrs.evolve(begun(need=FULL, calls=3), since=150_000)
+    assert flat.delay(150_000, CHEAP, UPDATE, unknown=4_999) == "growth"
+    assert flat.delay(150_000, CHEAP, UPDATE, unknown=5_000) is None
+    assert flat.failed(CHEAP).delay(150_000, CHEAP, UPDATE, unknown=90_000) == "growth"
+
+
+def test_without_a_need_nothing_is_put_by() -> None:
+    assert not begun().is_close(10**9)
+    assert begun(calls=3).done(Decimal("7.93")).delay(167_000, UPDATE, 100 * UPDATE) is None

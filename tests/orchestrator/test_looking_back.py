@@ -275,9 +275,11 @@ def test_a_damaged_transcript_is_one_line(run: Run) -> None:
 def test_people_read_what_notes_compaction_and_breaker_did(run: Run) -> None:
     with writing(run.session.directory) as agent:
         agent.tell(BreakerTripped(failures=3, reason="the summary was empty"))
+        agent.tell(msgspec.structs.replace(COMPACTED, by="summary", passed_over={"notes": "there are none"}))
     shown = " ".join(logs().stdout.split())
     assert "the session notes are up to date: 50 tokens after 2 edits, 1.5 s, $0.01" in shown
     assert "compacted by notes (threshold): 900 tokens became 300; 6 messages left, 0 stayed" in shown
+    assert "3 names of the last turns gone; $0; not by notes: there are none" in shown
     assert "3 summaries failed in a row: the summary was empty; from now on the oldest messages leave by rule" in shown
 
 

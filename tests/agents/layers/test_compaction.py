@@ -98,6 +98,7 @@ async def test_what_left_and_what_came_is_told(tmp_path: Path) -> None:
         boundary = load_transcript(tmp_path / "transcript.jsonl").boundary
         assert boundary is not None
         assert (boundary.by, boundary.parts, boundary.failures) == ("summary", ["summary", "words"], 0)
+        assert compacted.passed_over == {"notes": "switched off"}
         assert boundary.left == compacted.left
 
 
@@ -123,6 +124,8 @@ async def test_summaries_that_fail_trip_the_breaker_and_the_agent_goes_on(tmp_pa
         compacted = of_kind(events, Compacted)
         assert len(compacted) > 3
         assert {each.by for each in compacted} == {"rule"}
+        whys = [each.passed_over["summary"] for each in compacted]
+        assert whys[:4] == ["the reply has no summary in it"] * 3 + ["3 summaries in a row had failed"]
         assert len(of_kind(events, LayerFailed)) == 3
         [tripped] = of_kind(events, BreakerTripped)
         assert (tripped.failures, tripped.reason) == (3, "the reply has no summary in it")
@@ -235,7 +238,24 @@ async def test_what_the_notes_do_not_know_stays(tmp_path: Path) -> None:
             NotesUpdated,
             Compacted,
         ]
-        assert of_kind(events, Compacted)[0].by == "summary"
+        [compacted] = of_kind(events, Compacted)
+        assert compacted.by == "summary"
+        assert compacted.passed_over["notes"].startswith("they do not know of the last ")
+        assert compacted.passed_over["notes"].endswith(" may stay: too little had come since the last update")
+
+
+async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for_them(tmp_path: Path) -> None:
+    tools = (Noting(name="Note", act=long(8_000)), Edit())
+    compact = CompactContext()
+    async with (
+        open_agent(working(22, SUMMARY), tmp_path, *tools, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _),
+        open_notes(agent, NotesLimits(first=5_000, share=0.000_001)) as compact.notes,
+    ):
+        events = watch(agent)
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        [compacted] = of_kind(events, Compacted)
+        why = "there are none: another update would have cost more than their share of what turns cost"
+        assert compacted.passed_over == {"notes": why}
 
 
 async def test_known_failures_are_kept_beside_a_summary(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from coterie.agents.agent import Agent
@@ -17,9 +18,12 @@ from coterie.agents.events import (
     ResultsStored,
     WindowFilling,
 )
+from coterie.agents.layers.clearing import api_trigger
 from coterie.agents.loop import run_loop
+from coterie.agents.model.reply import Reply
 from coterie.agents.outcome import Limits
 from coterie.agents.pipeline import LayerSettings
+from coterie.agents.tokens import Thresholds
 from coterie.agents.tools.tool import definition
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
@@ -174,20 +178,48 @@ PROMPT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_token
 
 async def test_by_api_results_leave_and_stay_away_so_that_the_cache_breaks_once(tmp_path: Path) -> None:
     async with open_agent(
-        working(30), tmp_path, Noting(name="Note", act=long(4_000)), layers=ONLY_API, window=70_000
+        working(30), tmp_path, Noting(name="Note", act=long(4_000)), layers=ONLY_API, window=48_000
     ) as (agent, served):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
         cleared = of_kind(events, ResultsCleared)
-        assert cleared
         assert {event.mechanism for event in cleared} == {"api"}
         # What was cleared by the very last reply has no next request to be left out of.
-        assert agent.conversation.epoch == len(cleared) - 1
+        assert agent.conversation.epoch == len(cleared) - 1 > 0
         assert sum(entry["usage"]["cache_read_input_tokens"] < 1_000 for entry in served.requests[1:]) <= 2 * len(
             cleared
         )
         assert not of_kind(events, CacheBroke)
         assert [entry["status"] for entry in served.requests] == [200] * 31
+
+
+@pytest.mark.parametrize(("window", "trigger"), [(200_000, 147_000), (100_000, 58_625), (50_000, 14_875)])
+def test_in_a_small_window_the_api_clears_only_when_it_is_nearly_full(window: int, trigger: int) -> None:
+    assert api_trigger(Thresholds.for_window(window, max_output=64_000)) == trigger
+
+
+async def test_an_edit_of_the_cache_makes_room_at_once_in_the_count(tmp_path: Path) -> None:
+    """The reply then reports what was counted before it, but for the few tokens around each block."""
+    counted: list[tuple[int, int]] = []
+
+    class Counting:
+        tokens = 0
+
+        async def prepare(self, agent: Agent) -> None:
+            self.tokens = agent.meter.tokens(agent.conversation)
+
+        def heard(self, _agent: Agent, reply: Reply) -> None:
+            counted.append((self.tokens, reply.usage.prompt))
+
+    counting = Counting()
+    async with open_agent(working(30), tmp_path, Noting(name="Note", act=long(3_000)), layers=ALL) as (agent, _):
+        pipeline = agent.pipeline
+        agent.pipeline = attrs.evolve(
+            pipeline, calls=(*pipeline.calls, counting), replies=(counting, *pipeline.replies)
+        )
+        await run_loop(agent, LIMITS)
+    assert len(counted) == 31
+    assert max(abs(before - after) for before, after in counted[1:]) < 500
 
 
 async def test_all_mechanisms_together_pass_the_strict_server_after_a_pause_and_a_resume(tmp_path: Path) -> None:

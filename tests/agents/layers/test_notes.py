@@ -99,7 +99,7 @@ async def open_work(
     limits: NotesLimits = EAGER,
     standings: tuple[Standing, ...] = (),
     gate: LocalGate | None = None,
-    **files: Path,
+    **files: Any,
 ) -> AsyncIterator[Work]:
     tool = Noting(name="Note", act=act)
     async with (
@@ -500,7 +500,8 @@ async def test_a_file_of_the_users_that_cannot_be_used_is_refused_at_once(
         file.write_bytes(text.encode("utf-8", "surrogateescape"))
     async with open_agent(json.dumps({"default": turns(0)}), tmp_path) as (agent, _):
         with pytest.raises(ConfigInvalid) as caught:
-            async with open_notes(agent, None, (), **{name: file}):
+            files: dict[str, Any] = {name: file}
+            async with open_notes(agent, None, (), **files):
                 pass
     assert str(caught.value).startswith(f"{file}: ")
     assert reason in str(caught.value)
