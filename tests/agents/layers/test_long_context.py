@@ -25,24 +25,27 @@ pytestmark = [
 ]
 
 
-WINDOWS = (55_000, 57_000, 59_000, 61_000)
-"""In the largest the prompt may still grow by a tenth before there is no compaction; the smallest is a tenth less."""
-
-
 def short(window: int) -> Size:
     """With short results, of which the small window holds as many as the large one does of long ones."""
     return Size(calls=100, window=window, looks=(1, 2), weights=(1, 0, 0, 0), lines=(100,))
 
 
-async def test_an_agent_works_on_loses_no_word_of_its_user_and_costs_less_than_with_other_strategies() -> None:
-    """In each of several windows, so that no number has to fit the others."""
-    played = [await play_all([OURS.name, *OTHERS], short(window)) for window in WINDOWS]
-    for outcomes, window in zip(played, WINDOWS, strict=True):
-        check_work(outcomes, short(window), results=60_000)
-    ours = [outcomes[OURS.name] for outcomes in played]
-    ways = [compaction.by for outcome in ours for compaction in outcome.compactions]
-    assert len(ways) >= len(WINDOWS) - 1
-    assert ways.count("notes") >= BY_NOTES * len(ways)
+@pytest.mark.parametrize(
+    "window",
+    [
+        55_000,
+        59_000,
+        *(
+            pytest.param(window, marks=[pytest.mark.soak, pytest.mark.timeout(600)])
+            for window in (53_000, 57_000, 61_000)
+        ),
+    ],
+)
+async def test_an_agent_works_on_loses_no_word_of_its_user_and_costs_less_than_with_other_strategies(
+    window: int,
+) -> None:
+    """In whatever window: if one alone had to fit, each tool more in the prompt would make another necessary."""
+    check_work(await play_all([OURS.name, *OTHERS], short(window)), short(window), results=60_000)
 
 
 @pytest.mark.soak
@@ -51,7 +54,6 @@ async def test_so_it_does_through_three_thousand_turns() -> None:
     outcomes = await play_all(list(STRATEGIES), WHOLE)
     print("\n".join(table(figures_of(outcomes))))  # noqa: T201 - shown by `pytest -rP`
     check_work(outcomes, WHOLE, results=RESULTS)
-    assert by_notes(outcomes[OURS.name]) >= BY_NOTES
 
 
 def check_work(outcomes: dict[str, Outcome], size: Size, results: int) -> None:
@@ -71,6 +73,8 @@ def check_layers(ours: Outcome) -> None:
     assert ours.breaks == []
     assert ours.words > 0
     assert ours.lost_words == 0
+    assert ours.compactions
+    assert by_notes(ours) >= BY_NOTES
     assert 0 < notes_share(ours) <= NOTES_SHARE
 
 

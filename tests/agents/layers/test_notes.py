@@ -498,9 +498,9 @@ async def test_a_file_of_the_users_that_cannot_be_used_is_refused_at_once(
     file = tmp_path / "given.md"
     if text is not None:
         file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    files: dict[str, Any] = {name: file}
     async with open_agent(json.dumps({"default": turns(0)}), tmp_path) as (agent, _):
         with pytest.raises(ConfigInvalid) as caught:
-            files: dict[str, Any] = {name: file}
             async with open_notes(agent, None, (), **files):
                 pass
     assert str(caught.value).startswith(f"{file}: ")
