@@ -11,7 +11,7 @@ from coterie.agents.compaction.summarising import Summariser
 from coterie.agents.conversation.records import Way
 from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events import LayerFailed
-from coterie.agents.layers.notes import KeepNotes
+from coterie.agents.layers.notes import KeepNotes, NotesStand
 from coterie.agents.tokens import TEXT_BYTES
 from coterie.memory.compaction.cut import choose_start, first_unknown
 from coterie.memory.errors import SummaryUnusable
@@ -30,9 +30,7 @@ async def by_notes(job: Job, notes: KeepNotes | None) -> Plan | NotTaken:
         return NotTaken("switched off")
     if job.pivot is not None:
         return NotTaken("only a part was asked for")
-    with trio.move_on_after(NOTES_WAIT):
-        await notes.settled()
-    stand = await notes.current()
+    stand = await _stand(notes)
     if stand is None:
         return NotTaken(f"there are none: {notes.delay}")
     behind = job.agent.turn - stand.turn
@@ -65,11 +63,17 @@ async def by_model(job: Job, breaker: Breaker, notes: KeepNotes | None) -> Plan 
         job.agent.tell(LayerFailed(layer=LAYER, reason=str(exc)))
         return NotTaken(str(exc))
     breaker.worked()
-    stand = None if notes is None else await notes.current()
+    stand = None if notes is None else await _stand(notes)
     if stand is not None and stand.errors and stand.errors not in summary:
         summary += f"\n\nErrors & Corrections, from the notes:\n{stand.errors}"
     by: Way = "chunks" if summariser.parts > 1 else "summary"
     return Plan(by=by, summary=summary, first=span.first, start=span.start, cost=summariser.cost)
+
+
+async def _stand(notes: KeepNotes) -> NotesStand | None:
+    with trio.move_on_after(NOTES_WAIT):
+        await notes.settled()
+    return await notes.current()
 
 
 def by_rule(job: Job) -> Plan:
