@@ -9,10 +9,11 @@ import attrs
 
 from coterie.agents.errors import ConfigInvalid
 from coterie.agents.mcp.naming import PREFIX, means
-from coterie.agents.permissions import command_pattern, domain_pattern, path_pattern
+from coterie.agents.permissions import command_pattern, domain_pattern, kind_pattern, path_pattern
 from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.command_pattern import CommandPattern
 from coterie.agents.permissions.domain_pattern import DomainPattern
+from coterie.agents.permissions.kind_pattern import KindPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.permissions.shell import read_command
 from coterie.agents.permissions.wrappers import obscurity
@@ -23,8 +24,12 @@ from coterie.agents.tools.web_fetch import WebFetch, WebFetchInput
 from coterie.agents.web.hosts import WebAddress
 
 EVERY_TOOL = "*"
+AGENT = "Agent"
 
 _RULE = re.compile(r"(\*|mcp__[A-Za-z0-9_-]+\*?|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*)\))?", re.DOTALL)
+Subject = CommandPattern | PathPattern | DomainPattern | KindPattern
+"""What some calls of a tool are about."""
+_EXAMPLES = {"Bash": command_pattern.EXAMPLE, WebFetch.name: domain_pattern.EXAMPLE, AGENT: kind_pattern.EXAMPLE}
 _FAMILIES = {"read": "Read", "edit": "Edit"}
 """Rules for these tools are for all tools that do the same to files."""
 
@@ -42,6 +47,8 @@ class Call:
     """Every path it touches, for a tool that reads or edits."""
     host: str | None = None
     """Whom it would ask, for a call of WebFetch."""
+    kind: str | None = None
+    """Of which kind the agent would be, for a call that starts one."""
 
     @classmethod
     def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
@@ -53,6 +60,7 @@ class Call:
             command=read_command(arguments.command) if isinstance(arguments, BashInput) else None,
             paths=() if tool.access == "run" else tuple(tool.touches(arguments, workspace)),
             host=WebAddress.parse(arguments.url).host if isinstance(arguments, WebFetchInput) else None,
+            kind=arguments.subagent_type if tool.name == AGENT else None,
         )
 
 
@@ -61,16 +69,16 @@ class Rule:
     """Some calls of a tool, or all of them. Whether they are allowed, asked for or denied is said elsewhere."""
 
     tool: str
-    subject: CommandPattern | PathPattern | DomainPattern | None = None
+    subject: Subject | None = None
     """What the calls are about; None for every call."""
     text: str
     """As it was written."""
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
-        """Read `Tool`, `Bash(words:*)`, `WebFetch(domain:host)` or `Tool(path)`; *source* says where it stands.
+        """Read `Tool`, `Bash(words:*)`, `WebFetch(domain:host)`, `Agent(kind)` or `Tool(path)`.
 
-        Raises `ConfigInvalid`.
+        *source* says where it stands. Raises `ConfigInvalid`.
         """
         match = _RULE.fullmatch(text.strip())
         if match is None:
@@ -83,8 +91,7 @@ class Rule:
         try:
             return cls(tool=tool, subject=_subject(tool, subject), text=text.strip())
         except ValueError as exc:
-            known_examples = {"Bash": command_pattern.EXAMPLE, WebFetch.name: domain_pattern.EXAMPLE}
-            example = known_examples.get(tool, path_pattern.EXAMPLE)
+            example = _EXAMPLES.get(tool, path_pattern.EXAMPLE)
             raise ConfigInvalid(source, f"{text!r} cannot be used: {exc}; a rule looks like {example}") from exc
 
     def names(self, call: Call) -> bool:
@@ -95,6 +102,8 @@ class Rule:
             return any(self.subject.is_exactly(path, call.root) for path in call.paths)
         if isinstance(self.subject, DomainPattern):
             return self.subject.host == call.host
+        if isinstance(self.subject, KindPattern):
+            return self.subject.kinds == {call.kind}
         return call.command is None and not call.paths and call.host is None
 
     def may_be(self, call: Call) -> bool:
@@ -105,6 +114,8 @@ class Rule:
             return call.command is not None and self.subject.may_be_in(call.command)
         if isinstance(self.subject, DomainPattern):
             return self.covers_host(call)
+        if isinstance(self.subject, KindPattern):
+            return self.covers_kind(call)
         pattern = self.subject
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
@@ -119,6 +130,10 @@ class Rule:
     def covers_host(self, call: Call) -> bool:
         """Whether the rule means the host that *call* asks."""
         return isinstance(self.subject, DomainPattern) and call.host is not None and self.subject.covers(call.host)
+
+    def covers_kind(self, call: Call) -> bool:
+        """Whether the rule means the kind of agent that *call* starts."""
+        return isinstance(self.subject, KindPattern) and call.kind is not None and self.subject.covers(call.kind)
 
     def covers_all(self, call: Call) -> bool:
         """Whether the rule means every call of this tool."""
@@ -137,6 +152,8 @@ def covering(rules: Sequence[Rule], call: Call) -> list[Rule]:
         return _covering_commands(rules, call.command)
     if call.host is not None:
         return [rule for rule in rules if rule.covers_host(call)][:1]
+    if call.kind is not None:
+        return [rule for rule in rules if rule.covers_kind(call)][:1]
     found = [next((rule for rule in rules if rule.covers_path(path, call)), None) for path in call.paths]
     return [] if None in found else [rule for rule in dict.fromkeys(found) if rule is not None]
 
@@ -155,7 +172,7 @@ def _covering_commands(rules: Sequence[Rule], line: CommandLine) -> list[Rule]:
     return list(found)
 
 
-def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | DomainPattern | None:
+def _subject(tool: str, text: str | None) -> Subject | None:
     if text is None:
         return None
     if tool == EVERY_TOOL:
@@ -168,4 +185,6 @@ def _subject(tool: str, text: str | None) -> CommandPattern | PathPattern | Doma
         return None if text.strip() == "*" else CommandPattern.parse(text.strip())
     if tool == WebFetch.name:
         return None if text.strip() == "*" else DomainPattern.parse(text.strip())
+    if tool == AGENT:
+        return None if text.strip() == "*" else KindPattern.parse(text)
     return PathPattern.parse(text.strip())
