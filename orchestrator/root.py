@@ -146,18 +146,13 @@ async def open_root(
         janitor = await stack.enter_async_context(open_janitor(mark, record, environment))
         # Before the farewell: of a root that is killed between the two nobody would ever strike off the record.
         stack.callback(strike_off, session, root)
-        earlier = await trio.to_thread.run_sync(settle_earlier, session.directory)
-        ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
-        under_way = stack.enter_context(CallsUnderWay.open(session.directory / UNDER_WAY))
+        gate = await _open_gate(session, clock, budget, log.tell, stack)
         await _open_bridges(office, log.tell, stack)
         servers = await stack.enter_async_context(open_mcp(session, mcp, environment, log.tell))
         starter = await stack.enter_async_context(open_warm_starter(environment=environment))
         approvals = await open_approvals(office, Announcer(office, log.tell).sender, log.tell, user)
         if budget is not None or session.starts > 1:
             log.tell(Budgeted(dollars=None if budget is None else format(budget, "f")))
-        books = Books(ledger, clock, log.tell, under_way)
-        limits = Limits(dollars=budget)
-        gate = SessionGate(clock, limits, earlier=earlier, started=books.begin, settled=books.book)
         supervisor = Supervisor(
             office=office,
             starter=starter,
@@ -195,6 +190,17 @@ async def _open_office(session: Session, clock: Clock, tell: Callable[[Event], N
     except MailboxFailed as exc:
         raise ConfigInvalid("session", str(exc)) from exc
     return PostOffice.of(session, clock, SessionKeys.new(), believed=believed, tell=tell)
+
+
+async def _open_gate(
+    session: Session, clock: Clock, budget: Decimal | None, tell: Callable[[Event], None], stack: AsyncExitStack
+) -> SessionGate:
+    """The gate of *session*, which counts what earlier roots have spent, and writes down each call in its books."""
+    earlier = await trio.to_thread.run_sync(settle_earlier, session.directory)
+    ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
+    under_way = stack.enter_context(CallsUnderWay.open(session.directory / UNDER_WAY))
+    books = Books(ledger, clock, tell, under_way)
+    return SessionGate(clock, Limits(dollars=budget), earlier=earlier, started=books.begin, settled=books.book)
 
 
 async def _open_bridges(office: PostOffice, tell: Callable[[Event], None], stack: AsyncExitStack) -> None:

@@ -41,6 +41,7 @@ from coterie.agents.events import (
 )
 from coterie.agents.usage import Usage
 from coterie.orchestrator.cli.approval_wording import approval_sentence
+from coterie.orchestrator.cli.context_wording import context_sentence
 from coterie.orchestrator.cli.memory_wording import memory_sentence
 from coterie.orchestrator.cli.printable import one_line, printable
 from coterie.orchestrator.events.observed import (
@@ -158,18 +159,10 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             used = usage_text(event.usage, Decimal(event.cost_usd))
             cut = "" if event.is_taken else "; cut off, and asked for again"
             return f"turn {event.turn}: {used}, {event.seconds:.1f} s{cut}"
-        case ResultsStored():
-            sizes = f"{event.characters_before:,} characters became {event.characters_after:,}"
-            return f"{len(event.paths)} long results are on disk: {sizes}"
-        case ResultsCleared():
-            sizes = f"{event.tokens_before:,} tokens became {event.tokens_after:,}"
-            return f"{event.results} old results left the context by {event.mechanism}: {sizes}"
-        case NotesUpdated():
-            trimmed = f"; trimmed: {', '.join(event.trimmed)}" if event.trimmed else ""
-            sizes = f"{event.tokens:,} tokens after {_counted(event.edits, 'edit')}"
-            return f"the session notes are up to date: {sizes}, {event.seconds:.1f} s, ${event.cost_usd}{trimmed}"
-        case Compacted():
-            return _compaction(event)
+        case ResultsStored() | ResultsCleared() | NotesUpdated() | Compacted():
+            return context_sentence(event)
+        case BreakerTripped() | CacheBroke() | WindowFilling():
+            return context_sentence(event)
         case SkillLoaded():
             wanted = {"model": "", "user": ", as the user wants", "definition": ", as its kind does"}[event.by]
             return f"loaded the skill {event.name}{wanted}: {event.characters:,} characters of {event.path}"
@@ -177,14 +170,6 @@ def sentence(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line fo
             return memory_sentence(event)
         case Progress():
             return f"is at this: {event.text}"
-        case BreakerTripped():
-            failed = f"{_counted(event.failures, 'summary', 'summaries')} failed in a row"
-            return f"{failed}: {event.reason}; from now on the oldest messages leave by rule"
-        case CacheBroke():
-            sizes = f"{event.read_now:,} tokens read, {event.read_before:,} before"
-            return f"the cache was missed, by {event.cause}: {event.detail}; {sizes}"
-        case WindowFilling():
-            return f"the context holds {event.tokens:,} tokens, over the {event.threshold:,} of {event.level!r}"
         case LayerFailed():
             return f"{event.layer} could not do its work: {event.reason}"
         case AgentChanged():
@@ -241,21 +226,8 @@ def _server(event: McpChanged) -> str:
 
 
 def _cleaning(event: CleanedUp) -> str:
-    done = f"the root was killed; its janitor has ended {_counted(event.killed, 'process', 'processes')}"
+    ended = f"{event.killed:,} {'process' if event.killed == 1 else 'processes'}"
+    done = f"the root was killed; its janitor has ended {ended}"
     mended = f", mended {', '.join(event.mended)}" if event.mended else ""
     failed = f"; not mended: {', '.join(event.failures)}" if event.failures else ""
     return done + mended + failed + ("; a new root came first" if event.is_taken_over else "")
-
-
-def _compaction(event: Compacted) -> str:
-    sizes = f"{event.tokens_before:,} tokens became {event.tokens_after:,}"
-    left = f"{_counted(event.left, 'message')} left, {event.kept} stayed"
-    words = f"with {_counted(event.words, 'message')} of the user word for word"
-    gone = f"; {_counted(event.dropped_count, 'name')} of the last turns gone" if event.dropped_count else ""
-    skills = f"; skills restored: {', '.join(event.skills)}" if event.skills else ""
-    why = "".join(f"; not by {way}: {reason}" for way, reason in event.passed_over.items())
-    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}{why}"
-
-
-def _counted(count: int, noun: str, nouns: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
