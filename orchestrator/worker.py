@@ -1,69 +1,38 @@
-"""An agent that is ready to work: what a run needs is put together around a client and the agent's mail.
+"""An agent at work: it runs to its end, or lives on its mail, or does a chore, and waits for those who work for it.
 
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from functools import partial
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import attrs
 import msgspec
 import trio
 
 from coterie.agents.agent import Agent
-from coterie.agents.approvals.planning import Planning
 from coterie.agents.compaction.breaker import LAYER
-from coterie.agents.compaction.by_hand import CompactByHand, with_compaction_by_hand
+from coterie.agents.compaction.by_hand import CompactByHand
 from coterie.agents.control.chores import Chore, Dream, Extract
 from coterie.agents.control.compaction_words import Compact, NotCompacted
 from coterie.agents.control.station import Station
-from coterie.agents.conversation import Prefix
-from coterie.agents.definitions import load_definitions
 from coterie.agents.errors import ConfigInvalid, ReplyMalformed
 from coterie.agents.events import LayerFailed
-from coterie.agents.forks import ForkPoint
 from coterie.agents.layers.notes import KeepNotes
 from coterie.agents.lifecycle.membership import Membership
-from coterie.agents.lifecycle.releasing import tasks_released
 from coterie.agents.living import has_work, live
 from coterie.agents.loop import close_open_calls, run_loop
-from coterie.agents.mcp.calling import McpCaller
-from coterie.agents.mcp.listing import Listing, load_listing
-from coterie.agents.mcp.tool import mcp_tools
-from coterie.agents.model.client import ModelClient
 from coterie.agents.outcome import Ended, Limits
-from coterie.agents.permissions import Asker, Authority
 from coterie.agents.tools.agent import AgentTool
-from coterie.agents.tools.exit_plan_mode import ExitPlanMode
-from coterie.agents.tools.jobs import open_jobs
-from coterie.agents.tools.task_stop import TaskStop
-from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool
 from coterie.mailbox.contract import MemberState
-from coterie.mailbox.tasks import Owner, TaskList
-from coterie.orchestrator.agent_memory import memory_of
-from coterie.orchestrator.agent_skills import skills_of
-from coterie.orchestrator.assembly import (
-    permissions_of,
-    tools_of,
-)
-from coterie.orchestrator.first_context import instructions_of
-from coterie.orchestrator.fork_files import read_fork_file, write_fork_file
-from coterie.orchestrator.hooks.fitting import FittedHooks, fitted_hooks
-from coterie.orchestrator.keeping_context import compaction_of, notes_kept, standings_of
-from coterie.orchestrator.keeping_memory import KeptMemory, memory_kept
-from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
-from coterie.orchestrator.keeping_watch import progress_told
+from coterie.orchestrator.hooks.fitting import FittedHooks
+from coterie.orchestrator.keeping_memory import KeptMemory
+from coterie.orchestrator.keeping_warm import PrefixKeeper
 from coterie.orchestrator.mailroom import Mailroom
-from coterie.orchestrator.making import Outfit, make_agent
-from coterie.orchestrator.mcp.limiting import server_limits
-from coterie.orchestrator.run_events import decided, finished, started
-from coterie.orchestrator.sandboxing import open_sandbox
+from coterie.orchestrator.run_events import finished, started
 from coterie.orchestrator.seat import Seat, Work
-from coterie.orchestrator.session import TASKS
 from coterie.orchestrator.taking_up import TakeUp
 from coterie.orchestrator.waiting_for_others import wait_for_mail_or_rest
-from coterie.orchestrator.web import web_tools
 
 Report = Callable[[Ended], Awaitable[None]]
 """Stores what came of a run for whoever wants to know."""
@@ -235,133 +204,6 @@ def _last_words(agent: Agent) -> str:
     role, blocks = agent.conversation.messages[-1]
     read = (msgspec.json.decode(block) for block in blocks if role == "assistant")
     return "".join(block["text"] for block in read if block["type"] == "text")
-
-
-@asynccontextmanager
-async def open_worker(
-    work: Work,
-    seat: Seat,
-    room: Mailroom,
-    client: ModelClient,
-    station: Station,
-    caller: McpCaller,
-    *,
-    asker: Asker | None = None,
-) -> AsyncIterator[Worker]:
-    """The agent of *seat*, made for *work*, or as its transcript left it.
-
-    Leaving the block ends what the agent left running, and gives its tasks back. Raises `ConfigInvalid` and `OSError`.
-    """
-    listing = await trio.to_thread.run_sync(load_listing, seat.session.directory) or Listing()
-    permissions = permissions_of(work.settings, work.kind, is_teammate=work.stays)
-    limits = (*permissions.limits, *server_limits(work.kind, listing.tools))
-    permissions = attrs.evolve(permissions, limits=limits)
-    for settings in work.above:
-        permissions = permissions.within(permissions_of(settings, None))
-    instructions = await trio.to_thread.run_sync(instructions_of, work.project) if work.has_instructions else None
-    memory = await trio.to_thread.run_sync(memory_of, work, seat)
-    point = None if work.fork is None else await trio.to_thread.run_sync(read_fork_file, work.fork)
-    skills = await trio.to_thread.run_sync(skills_of, work, seat, _begun(seat, point))
-    tasks = TaskList(seat.session.directory / TASKS, seat.clock)
-    kinds = await trio.to_thread.run_sync(load_definitions, seat.session.project)
-    purposes = {name: kind.description for name, kind in kinds.by_name.items()}
-    unheard = [spawned for spawned in work.at_work if spawned.report not in seat.transcript.loaded.mail]
-    starting = AgentTool(
-        station.spawner,
-        room.mail,
-        purposes,
-        pending={spawned.report for spawned in unheard},
-        # Who has reported and is at work was written to again.
-        has_teammate=work.has_teammate or len(unheard) < len(work.at_work),
-    )
-    authority = Authority(permissions, asker, lambda decision: seat.log.tell(decided(decision)))
-    own: tuple[Tool, ...] = (
-        starting,
-        TaskStop(station.spawner),
-        ExitPlanMode(_planning(work, authority, station)),
-        *skills.tools,
-        *web_tools(work, seat, _begun(seat, point)),
-    )
-    hooks = await trio.to_thread.run_sync(fitted_hooks, work, seat, authority)
-    tools = {
-        **hooks.fit_tools(tools_of(room, tasks, seat.transcript.path)),
-        **{tool.name: tool for tool in own},
-        **mcp_tools(listing.tools, caller),
-    }
-    async with (
-        tasks_released(tasks, Owner(name=seat.name, incarnation=room.sender.incarnation), seat.log.tell),
-        open_sandbox(work, seat, [*skills.directories, *(place.directory for place in memory.places)]) as sandbox,
-        open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
-    ):
-        standings = standings_of(seat, room, tasks)
-        compact = compaction_of(work, seat, room, standings, memory, skills)
-        outfit = Outfit(
-            tools=tools,
-            authority=authority,
-            jobs=jobs,
-            compact=compact,
-            point=point,
-            memory=memory,
-            readable=skills.directories,
-            sandbox=sandbox,
-        )
-        agent = make_agent(work, seat, room, client, outfit)
-        hooks.fit(agent, authority, room, compact)
-        async with (
-            open_keeper(agent) as keeper,
-            notes_kept(agent, work, standings, compact) as notes,
-            memory_kept(agent, work, memory, authority, compact) as kept,
-            progress_told(agent, work, station.gate),
-        ):
-            starting.fork_point = partial(write_fork_file, agent, seat.directory)
-            starting.waiting = keeper.waiting
-            station.release = starting.release
-            station.expect = starting.pending.add
-            by_hand = CompactByHand(compact, station.say)
-            agent.pipeline = with_compaction_by_hand(agent.pipeline, by_hand)
-            station.compact = by_hand.ask
-            yield Worker(
-                work=work,
-                seat=seat,
-                agent=agent,
-                room=room,
-                starting=starting,
-                keeper=keeper,
-                station=station,
-                take_up=TakeUp(
-                    work=work,
-                    instructions=instructions,
-                    memory=memory,
-                    skills=skills,
-                    servers=listing.words(),
-                    recall=kept.recall,
-                    mail=room.mail,
-                    hooks=hooks,
-                    scratch=seat.session.scratch if work.is_in_team else None,
-                    at_work=tuple(spawned.name for spawned in unheard),
-                ),
-                by_hand=by_hand,
-                notes=notes,
-                memory=kept,
-                hooks=hooks,
-            )
-
-
-def _begun(seat: Seat, point: ForkPoint | None) -> Prefix | None:
-    """What the conversation of the agent begins with; None if nothing has been said."""
-    if (conversation := seat.transcript.loaded.conversation) is not None:
-        return conversation.prefix
-    return None if point is None else point.prefix
-
-
-def _planning(work: Work, authority: Authority, station: Station) -> Planning:
-    return Planning(
-        policy=work.plan,
-        is_approved=work.is_approved,
-        authority=authority,
-        judge=station.approver,
-        tell=station.tell,
-    )
 
 
 def _failure(error: ReplyMalformed | OSError) -> str:

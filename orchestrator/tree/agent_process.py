@@ -28,6 +28,7 @@ from coterie.mailbox.lifecycle import TaskNotification
 from coterie.orchestrator.injected_faults import injected_faults
 from coterie.orchestrator.keys import SessionKeys
 from coterie.orchestrator.mailroom import Mailrooms, open_mailrooms
+from coterie.orchestrator.readying import open_worker
 from coterie.orchestrator.seat import Work, open_seat
 from coterie.orchestrator.session import MAIN, Session
 from coterie.orchestrator.teams.recording import recorded_team
@@ -37,7 +38,7 @@ from coterie.orchestrator.tree.hosted import FAILED, Heeding, Interruptible, ope
 from coterie.orchestrator.tree.placing import first_words, report_at, task_at
 from coterie.orchestrator.tree.remains import agent_tag
 from coterie.orchestrator.tree.reporting import notification, report_to
-from coterie.orchestrator.worker import Worker, open_worker
+from coterie.orchestrator.worker import Worker
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:

@@ -14,8 +14,8 @@ async def compact_agent(tenures: Mapping[str, Tenure], name: str, pivot: Pivot |
     """Have the agent *name*, one of *tenures*, compact its conversation, and wait for that. Raises `NotAtWork`."""
     if name not in tenures:
         raise NotAtWork(name, tuple(tenures))
-    attempts = tenures[name].attempts
-    desk = None if attempts is None or attempts.charge is None else attempts.charge.desk
+    charge = tenures[name].charge
+    desk = None if charge is None else charge.desk
     if desk is None:
         return NotCompacted(call=0, reason=NO_PROCESS)
     try:

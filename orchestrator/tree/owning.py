@@ -26,6 +26,7 @@ from coterie.orchestrator.mcp.post import McpPost
 from coterie.orchestrator.post_office import PostOffice
 from coterie.orchestrator.starting import Child, Start, Starter, StartFailed
 from coterie.orchestrator.tree.announcing import Announcer
+from coterie.orchestrator.tree.at_work import AtWork
 from coterie.orchestrator.tree.charge import ERRORS, Charge
 from coterie.orchestrator.tree.desk import Desk
 from coterie.orchestrator.tree.duty import ENTRY, Duty
@@ -48,8 +49,8 @@ LAST_WORDS = 1.0
 
 
 @attrs.define(eq=False, kw_only=True)
-class ProcessOwner:
-    """What the processes of a session need. Its methods are for tasks of the root, on its main thread."""
+class ProcessOwner(AtWork):
+    """What the processes of those at work need. Its methods are for tasks of the root, on its main thread."""
 
     office: PostOffice
     starter: Starter
@@ -70,8 +71,6 @@ class ProcessOwner:
     """Whether questions that nobody is there for wait until the user answers from a shell."""
     stall_after: float = STALL
     """Seconds without a sign of life after which an agent at work is stopped, as if it had crashed."""
-    tenures: dict[str, Tenure] = attrs.field(factory=dict, init=False)
-    """Who is run, or is kept to be run again."""
 
     @property
     def announcer(self) -> Announcer:
@@ -140,7 +139,7 @@ class ProcessOwner:
 
     def _start_in_parent(self, charge: Charge) -> Guest:
         parent = self.tenures.get(charge.order.parent or "")
-        host = None if parent is None or parent.attempts is None else parent.attempts.charge
+        host = None if parent is None else parent.charge
         if host is None or host.desk is None or host.child is None:
             raise StartFailed("who started it has no process that it could share")
         return host.desk.guests.run(charge.duty, host.child)

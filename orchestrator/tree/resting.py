@@ -56,7 +56,7 @@ def _said(tenures: Sequence[Tenure] | None) -> Mapping[str, tuple[int, int]] | N
     """How much each has said in which start; None if one of them is at work."""
     if tenures is None or not all(tenure.is_idle for tenure in tenures):
         return None
-    charges = {tenure.order.name: tenure.attempts and tenure.attempts.charge for tenure in tenures}
+    charges = {tenure.order.name: tenure.charge for tenure in tenures}
     return {name: (charge.duty.incarnation, charge.words) if charge else (0, 0) for name, charge in charges.items()}
 
 

@@ -1,7 +1,6 @@
 """Runs the agents of a session: each in one task, from its first start until nobody runs it any more."""
 
 import contextlib
-import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -10,31 +9,25 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.events import Event, LayerFailed
-from coterie.agents.lifecycle.releasing import release_tasks
 from coterie.agents.spawning import Spawned, SpawnRefused, SpawnRequest
-from coterie.mailbox.contract import Member
-from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxError
-from coterie.mailbox.ids import MessageId
-from coterie.mailbox.tasks import Owner, TaskList
-from coterie.orchestrator.session import MAIN, TASKS
+from coterie.orchestrator.session import MAIN
 from coterie.orchestrator.settings.schema import AgentSettings
 from coterie.orchestrator.starting import StartFailed
-from coterie.orchestrator.tree.charge import ENDS, Charge, Outcome
-from coterie.orchestrator.tree.duty import Duty
+from coterie.orchestrator.tree.assigning import duty_of
+from coterie.orchestrator.tree.charge import Charge, Outcome
+from coterie.orchestrator.tree.concluding import CONCLUDING, conclude
 from coterie.orchestrator.tree.hosting import Guest
 from coterie.orchestrator.tree.nest import Nest
 from coterie.orchestrator.tree.open_orders import OpenOrders
 from coterie.orchestrator.tree.ordering import Order, choose_name, only_reading
 from coterie.orchestrator.tree.owning import ProcessOwner
-from coterie.orchestrator.tree.placing import leave_place, place
+from coterie.orchestrator.tree.placing import place
 from coterie.orchestrator.tree.restarting import Attempts, Restarts
 from coterie.orchestrator.tree.resting import Changes
-from coterie.orchestrator.tree.tenure import NotAtWork, Tenure
+from coterie.orchestrator.tree.tenure import Tenure
 
 TaskStatus = trio.TaskStatus[Spawned]
-CONCLUDING = 5.0
-"""Seconds that it may take to say what became of an agent."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -92,7 +85,7 @@ class Supervisor(ProcessOwner):
 
         Like all that *name* has started, it ends with it. Raises `NotAtWork` and `SpawnRefused`.
         """
-        tenure = self._tenure(name)
+        tenure = self.tenure_of(name)
         spawner = tenure.spawner
         if spawner is None or not self.is_ready(name):
             raise SpawnRefused(f"{name} is starting or ending: nobody can be started for it now.")
@@ -100,54 +93,11 @@ class Supervisor(ProcessOwner):
             raise SpawnRefused(f"Only {name} itself can say where a fork of it begins.")
         with self.starting_for(name):
             spawned = await spawner.spawn(request)
-            charge = None if tenure.attempts is None else tenure.attempts.charge
+            charge = tenure.charge
             if charge is not None and charge.desk is not None and not request.stays:
                 with contextlib.suppress(ControlLost):  # its next start expects it, if there is one
                     charge.desk.announce(spawned)
         return spawned
-
-    def interrupt(self, name: str) -> None:
-        """End the turn that *name* is at; nothing happens if it has no process."""
-        tenure = self.tenures.get(name)
-        charge = None if tenure is None or tenure.attempts is None else tenure.attempts.charge
-        if charge is not None and charge.child is not None:
-            charge.is_dismissed = True
-            charge.child.send_signal(signal.SIGTERM)
-
-    def move_to_background(self, name: str, why: str = "") -> None:
-        """Let whoever waits for *name*, which it started, go on; the report will come as mail. Raises `NotAtWork`.
-
-        Nothing happens if nobody waits for it.
-        """
-        tenure = self._tenure(name)
-        parent = self.tenures.get(tenure.order.parent or "")
-        charge = None if parent is None or parent.attempts is None else parent.attempts.charge
-        if charge is not None and charge.desk is not None:
-            with contextlib.suppress(ControlLost):  # it has ended, and waits for nobody
-                charge.desk.release(name, why)
-
-    async def stop(self, name: str, by: str = "the user") -> None:
-        """Stop *name* and its subagents, as cancellation of `run_agent` does; no message takes it up again.
-
-        Returns when none of them is left; its parent is told who stopped it. Raises `NotAtWork`.
-        """
-        tenure = self._tenure(name)
-        tenure.stop(by)
-        await tenure.is_over.wait()
-
-    def ask_to_end(self, request: Envelope) -> None:
-        """Hand *request* to the one start of an agent that it is for. Raises `NotAtWork` and `SpawnRefused`."""
-        name, meant = request.recipient.name, request.recipient.incarnation
-        attempts = self._tenure(name).attempts
-        charge = None if attempts is None else attempts.charge
-        if charge is None or charge.desk is None or charge.state in ENDS:
-            raise SpawnRefused(f"{name} has no process that could end; a message would take it up again")
-        if charge.duty.incarnation != meant:
-            raise SpawnRefused(f"it was for start {meant} of {name}, and start {charge.duty.incarnation} is at work")
-        try:
-            charge.desk.deliver(request)
-        except ControlLost as exc:
-            raise SpawnRefused(f"{name} cannot be reached: {exc}") from exc
 
     def bounded(self, order: Order) -> Order:
         """*order* as far as who has it may pass on now: one that must plan starts others that may only read.
@@ -158,38 +108,13 @@ class Supervisor(ProcessOwner):
         is_free = plan is None or (plan.by != "rule" and self.approvals.is_approved(order.name))
         return order if is_free else only_reading(order)
 
-    def free_lead(self, name: str) -> None:
-        """Let the lead hear its mail, should it wait for *name*, or for whom *name* was started by."""
-        while (tenure := self.tenures.get(name)) is not None and tenure.order.parent is not None:
-            if tenure.order.parent == MAIN:
-                self.move_to_background(name, "a plan waits for your answer")
-            name = tenure.order.parent
-
-    def descendants(self, name: str) -> list[str]:
-        """Who is run, or kept, and was started by *name* or by one of those it started."""
-        own = [child for child, tenure in self.tenures.items() if tenure.order.parent == name]
-        return own + [below for child in own for below in self.descendants(child)]
-
     def below(self, name: str) -> list[Tenure] | None:
         """Those of the `descendants` of *name*; None while some are about to be that it has not asked for."""
         return None if self._starting_for[name] else [self.tenures[below] for below in self.descendants(name)]
 
-    def is_ready(self, name: str) -> bool:
-        """Whether *name* has a process that can be the parent of others."""
-        attempts = self.tenures[name].attempts
-        charge = None if attempts is None else attempts.charge
-        if charge is None or charge.child is None or charge.child.has_ended():
-            return False
-        return charge.state in ("running", "waiting", "idle", "plan_pending")
-
     def _tell_change(self, event: Event) -> None:
         self.tell(event)
         self.changes.tell()
-
-    def _tenure(self, name: str) -> Tenure:
-        if name not in self.tenures:
-            raise NotAtWork(name, tuple(self.tenures))
-        return self.tenures[name]
 
     async def keep_agent(
         self, order: Order, done: Outcome | None = None, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
@@ -274,7 +199,7 @@ class Supervisor(ProcessOwner):
                     nest.is_closed = True
                 nursery.cancel_scope.cancel()
         finally:
-            await self._conclude(tenure, attempts)
+            await conclude(tenure, attempts, self, self.open_orders)
             self.running.remove(order.name)
         if failure is not None:  # raised out here, where it is not put into a group
             raise failure
@@ -298,7 +223,7 @@ class Supervisor(ProcessOwner):
         """One start, from the roster to the reaped process; seconds to wait before the next, None for no other."""
         order = nest.order = await place(attrs.evolve(attempts.order, task=attempts.task), self.office.session)
         member = await self.office.roster.join(order.name, tenure.order.engagement)
-        charge = Charge(order, self._duty(order, member, attempts.report), self._tell_change)
+        charge = Charge(order, duty_of(order, member, attempts.report, self, self.open_orders), self._tell_change)
         attempts.begin(charge)
         wait: float | None = None
         try:
@@ -313,80 +238,3 @@ class Supervisor(ProcessOwner):
                 charge.is_dismissed = charge.is_dismissed or (is_lost and not order.stays)
                 wait = attempts.end(charge)
         return wait
-
-    async def _conclude(self, tenure: Tenure, attempts: Attempts) -> None:
-        """Say what became of the task, to the parent too, if the agent could not."""
-        if tenure.stopped_by is not None:
-            attempts.stop(tenure.stopped_by)
-        is_kept = tenure.order.is_kept and attempts.is_done and tenure.stopped_by is None
-        if attempts.charge is not None:
-            await self._tell_end(attempts.charge, attempts, is_kept=is_kept)
-        with trio.move_on_after(CONCLUDING, shield=True):
-            # Last: what is open when the root is killed is done again, and what was reported counts once.
-            await self.open_orders.end(attempts.order, attempts.report, is_kept=is_kept)
-
-    async def _tell_end(self, charge: Charge, attempts: Attempts, *, is_kept: bool) -> None:
-        left = await leave_place(charge.order, self.grace)
-        with trio.move_on_after(CONCLUDING, shield=True):
-            if attempts.outcome is not None and not attempts.is_done:
-                await self.announcer.report(charge.duty, attempts.outcome, left)
-                await self._release_tasks(charge.duty)
-            # Before it is told, so that whoever hears of it can write to one that is kept.
-            await self.announcer.set_state(charge.duty.name, "idle" if is_kept else "ended")
-        if attempts.outcome is None:
-            charge.change("failed", "It could not be started.")
-        else:
-            charge.change(attempts.outcome.end, attempts.outcome.words)
-
-    async def _release_tasks(self, duty: Duty) -> None:
-        """Give back what one that was killed could not."""
-        directory = self.office.session.directory / TASKS
-        if directory.exists():
-            owner = Owner(name=duty.name, incarnation=duty.incarnation)
-            await release_tasks(TaskList(directory, self.clock), owner, self.tell)
-
-    def _duty(self, order: Order, member: Member, report: MessageId) -> Duty:
-        return Duty(
-            session=self.office.session.id,
-            name=order.name,
-            incarnation=member.incarnation,
-            parent=order.parent,
-            report=report,
-            task=order.task,
-            model=order.model,
-            settings=order.settings,
-            definition=order.definition,
-            server=self.server,
-            is_bare=order.is_bare,
-            fork=order.fork,
-            stays=order.stays,
-            directory=order.directory,
-            worktree=order.worktree,
-            can_ask=self.user is not None or self.asks_later,
-            above=order.above,
-            keys=None if self.office.keys is None else self.office.keys.to_hex(),
-            believed=tuple(self.office.files.believed.get(order.name, ())),
-            chore=order.chore,
-            plan=None if order.plan is None else order.plan.settled(is_lead=order.name == MAIN),
-            is_approved=self.approvals.is_approved(order.name),
-            memory=order.memory,
-            at_work=self._at_work_for(order.name),
-            has_teammate=self._has_teammate(order.name),
-            is_taken_up=order.is_taken_up,
-            mcp=None if self.mcp is None else self.mcp.access,
-        )
-
-    def _at_work_for(self, name: str) -> tuple[Spawned, ...]:
-        """Whose reports *name* has to expect, because it had started them before it crashed."""
-        children = (tenure for tenure in self.tenures.values() if tenure.order.parent == name and not tenure.is_idle)
-        charges = (tenure.attempts.charge for tenure in children if tenure.attempts and not tenure.order.stays)
-        to_come = (each for each in self.open_orders.of(name) if not each.is_done and not each.request.stays)
-        return (
-            *(charge.spawned() for charge in charges if charge is not None),
-            *(Spawned(name=each.name, incarnation=0, report=each.report) for each in to_come),
-        )
-
-    def _has_teammate(self, name: str) -> bool:
-        """Whether somebody stays whom *name* had started before it crashed."""
-        is_kept = any(tenure.order.parent == name and tenure.order.stays for tenure in self.tenures.values())
-        return is_kept or any(each.request.stays for each in self.open_orders.of(name))

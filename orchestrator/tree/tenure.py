@@ -6,7 +6,7 @@ import trio
 from coterie.agents.errors import AgentError
 from coterie.agents.nearest import suggestion
 from coterie.agents.spawning import Spawner
-from coterie.orchestrator.tree.charge import Outcome
+from coterie.orchestrator.tree.charge import Charge, Outcome
 from coterie.orchestrator.tree.ordering import Order
 from coterie.orchestrator.tree.restarting import Attempts
 
@@ -50,6 +50,11 @@ class Tenure:
         return f"{self.stopped_by} stopped it" if self.stopped_by else "the session ends, or who started it has ended"
 
     @property
+    def charge(self) -> Charge | None:
+        """Its latest process; None before the first."""
+        return None if self.attempts is None else self.attempts.charge
+
+    @property
     def outcome(self) -> Outcome | None:
         """What became of its latest process, once that is known."""
         return self.done if self.attempts is None else self.attempts.outcome
@@ -59,5 +64,4 @@ class Tenure:
         """Whether it does nothing for now: it waits for messages, with a process or without."""
         if self.attempts is None:
             return self.done is not None
-        charge = self.attempts.charge
-        return charge is not None and charge.state in ("idle", "done")
+        return self.charge is not None and self.charge.state in ("idle", "done")
