@@ -189,18 +189,17 @@ class KeepNotes:
 
     def _delay(self, tokens: int) -> Delay | None:
         """What an update waits for."""
-        full = self._agent.meter.thresholds.compact
-        cached = min(tokens, self._agent.meter.cached(self._agent.conversation) or 0)
         unknown = self._unknown() if self._schedule.is_close(tokens) else 0
-        return self._schedule.delay(tokens, self._expected(tokens, cached), self._expected(full, full), unknown)
+        return self._schedule.delay(tokens, self._expected(tokens), unknown)
 
     def _unknown(self) -> int:
         """Tokens that would have to stay if the notes were the summary now."""
         behind = self._agent.turn if self._turn is None else self._agent.turn - self._turn
         return size_behind(self._agent.conversation.prefix, behind, estimate_block)
 
-    def _expected(self, tokens: int, cached: int) -> Decimal:
-        """What an update would cost with *tokens* of context, of which the cache serves those that are *cached*."""
+    def _expected(self, tokens: int) -> Decimal:
+        """What an update would cost: the cache serves what the last reply left there."""
+        cached = min(tokens, self._agent.meter.cached(self._agent.conversation) or 0)
         fresh = tokens - cached + DIRECTIVE + self._tokens
         return self._agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
 

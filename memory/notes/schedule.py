@@ -9,8 +9,8 @@ from coterie.memory.notes.limits import NotesLimits
 
 MOST_DOUBLINGS = 5
 """Failures in a row after which the wait grows no more."""
-PUT_BY = 2
-"""Updates for which money is kept: after the first of them the context may shrink, and fill again."""
+AT_LEISURE = Decimal("0.5")
+"""The part of their share that updates may cost before they are needed; the rest is put by for those that are."""
 
 Delay = Literal["growth", "calls", "money"]
 """What an update waits for."""
@@ -29,10 +29,6 @@ class Need:
     def a_turn(self) -> int:
         """Tokens that one turn may bring: if it were more than half of those that may stay, nothing would help."""
         return self.most // 2
-
-    def part(self, tokens: int) -> Decimal:
-        """How full a context of *tokens* is, 1 at most."""
-        return Decimal(min(tokens, self.tokens)) / self.tokens
 
 
 @attrs.frozen(kw_only=True)
@@ -74,13 +70,11 @@ class Schedule:
         """Whether a context of *tokens* may be full after the next turn."""
         return self.need is not None and tokens + self.need.a_turn >= self.need.tokens
 
-    def delay(
-        self, tokens: int, expected_usd: Decimal, full_usd: Decimal = Decimal(0), unknown: int = 0
-    ) -> Delay | None:
+    def delay(self, tokens: int, expected_usd: Decimal, unknown: int = 0) -> Delay | None:
         """What an update waits for that will cost about *expected_usd*; None if it is due.
 
-        As the context fills, what an update costs when it is full, *full_usd*, is put by. It is spent when the context
-        may soon be full and too many of its tokens *unknown* to the notes.
+        One that comes before it is needed leaves money for one that is: when the context may soon be full, and too many
+        of its tokens *unknown* to the notes.
         """
         # What is new may have taken the place of what was cleared; but one that failed must wait for more to come.
         new = tokens - self.since if self.failures else max(tokens - self.since, unknown)
@@ -88,11 +82,11 @@ class Schedule:
             return "growth"
         if self.has_begun and self.calls < self.limits.calls and not self.is_pausing:
             return "calls"
-        is_needed = self.need is not None and self.is_close(tokens) and unknown + self.need.a_turn > self.need.most
-        put_by = 0 if self.need is None or is_needed else PUT_BY * full_usd * self.need.part(tokens)
         # Through the text, so that a float that reads 0.1 means 0.1.
         allowed = Decimal(str(self.limits.share)) * self.turns_usd
-        return None if self.notes_usd + expected_usd + put_by <= allowed else "money"
+        if self.need is not None and not (self.is_close(tokens) and unknown + self.need.a_turn > self.need.most):
+            allowed *= AT_LEISURE
+        return None if self.notes_usd + expected_usd <= allowed else "money"
 
     def begun(self, tokens: int) -> "Schedule":
         """An update begins that will know what these *tokens* hold."""

@@ -96,34 +96,28 @@ def test_a_context_that_has_shrunk_is_counted_from_what_it_holds_now() -> None:
 
 
 FULL = Need(tokens=167_000, most=40_000)
-UPDATE = Decimal("0.07")
-"""What an update costs in a context that is full."""
 
 
-def test_money_is_put_by_for_the_updates_before_the_context_is_full() -> None:
-    """Eight dollars are allowed; two updates in a full context are kept of them, in parts as it fills."""
-    paid = begun(need=FULL, calls=3).done(Decimal("7.86"))
-    assert paid.delay(33_400, UPDATE, UPDATE) is None  # a fifth of two is kept
-    assert paid.delay(167_000, UPDATE, UPDATE) == "money"
-    assert paid.delay(146_999, UPDATE, UPDATE, unknown=40_000) == "money"
-
-
-def test_what_was_put_by_is_spent_when_the_context_may_be_full_before_the_notes_know_enough() -> None:
-    paid = begun(need=FULL, calls=3).done(Decimal("7.93"))
+def test_half_the_money_is_put_by_for_the_updates_before_the_context_is_full() -> None:
+    """It is spent when the next turn may fill the context, and bring more than may stay beside what the notes know."""
+    paid = begun(need=FULL, calls=3).done(Decimal("3.99"))
+    assert paid.delay(90_000, CHEAP) is None
+    paid = paid.done(CHEAP)
     assert [paid.is_close(tokens) for tokens in (146_999, 147_000)] == [False, True]
-    assert paid.delay(147_000, UPDATE, UPDATE, unknown=20_000) == "money"
-    assert paid.delay(147_000, UPDATE, UPDATE, unknown=20_001) is None
-    assert paid.done(Decimal("0.01")).delay(147_000, UPDATE, UPDATE, unknown=40_000) == "money"
+    assert paid.delay(146_999, CHEAP, unknown=40_000) == "money"
+    assert paid.delay(147_000, CHEAP, unknown=20_000) == "money"
+    assert paid.delay(147_000, CHEAP, unknown=20_001) is None
+    assert paid.done(Decimal(4)).delay(147_000, CHEAP, unknown=40_000) == "money"
 
 
 def test_what_is_new_counts_though_it_took_the_place_of_what_was_cleared() -> None:
     """The context holds as much as before; but after a failure more must come, lest it be tried at every turn."""
     flat = attrs.evolve(begun(need=FULL, calls=3), since=150_000)
-    assert flat.delay(150_000, CHEAP, UPDATE, unknown=4_999) == "growth"
-    assert flat.delay(150_000, CHEAP, UPDATE, unknown=5_000) is None
-    assert flat.failed(CHEAP).delay(150_000, CHEAP, UPDATE, unknown=90_000) == "growth"
+    assert flat.delay(150_000, CHEAP, unknown=4_999) == "growth"
+    assert flat.delay(150_000, CHEAP, unknown=5_000) is None
+    assert flat.failed(CHEAP).delay(150_000, CHEAP, unknown=90_000) == "growth"
 
 
 def test_without_a_need_nothing_is_put_by() -> None:
     assert not begun().is_close(10**9)
-    assert begun(calls=3).done(Decimal("7.93")).delay(167_000, UPDATE, 100 * UPDATE) is None
+    assert begun(calls=3).done(Decimal("7.99")).delay(167_000, CHEAP) is None
