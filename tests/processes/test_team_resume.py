@@ -91,20 +91,25 @@ about: The root is killed while a call is under way, of which nobody can say wha
 task: Say something.
 model: opus
 permission_mode: bypassPermissions
-budget_usd: 0.50
+# Enough for the call of the lead that is under way, and for none of its calls after it; what the worker costs is little.
+budget_usd: 0.40
+workspace:
+  files:
+    .coterie/agents/waiter.md: "---\\nname: waiter\\ndescription: Waits.\\nmodel: haiku\\n---\\nYou wait.\\n"
 steps: [run, resume]
 script:
   main:
-    - tools: [{Agent: {name: worker, description: wait, prompt: Wait., run_in_background: true}}]
-    - {text: Later., delay: 60}
+    - tools:
+        - Agent: {name: worker, subagent_type: waiter, description: wait, prompt: Wait., run_in_background: true}
+    - {text: Later., delay: 60, asked: lead-waits}
   worker:
-    # When it is heard, the lead has asked again.
-    - {tools: [{Bash: {command: sleep 60}}], delay: 3}
+    - {tools: [{Bash: {command: sleep 60}}], until: lead-waits}
+    - I have waited.
 faults:
   - when: {kind: tool_started, agent: worker}
     do: kill
     target: root
-limits: {dollars: 0.50, seconds: 90}
+limits: {dollars: 0.40, seconds: 90}
 expect:
   - exit_code: 3
   - event: {kind: finished, agent: main, reason: budget}
