@@ -91,7 +91,7 @@ about: The root is killed while a call is under way, of which nobody can say wha
 task: Say something.
 model: opus
 permission_mode: bypassPermissions
-# Enough for the call of the lead that is under way, and for none of its calls after it; what the worker costs is little.
+# Enough for the call of the lead that is under way, and for none after it; what the worker costs is little.
 budget_usd: 0.40
 workspace:
   files:
