@@ -34,7 +34,7 @@ _DELAYS: dict[Delay | None, str] = {
     "growth": "too little had come since the last update",
     "calls": "too few tools were called since the last update",
     "money": "another update would have cost more than their share of what turns cost",
-    None: "there was no turn in which an update could begin",
+    None: "the window was full before another update was due",
 }
 
 
