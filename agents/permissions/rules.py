@@ -60,7 +60,7 @@ class Call:
             command=read_command(arguments.command) if isinstance(arguments, BashInput) else None,
             paths=() if tool.access == "run" else tuple(tool.touches(arguments, workspace)),
             host=WebAddress.parse(arguments.url).host if isinstance(arguments, WebFetchInput) else None,
-            kind=arguments.subagent_type if tool.name == AGENT else None,
+            kind=getattr(arguments, "subagent_type", None) if tool.name == AGENT else None,
         )
 
 
