@@ -72,6 +72,7 @@ def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: Place
     assert loaded(place).words == (words,)
 
 
+@pytest.mark.soak
 def test_with_a_task_it_comes_before_the_users_words(place: Place) -> None:
     script = """
 main:

@@ -245,6 +245,7 @@ def test_a_hook_spares_the_question_but_opens_nothing_that_is_denied(place: Hook
     assert json.loads(change) == {"command": "echo after"}
 
 
+@pytest.mark.soak
 def test_a_changed_input_is_checked_as_any_other(place: HookedPlace) -> None:
     place.hook(PreToolUse=[group(saying(hookSpecificOutput={"updatedInput": {"comand": "x"}}), "Bash")])
     place.run(CALLS)
@@ -300,6 +301,7 @@ def test_the_hooks_of_a_kind_are_for_its_agents_alone(place: HookedPlace) -> Non
     assert {agent for agent, _ in place.hooks()} == {"hand"}
 
 
+@pytest.mark.soak
 def test_a_resumed_session_is_told_what_its_hooks_say(place: HookedPlace) -> None:
     place.hook(SessionStart=[group("echo resumed", "resume"), group("echo begun", "startup")])
     session = place.run("default: [{text: one}, {text: two}]")["session_id"]
@@ -355,6 +357,7 @@ def test_hooks_around_a_compaction(place: HookedPlace, tmp_path: Path) -> None:
     assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.words()
 
 
+@pytest.mark.soak
 def test_a_compaction_by_hand_is_refused_with_the_reason_of_a_hook(
     place: HookedPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +371,7 @@ def test_a_compaction_by_hand_is_refused_with_the_reason_of_a_hook(
     assert [run.command for _, run in place.hooks()] == ["echo never >&2; exit 2"]
 
 
+@pytest.mark.soak
 def test_your_own_hooks_need_no_approval_and_know_the_project_but_no_key(
     place: HookedPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,6 +409,7 @@ def test_hooks_end_with_a_session_that_is_killed(place: HookedPlace) -> None:
     assert place.is_so(lambda: has_no_processes(place.session))
 
 
+@pytest.mark.soak
 def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookedPlace) -> None:
     place.hook(is_approved=False, PreToolUse=[group("touch hooked", "Bash")])
     options = ("--permission-mode", "bypassPermissions", "--no-live", *place.model(CALLS))
@@ -421,6 +426,7 @@ def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookedPlace) -> None:
         assert "Let them run" not in program.output
 
 
+@pytest.mark.soak
 def test_a_session_that_is_told_to_end_tells_its_hooks(place: HookedPlace) -> None:
     place.hook(SessionEnd=[group("cat > end.new; mv end.new end.json")])
     script = "default: [{tools: [{Bash: {command: touch begun; sleep 100}}]}, {text: never}]"

@@ -75,6 +75,7 @@ def test_a_published_server_is_used_by_a_lead(place: Servers) -> None:
     assert has_no_processes(place.session)
 
 
+@pytest.mark.soak
 def test_a_server_of_an_older_protocol_that_greets_on_its_output_is_used_too(place: Servers) -> None:
     place.configure(older={"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_older.py"))]})
     assert place.run(calling("mcp__older__greet")).stdout == "It said Good day.\n"
@@ -115,6 +116,7 @@ def test_a_lead_a_subagent_and_a_fork_share_one_connection(place: Servers) -> No
         assert f"process {event.pid}" in results(place, agent)
 
 
+@pytest.mark.soak
 def test_a_server_that_cannot_be_shared_has_a_process_for_each_agent(place: Servers) -> None:
     place.configure(probe={**PROBE, "shared": False})
     assert place.run(SHARING).returncode == 0
@@ -162,6 +164,7 @@ def test_bad_servers_are_told_with_their_file_and_the_run_goes_on(place: Servers
     assert has_no_processes(place.session)
 
 
+@pytest.mark.soak
 def test_a_server_that_never_answers_is_given_up_and_the_run_goes_on(place: Servers) -> None:
     place.configure(stuck={"command": sys.executable, "args": ["-c", "import time; time.sleep(1000)"]})
     (place.project / ".coterie").mkdir()
@@ -181,6 +184,7 @@ def test_a_file_that_is_no_json_keeps_nothing_from_running(place: Servers) -> No
     assert event.reason.startswith("is not JSON")
 
 
+@pytest.mark.soak
 def test_a_server_of_the_project_starts_only_once_the_user_has_approved_it_as_it_is(place: Servers) -> None:
     begun = place.project / "begun"
     starts = {"command": "sh", "args": ["-c", f"touch {begun}; exec {sys.executable} {PROBE['args'][0]}"]}
@@ -204,6 +208,7 @@ def test_a_server_of_the_project_starts_only_once_the_user_has_approved_it_as_it
     assert not begun.exists()
 
 
+@pytest.mark.soak
 def test_calls_are_asked_for_and_rules_and_kinds_decide_over_them(place: Servers) -> None:
     place.configure(probe=PROBE)
     denied = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
@@ -223,6 +228,7 @@ def test_calls_are_asked_for_and_rules_and_kinds_decide_over_them(place: Servers
     assert "It said process" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "prober").stdout
 
 
+@pytest.mark.soak
 def test_long_results_are_stored_pictures_are_shown_and_data_is_text(place: Servers) -> None:
     place.configure(probe=PROBE)
     script = """
@@ -251,6 +257,7 @@ def prefix(place: Servers, agent: str) -> bytes:
     return conversation.prefix_bytes().partition(b'"system":')[0]
 
 
+@pytest.mark.soak
 def test_a_resumed_session_has_the_same_tools_byte_for_byte_whatever_its_servers_list_now(place: Servers) -> None:
     place.configure(probe=PROBE)
     assert "It said process" in place.run(calling("mcp__probe__whoami")).stdout
@@ -275,6 +282,7 @@ scout: [{text: I have seen nothing.}]
     assert (place.session.directory / "mcp.json").read_bytes() == listing
 
 
+@pytest.mark.soak
 def test_what_a_server_says_on_how_to_use_it_is_told_before_the_task(place: Servers) -> None:
     place.configure(probe=PROBE)
     place.run("default: [{text: done}]")
@@ -300,6 +308,7 @@ scout: [{tools: [{mcp__inner__whoami: {}}]}, {tools: [{mcp__probe__whoami: {}}]}
 """
 
 
+@pytest.mark.soak
 def test_a_definition_brings_a_server_along_for_agents_of_its_kind_alone(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / ".coterie/agents").mkdir(parents=True)
@@ -339,6 +348,7 @@ def test_nothing_is_left_of_servers_when_the_root_is_killed(place: Servers) -> N
     assert place.is_so(lambda: has_no_processes(place.session))
 
 
+@pytest.mark.soak
 def test_the_process_that_holds_the_servers_is_replaced_when_it_is_killed(place: Servers) -> None:
     place.configure(probe=PROBE)
     file = place.project.parent / "waits"
@@ -366,6 +376,7 @@ default:
     assert has_no_processes(place.session)
 
 
+@pytest.mark.soak
 def test_a_call_that_takes_too_long_is_given_up_on_both_sides(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / ".coterie").mkdir()
@@ -395,6 +406,7 @@ print("found some:", bool(names), "heard:", len(heard))
 """
 
 
+@pytest.mark.soak
 def test_what_an_agent_starts_cannot_call_a_tool_past_its_permissions(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / "intruder.py").write_text(INTRUDER)
@@ -448,6 +460,7 @@ default:
     assert [event.state for event in place.told(McpChanged)] == ["connected", "lost", "failed"]
 
 
+@pytest.mark.soak
 def test_denials_are_events(place: Servers) -> None:
     place.configure(probe=PROBE)
     place.run(calling("mcp__probe__whoami"), "--permission-mode", "plan")

@@ -56,6 +56,7 @@ def test_a_notebook_is_read_and_one_cell_of_it_changed(project: Path) -> None:
     assert shown[1]["source"]["data"] == PICTURE
 
 
+@pytest.mark.soak
 def test_a_notebook_that_may_not_be_edited_stays(project: Path) -> None:
     """A rule for Edit is a rule for notebooks."""
     (project / "year.ipynb").write_text(written(analysis()))
@@ -85,6 +86,7 @@ def test_pages_of_a_pdf_are_sent_counted_and_billed(project: Path) -> None:
     assert usage["read"] > 3 * 2_000
 
 
+@pytest.mark.soak
 def test_a_pdf_that_cannot_be_read_is_one_line_and_the_run_goes_on(project: Path) -> None:
     (project / "locked.pdf").write_bytes(encrypted("secret"))
     (project / "torn.pdf").write_bytes(pdf(3)[:120])

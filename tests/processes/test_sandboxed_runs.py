@@ -128,6 +128,7 @@ forked:
     assert log.stdout.split()[:2] == ["forked", "sub"]
 
 
+@pytest.mark.soak
 def test_a_session_stays_in_its_sandbox(place: Place) -> None:
     needs("landlock")
     script = "default:\n  - text: one\n  - tools: [{Bash: {command: 'echo x > ../outside'}}]\n  - text: two\n"
@@ -139,6 +140,7 @@ def test_a_session_stays_in_its_sandbox(place: Place) -> None:
     assert [event.sandbox for event in events if isinstance(event, Started)] == ["landlock"] * 2
 
 
+@pytest.mark.soak
 def test_commands_in_it_run_unasked_if_the_user_says_so(place: Place) -> None:
     needs("landlock")
     (place.project.parent / "home").mkdir()

@@ -136,6 +136,7 @@ def test_a_skill_is_listed_and_loaded_and_its_files_can_be_read(place: Repositor
     assert broken.reason.startswith("no front matter")
 
 
+@pytest.mark.soak
 def test_the_files_of_a_users_skill_can_be_read_and_not_written(place: Repository) -> None:
     script = """
 main:
@@ -160,11 +161,13 @@ def test_a_project_without_skills_has_no_tool_for_them(place: Repository, tmp_pa
     del place
 
 
+@pytest.mark.soak
 def test_a_bare_run_leaves_skills_out(place: Repository) -> None:
     place.run("Go.", "main: [Done.]", "--bare")
     assert "Skill" not in place.tools()
 
 
+@pytest.mark.soak
 def test_skills_can_be_switched_off(place: Repository) -> None:
     place.write(".coterie/settings.toml", "[skills]\nenabled = false\n")
     place.run("/deploy", "main: [Done.]")
@@ -222,6 +225,7 @@ def test_loaded_skills_are_restored_after_a_compaction_the_last_one_first(place:
     assert "- review: Reviews a change." in listed
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("small")
 def test_no_more_is_restored_than_the_caps_allow(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_SKILL", "500")
@@ -235,6 +239,7 @@ def test_no_more_is_restored_than_the_caps_allow(place: Repository, monkeypatch:
     assert 1_500 < len(restored) < 2_500
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("small")
 def test_a_resumed_session_knows_what_was_loaded_and_sends_the_same_bytes(place: Repository) -> None:
     """Two turns, a resume in which skills have come and changed, then a compaction."""
@@ -262,6 +267,7 @@ def test_the_user_starts_a_skill_by_its_name(place: Repository) -> None:
     assert load_transcript(place.transcript()).words == ("/deploy to the moon",)
 
 
+@pytest.mark.soak
 def test_a_name_that_is_no_skill_is_a_task_like_any_other(place: Repository) -> None:
     place.run("/etc/hosts is wrong", "main: [Done.]")
     assert place.texts()[-2] == "/etc/hosts is wrong"
