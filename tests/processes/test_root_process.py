@@ -71,7 +71,7 @@ def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_i
     assert stopped.stdout == f"stopped scout of session {session.id}\n"
 
     assert place.is_so(lambda: find_root(session) is None)
-    assert place.has_no_processes()
+    assert place.is_so(place.has_no_processes)
     logs = place.coterie("logs", session.id).stdout
     assert "The user moved scout to the background." in logs
     assert re.search(r"I heard: .*the user stopped it", re.sub(r"\s+", " ", logs))

@@ -47,7 +47,7 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(
-    "behind_prompt", [55_000, *(pytest.param(size, marks=SOAK) for size in (52_000, 53_500, 56_000, 57_000))]
+    "behind_prompt", [52_000, *(pytest.param(size, marks=SOAK) for size in (50_000, 51_000, 53_000, 53_500))]
 )
 async def test_an_agent_works_on_loses_no_word_of_its_user_and_costs_less_than_with_other_strategies(
     behind_prompt: int,
