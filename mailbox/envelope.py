@@ -112,27 +112,40 @@ class Envelope(_Encoded):
             raise EnvelopeCorrupt(f"version {envelope.v}; this program reads {VERSION}")
         return envelope
 
+    @classmethod
+    def from_line(cls, line: bytes) -> "Envelope":
+        """As `from_bytes`, of bytes without a newline, which it keeps: a MAC is then over what really stood there."""
+        envelope = cls.from_bytes(line)
+        _put_bytes(envelope, line)
+        return envelope
+
     def sign(self, key: bytes) -> "Envelope":
         """The same message with a MAC that only a holder of *key*, which is not empty, can make."""
-        assert key, "without a key a MAC is a plain hash, which everybody can make"
-        unsigned, signed = self._unsigned_bytes(), _copy(self)
-        _put_mac(signed, mac := _mac(unsigned, key))
-        _put_bytes(signed, _exchange(unsigned, _NO_MAC, _member(mac)))
-        return signed
+        return sign_new(_copy(self), key)
 
     def is_signed_with(self, key: bytes) -> bool:
         """Whether its MAC was made with *key* over all that it says."""
         if self.mac is None:
             return False
-        return hmac.compare_digest(self.mac.encode(), _mac(self._unsigned_bytes(), key).encode())
+        return hmac.compare_digest(self.mac.encode(), _mac(self.unsigned_bytes(), key).encode())
 
     def is_expired(self, now: float) -> bool:
         """Whether nobody should get it any more."""
         return self.expires is not None and now >= self.expires
 
-    def _unsigned_bytes(self) -> bytes:
+    def unsigned_bytes(self) -> bytes:
+        """What a MAC is made of: as `to_bytes`, without a MAC."""
         content = self.to_bytes()
         return content if self.mac is None else _exchange(content, _member(self.mac), _NO_MAC)
+
+
+def sign_new(envelope: Envelope, key: bytes) -> Envelope:
+    """As `Envelope.sign`, of an *envelope* that nobody else has yet: it is signed itself, which saves a copy."""
+    assert key, "without a key a MAC is a plain hash, which everybody can make"
+    unsigned = envelope.unsigned_bytes()
+    _put_mac(envelope, mac := _mac(unsigned, key))
+    _put_bytes(envelope, _exchange(unsigned, _NO_MAC, _member(mac)))
+    return envelope
 
 
 def _member(mac: str) -> bytes:

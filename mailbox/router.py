@@ -7,7 +7,7 @@ import attrs
 from coterie.clock import Clock
 from coterie.mailbox.address import MAIN, Address, Everyone, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import Keys, Receipt, Roster, Transport
-from coterie.mailbox.envelope import Envelope, Kind, Recipient, Sender
+from coterie.mailbox.envelope import Envelope, Kind, Recipient, Sender, sign_new
 from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
 from coterie.mailbox.ids import MessageId, new_message_id
 from coterie.mailbox.policy import AUTHORITY, REFERRED, Post, check_post
@@ -166,4 +166,4 @@ class Router:
             id=draft.id or new_message_id(),
         )
         secret = self.keys.key_of(sender)
-        return envelope if secret is None else envelope.sign(secret)
+        return envelope if secret is None else sign_new(envelope, secret)

@@ -7,7 +7,12 @@ from benchmarks.mail_peers.maildir import LIBRARY_MAILDIR, MAILDIR
 from benchmarks.mail_peers.ours import OURS_POWER, OURS_PROCESS
 from benchmarks.mail_peers.peer import Peer, Post
 from benchmarks.mail_peers.persist_queue import PERSIST_QUEUE
-from benchmarks.mail_peers.redis_streams import REDIS_ALWAYS, REDIS_EVERYSEC
+from benchmarks.mail_peers.redis_streams import (
+    REDIS_ALWAYS,
+    REDIS_ALWAYS_BARE,
+    REDIS_EVERYSEC,
+    REDIS_EVERYSEC_BARE,
+)
 from benchmarks.mail_peers.sqlite_queue import SQLITE_FULL, SQLITE_NORMAL
 
 PEERS = (
@@ -18,13 +23,15 @@ PEERS = (
     SQLITE_NORMAL,
     enveloped(SQLITE_NORMAL),
     REDIS_EVERYSEC,
-    enveloped(REDIS_EVERYSEC),
+    REDIS_EVERYSEC_BARE,
+    enveloped(REDIS_EVERYSEC_BARE),
     OURS_POWER,
     SQLITE_FULL,
     enveloped(SQLITE_FULL),
     PERSIST_QUEUE,
     REDIS_ALWAYS,
-    enveloped(REDIS_ALWAYS),
+    REDIS_ALWAYS_BARE,
+    enveloped(REDIS_ALWAYS_BARE),
     QUEUE,
     SOCKET,
 )

@@ -11,7 +11,7 @@ from benchmarks.mail_peers.filling import send_each
 from benchmarks.mail_peers.peer import BATCH, Box, Peer
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, Inbox, Limits
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.envelope import Envelope, Recipient, Sender, sign_new
 from coterie.mailbox.file import Durability, FileTransport
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.roster import FileRoster
@@ -56,7 +56,7 @@ class Author:
             body=body,
             created=self._clock.now(),
         )
-        return envelope.sign(KEY)
+        return sign_new(envelope, KEY)
 
 
 @attrs.frozen

@@ -66,3 +66,5 @@ class Peer:
     """Empty mailboxes in an empty directory."""
     absence: str | None = None
     """Why it cannot be measured here."""
+    is_bare: bool = False
+    """Whether it is measured without the library that programs use it by: a limit of what it could do."""

@@ -1,8 +1,8 @@
 """Many wait for one write: whoever comes while it runs shares the next one.
 
-A hop to a thread and back costs as much as the sync of a good disk. So the write is made in place while it is known to
-be quick; one that was slow sends those after it to a thread, until they are quick. Waiting for others costs a turn of
-the event loop. So who comes alone waits for nobody, but for once in a while.
+A hop to a thread and back costs as much as the sync of a good disk. So the write is made in place while the last ones
+were quick, and in a thread while they were not. Waiting for others costs a turn of the event loop. So who comes alone
+waits for nobody, but for once in a while.
 """
 
 import time
@@ -12,9 +12,9 @@ import attrs
 import trio
 
 QUICK = 0.001
-"""Seconds within which a write must end to count as quick: no task would notice it."""
-_TRIALS = 8
-"""Quick ones in a row, in the thread, after which the next may be made in place."""
+"""Seconds that writes may take to be made in place: no task would notice it."""
+_SHARE = 1 / 8
+"""Of the last write in what they take, so that one that the disk held up does not send the others to a thread."""
 _LONELY = 0.005
 """Seconds for which somebody who has shared with nobody does not wait for others to come."""
 
@@ -39,8 +39,8 @@ class GroupCommit:
     _begin: Callable[[], Callable[[], None]]
     _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _next: _Round = attrs.field(factory=_Round, init=False)
-    _trials: int = attrs.field(default=_TRIALS, init=False)
-    """Quick ones that are still to be seen."""
+    _seconds: float = attrs.field(default=1.25 * QUICK, init=False)
+    """What writes take, on average; of a disk that nobody knows yet, too long."""
     _lonely_until: float = attrs.field(default=0.0, init=False)
 
     async def run(self) -> None:
@@ -59,8 +59,7 @@ class GroupCommit:
 
     async def run_soon(self) -> None:
         """As `run`, for one who lets other tasks have their turn now and then: this may not."""
-        is_quick = self._trials == 0 and not self._lock.locked()
-        if is_quick and trio.current_time() < self._lonely_until:
+        if self._is_quick and not self._lock.locked() and trio.current_time() < self._lonely_until:
             self._run(self._begin())
         else:
             await self.run()
@@ -69,7 +68,7 @@ class GroupCommit:
         self._next = _Round()
         write = self._begin()
         try:
-            if self._trials == 0:
+            if self._is_quick:
                 self._run(write)
             else:
                 await trio.to_thread.run_sync(self._run, write)
@@ -78,7 +77,11 @@ class GroupCommit:
         shared.is_over = True
         self._lonely_until = trio.current_time() + _LONELY if shared.sharers == 1 else 0.0
 
+    @property
+    def _is_quick(self) -> bool:
+        return self._seconds < QUICK
+
     def _run(self, write: Callable[[], None]) -> None:
         began = time.perf_counter()
         write()
-        self._trials = max(0, self._trials - 1) if time.perf_counter() - began < QUICK else _TRIALS
+        self._seconds += (time.perf_counter() - began - self._seconds) * _SHARE

@@ -28,6 +28,9 @@ class Gauge:
     """Sizes of segments that grow no more."""
     _counted: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """Segment -> the bytes that were looked at, and the newlines in them."""
+    _last: int | None = attrs.field(default=None, init=False)
+    """Which segment was the last when what lies before it was added up; None if the cursor has moved since."""
+    _before: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._cursor_file = str(self.directory / CURSOR_FILE)
@@ -40,22 +43,19 @@ class Gauge:
         try:
             status = os.stat(self._cursor_file)  # noqa: PTH116 - for every message, and half the price
         except FileNotFoundError:
-            self._version, self.cursor = None, Cursor()
+            self._version, self.cursor, self._last = None, Cursor(), None
             return
         version = (status.st_ino, status.st_mtime_ns, status.st_size)
         if is_forced or version != self._version:
             self.cursor = load_cursor(self.directory) or Cursor()
-            self._version = version
+            self._version, self._last = version, None
             self._forget_before(self.cursor.segment)
 
     def bytes(self, last: int, size: int) -> int:
         """What waits up to *size* in the *last* segment. Raises `OSError`."""
-        cursor = self.cursor
-        if last > cursor.segment:
-            size += sum(self._sealed_size(number) for number in range(cursor.segment, last))
-        if cursor.done:
-            size -= sum(span.end - span.start for span in cursor.done)
-        return max(0, size - cursor.offset)
+        if self._last != last:
+            self._last, self._before = last, self._bytes_before(last)
+        return max(0, size + self._before)
 
     def messages(self, last: int, size: int) -> int:
         """As `bytes`. Reads what was appended since the last call. Raises `OSError`."""
@@ -64,6 +64,12 @@ class Gauge:
         done = sum(span.newlines for span in cursor.done)
         newlines = before + self._newlines(last, size) - cursor.newlines - done
         return max(0, newlines + 1) // 2
+
+    def _bytes_before(self, last: int) -> int:
+        """What to add to the size of the *last* segment."""
+        cursor = self.cursor
+        sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))
+        return sealed - cursor.offset - sum(span.end - span.start for span in cursor.done)
 
     def _sealed_size(self, number: int) -> int:
         if number not in self._sealed:

@@ -10,6 +10,7 @@ import attrs
 
 from coterie.mailbox.errors import MailboxBusy
 from coterie.mailbox.file.bell import LOCK_FILE, Bell, open_bell
+from coterie.mailbox.file.looking import look, look_at
 from coterie.mailbox.file.segments import make_directory, try_lock
 
 
@@ -18,16 +19,17 @@ class Hold:
     """The right to read a mailbox."""
 
     bell: Bell
-    _lock: Path
+    _lock: str
     _descriptor: int
 
     def is_lost(self) -> bool:
         """Whether the mailbox that is there now is another one: the directory was deleted or moved away."""
         try:
-            status = self._lock.stat()
+            there = look_at(self._lock)
         except (FileNotFoundError, NotADirectoryError):
             return True
-        return not os.path.samestat(status, os.fstat(self._descriptor))
+        held = look(self._descriptor)
+        return (there.st_ino, there.st_dev) != (held.st_ino, held.st_dev)
 
 
 @contextmanager
@@ -43,6 +45,6 @@ def open_hold(name: str, directory: Path, *, is_durable: bool) -> Iterator[Hold]
         if not try_lock(descriptor, fcntl.LOCK_EX):
             raise MailboxBusy(name)
         with open_bell(directory, descriptor) as bell:
-            yield Hold(bell, lock, descriptor)
+            yield Hold(bell, str(lock), descriptor)
     finally:
         os.close(descriptor)

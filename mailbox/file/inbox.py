@@ -16,6 +16,7 @@ from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.cursor import Cursor, Position, Span
 from coterie.mailbox.file.cursor_log import CursorLog
 from coterie.mailbox.file.hold import Hold, open_hold
+from coterie.mailbox.file.journal import recover
 from coterie.mailbox.file.memory import Memory
 from coterie.mailbox.file.reading import Reading, find_cursor
 from coterie.mailbox.file.segments import segment_numbers, segment_path
@@ -107,6 +108,7 @@ class FileInbox:
         """Become the reader. Raises `MailboxBusy`, and `MailboxFailed`."""
         try:
             self._enter()
+            recover(self.directory)
             self._restore(find_cursor(self.directory))
         except OSError as exc:
             self._held.close()

@@ -72,7 +72,7 @@ class Reading:
             self._tail = None
 
     def _next_line_of(self, tail: Tail) -> Line | None:
-        while (end := self._done.pop((tail.number, tail.offset), None)) is not None:
+        while self._done and (end := self._done.pop((tail.number, tail.offset), None)) is not None:
             tail.move(end)
         return tail.next_line()
 

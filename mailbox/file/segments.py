@@ -7,13 +7,15 @@ made; if nobody lives to make it, the next writer does. The last one is never de
 
 import fcntl
 import os
+import re
 import stat
 import time
 from pathlib import Path
 
 from filelock import FileLock
 
-from coterie.files import sync_directory
+from coterie.files import Appender, sync_directory
+from coterie.mailbox.file.looking import Status
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 """A segment that has grown to this is sealed by the next writer."""
@@ -21,6 +23,7 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 LOCK_TIMEOUT = 10.0
 _SEALING_PATIENCE = 0.05
 _SUFFIX = ".log"
+_JOURNAL = re.compile(r"(\d+)-\d+-\d+\.journal")
 _OPEN_MODE = 0o600
 _SEALED_MODE = 0o400
 
@@ -40,7 +43,21 @@ def segment_numbers(directory: Path) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
 
 
-def is_sealed(status: os.stat_result) -> bool:
+def journal_path(segment: Path, number: int) -> Path:
+    """Where this process keeps its journal of that *number* for a segment."""
+    return segment.with_name(f"{segment.stem}-{os.getpid()}-{number}.journal")
+
+
+def find_journals(directory: Path) -> list[tuple[int, Path]]:
+    """The journals in a mailbox, each with the segment it is for. Raises `OSError`."""
+    try:
+        matches = [(_JOURNAL.fullmatch(entry.name), entry) for entry in directory.iterdir()]
+    except FileNotFoundError:
+        return []
+    return [(int(match[1]), entry) for match, entry in matches if match is not None]
+
+
+def is_sealed(status: Status | os.stat_result) -> bool:
     """Whether nothing is appended to the segment of this status any more."""
     return not status.st_mode & stat.S_IWUSR
 
@@ -59,6 +76,11 @@ def unlock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+def lock_rotation(directory: Path) -> FileLock:
+    """Held for a moment, by who makes segments or ends journals. It raises `filelock.Timeout`."""
+    return FileLock(directory / "rotation.lock", thread_local=False, timeout=LOCK_TIMEOUT)
+
+
 def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) -> tuple[int, int]:
     """The number and a descriptor of the segment to append to; it and *directory* are made if they are not there.
 
@@ -66,14 +88,16 @@ def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) 
     `filelock.Timeout`.
     """
     make_directory(directory, is_durable=is_durable)
-    with FileLock(directory / "rotation.lock", thread_local=False, timeout=LOCK_TIMEOUT):
+    with lock_rotation(directory):
         number = (segment_numbers(directory) or [0])[-1]
         if number == 0:
             number = after + 1
-            _create(segment_path(directory, number), is_durable=is_durable)
+            _create(segment_path(directory, number))
         elif _seal_if_full(segment_path(directory, number), full):
             number += 1
-            _create(segment_path(directory, number), is_durable=is_durable)
+            _create(segment_path(directory, number))
+        if is_durable:
+            sync_directory(directory)  # whoever made it may not have done so
         # Never with O_CREAT: a name that has vanished meanwhile must not come back as an empty segment.
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         return number, os.open(segment_path(directory, number), flags)
@@ -103,13 +127,14 @@ def _seal(path: Path) -> bool:
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.001)
+        if find_journals(path.parent):
+            # Nobody can put back what a power cut takes from a segment that is sealed.
+            Appender(path, descriptor).sync()
         os.fchmod(descriptor, _SEALED_MODE)
     finally:
         os.close(descriptor)
     return True
 
 
-def _create(path: Path, *, is_durable: bool) -> None:
+def _create(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OPEN_MODE))
-    if is_durable:
-        sync_directory(path.parent)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import attrs
 
-from coterie.files import check_record
+from coterie.files import unframe_record
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
 from coterie.mailbox.file.cursor import Span
+from coterie.mailbox.file.looking import look
 from coterie.mailbox.file.segments import is_sealed, segment_path, try_lock, unlock
 
 READ_BYTES = 256 * 1024
@@ -53,9 +54,8 @@ class Tail:
         ever come of it, and given as it is.
         """
         while True:
-            start = self.offset - self._base
-            first = start
-            while self._buffer[first : first + 1] == b"\n":
+            start = first = self.offset - self._base
+            while self._buffer.startswith(b"\n", first):
                 first += 1
             end = self._buffer.find(b"\n", first)
             if end >= 0:
@@ -86,7 +86,7 @@ class Tail:
 
     def is_deleted(self) -> bool:
         """Whether the file has no name any more."""
-        return os.fstat(self._descriptor).st_nlink == 0
+        return look(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -107,7 +107,7 @@ class Tail:
 
     def _look(self) -> int:
         """How many bytes there are behind what was read."""
-        status = os.fstat(self._descriptor)
+        status = look(self._descriptor)
         self.is_sealed = is_sealed(status)
         return status.st_size - self._end
 
@@ -127,9 +127,9 @@ class Tail:
 
 
 def read_record(content: bytes) -> Envelope:
-    """The message in a line. Raises `EnvelopeCorrupt`."""
+    """The message in a line, with the very bytes that stand there. Raises `EnvelopeCorrupt`."""
     try:
-        check_record(content)
+        inner = unframe_record(content)
     except ValueError as exc:
         raise EnvelopeCorrupt(str(exc)) from exc
-    return Envelope.from_bytes(content)
+    return Envelope.from_line(inner)

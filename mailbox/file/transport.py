@@ -1,5 +1,6 @@
 """Mail through files: any number of writers and one reader for each mailbox, in any processes of one machine."""
 
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager, closing
@@ -66,14 +67,20 @@ class FileTransport:
 
         It can be cancelled before anything is stored. Other tasks run meanwhile at least once every `PAUSE_EVERY`.
         """
-        await self._pause()
+        # A checkpoint costs as much as half the way of a message, so many that are sent at once share one.
+        if time.monotonic() < self._next_pause:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+            self._next_pause = time.monotonic() + PAUSE_EVERY
         name, content = envelope.recipient.name, envelope.to_bytes()
         member = find_member(self.roster, name)
         if member.state == "ended":
             raise RecipientEnded(name, member.incarnation)
         if len(content) > self.limits.message_bytes:
             raise MessageTooLarge(len(content), self.limits.message_bytes)
-        await self._writer(name).append(frame_record(content))
+        writer = self._writers.get(name) or self._open_writer(name)
+        await writer.append(frame_record(content))
         return Receipt(id=envelope.id, recipient=name, transport="file", stored=self.clock.now())
 
     @asynccontextmanager
@@ -117,24 +124,15 @@ class FileTransport:
         """Give all descriptors back; what is sent afterwards opens them again, for good."""
         self._finalizer()
 
-    async def _pause(self) -> None:
-        # A checkpoint costs as much as half the way of a message, so many that are sent at once share one.
-        if trio.current_time() < self._next_pause:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            await trio.lowlevel.checkpoint()
-            self._next_pause = trio.current_time() + PAUSE_EVERY
-
-    def _writer(self, name: str) -> Writer:
-        if name not in self._writers:
-            self._writers[name] = Writer(
-                name=name,
-                directory=self._mailbox(name),
-                limits=self.limits,
-                segment_bytes=self.segment_bytes,
-                is_durable=self.durability == "power",
-            )
-        return self._writers[name]
+    def _open_writer(self, name: str) -> Writer:
+        self._writers[name] = writer = Writer(
+            name=name,
+            directory=self._mailbox(name),
+            limits=self.limits,
+            segment_bytes=self.segment_bytes,
+            is_durable=self.durability == "power",
+        )
+        return writer
 
     def _mailbox(self, name: str) -> Path:
         return self.directory / check_name(name)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -12,9 +13,10 @@ from coterie.mailbox.contract import Limits
 from coterie.mailbox.errors import MailboxFailed, MailboxFull
 from coterie.mailbox.faults import strike
 from coterie.mailbox.file.bell import Ringer
-from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.cursor_log import load_cursor
 from coterie.mailbox.file.gauge import SMALLEST_RECORD, Gauge
+from coterie.mailbox.file.journal import Journal, recover
+from coterie.mailbox.file.looking import Status, look
 from coterie.mailbox.file.segments import is_sealed, open_last_sync, segment_path, try_lock, unlock
 
 _LOCK_AGAIN = 0.001
@@ -29,16 +31,16 @@ class _Segment:
     ringer: Ringer
     full: int
     """Bytes at which to look for another one."""
-    commit: GroupCommit = attrs.field(init=False)
+    journal: Journal | None
+    """None if records need not survive a power cut."""
 
-    def __attrs_post_init__(self) -> None:
-        self.commit = GroupCommit(lambda: self.log.sync)
-
-    def is_spent(self, status: os.stat_result) -> bool:
+    def is_spent(self, status: Status | os.stat_result) -> bool:
         """Whether nothing more is to be appended to it, which has this *status* now."""
         return is_sealed(status) or status.st_nlink == 0 or status.st_size >= self.full
 
     def close(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
         self.ringer.close()
         self.log.close()
 
@@ -61,9 +63,12 @@ class Writer:
     _moving: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _uncounted_bytes: int = attrs.field(init=False)
     """In so few there cannot be too many messages."""
+    _look: Callable[[int], Status | os.stat_result] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._gauge = Gauge(self.directory)
+        # Where nothing is synced a look that costs the next write nothing is the dearer one.
+        self._look = look if self.is_durable else os.fstat
         self._uncounted_bytes = min(self.limits.bytes, self.limits.messages * SMALLEST_RECORD)
 
     async def append(self, record: bytes) -> None:
@@ -78,8 +83,8 @@ class Writer:
             # Before it is synced: the reader, which may see it already, wakes up meanwhile.
             if strike("drop", "bell", self.name) is None:
                 segment.ringer.ring()
-            if self.is_durable:
-                await segment.commit.run_soon()
+            if segment.journal is not None:
+                await segment.journal.keep(record, os.lseek(segment.descriptor, 0, os.SEEK_CUR) - len(record))
         except OSError as exc:
             raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
 
@@ -94,7 +99,7 @@ class Writer:
         if segment is not self._segment or not try_lock(segment.descriptor, fcntl.LOCK_SH):
             return False
         try:
-            status = os.fstat(segment.descriptor)
+            status = self._look(segment.descriptor)
             if segment.is_spent(status):
                 return False
             self._check_room(segment.number, status.st_size, len(record))
@@ -143,14 +148,15 @@ class Writer:
 
     async def _retire(self, segment: _Segment) -> None:
         try:
-            if self.is_durable:
+            if segment.journal is not None:
                 # Others may be waiting for its sync, and need the descriptor until then. It ends as soon as the disk.
                 with trio.CancelScope(shield=True):
-                    await segment.commit.run()
+                    await segment.journal.leave()
         finally:
             segment.close()
 
     def _open_sync(self) -> tuple[_Segment, Gauge]:
+        recover(self.directory)
         cursor = load_cursor(self.directory)
         number, descriptor = open_last_sync(
             self.directory,
@@ -158,13 +164,26 @@ class Writer:
             full=self.segment_bytes,
             is_durable=self.is_durable,
         )
+        try:
+            return self._open_segment(number, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _open_segment(self, number: int, descriptor: int) -> tuple[_Segment, Gauge]:
         size = os.fstat(descriptor).st_size
         # Counted here in the thread, so that the first append has only what is new to count.
         gauge = Gauge(self.directory)
         gauge.refresh()
         if gauge.bytes(number, size) >= self._uncounted_bytes:
             gauge.messages(number, size)
-        log = Appender(segment_path(self.directory, number), descriptor)
         # One that could not be sealed is used on, and tried again when it has grown.
         full = max(self.segment_bytes, size + self.segment_bytes // 8)
-        return _Segment(number, descriptor, log, Ringer.open(self.directory), full), gauge
+        log = Appender(segment_path(self.directory, number), descriptor)
+        ringer = Ringer.open(self.directory)
+        try:
+            journal = Journal.create(log, self.segment_bytes // 8) if self.is_durable else None
+        except BaseException:
+            ringer.close()
+            raise
+        return _Segment(number, descriptor, log, ringer, full, journal), gauge

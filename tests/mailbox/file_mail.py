@@ -1,12 +1,14 @@
 """What tests of the file mailbox are made of: a roster, envelopes, and a transport that remembers its dead."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
 from coterie.clock import Clock
-from coterie.files import Operation
+from coterie.files import Operation, file_faults
 from coterie.mailbox.contract import DeadLetter, Inbox, Limits, Member
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.file import Durability, FileTransport
@@ -54,6 +56,50 @@ class FailsFrom:
         if self.count >= self.number:
             raise OSError(5, "Input/output error", str(path))
         return size
+
+
+@attrs.define(eq=False)
+class Disk:
+    """Knows what of each log is on the disk, and can lose the rest: a power cut. Faults may come on top of it."""
+
+    faults: FailsFrom | None = None
+    _synced: dict[int, int] = attrs.field(factory=dict)
+    """Inode -> bytes."""
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """As `FaultHook.before`."""
+        allowed = size if self.faults is None else self.faults.before(operation, path, size)
+        if operation == "fsync" and path.suffix == ".log":
+            status = path.stat()
+            self._synced[status.st_ino] = status.st_size
+        return allowed
+
+    @contextmanager
+    def failing(self, faults: FailsFrom) -> Iterator[None]:
+        """Let operations fail until the block ends."""
+        self.faults = faults
+        try:
+            yield
+        finally:
+            self.faults = None
+
+    def cut_power(self, directory: Path, share: float = 0.0, *, keeps_length: bool = False) -> None:
+        """Lose what was not synced of the logs in *directory*, but for a *share* that the kernel had written.
+
+        Some file systems write the length down before the bytes; then there are zeros in their place.
+        """
+        for path in directory.glob("*.log"):
+            status = path.stat()
+            synced = self._synced.get(status.st_ino, 0)
+            os.truncate(path, synced + int((status.st_size - synced) * share))
+            if keeps_length:
+                os.truncate(path, status.st_size)
+
+
+def crash(post: FileTransport) -> None:
+    """Let go of all that *post* has open as if its process had been killed: nothing is synced or tidied up."""
+    with file_faults(FailsFrom(1, is_torn=False)):
+        post.close()
 
 
 def envelope(sequence: int, body: str = "hello", *, to: str = "ada", sender: str = "bob") -> Envelope:

@@ -186,8 +186,8 @@ class MailModel:
         self._note(who, command, self.processes[who].hear())
 
     def _tear(self, who: str, size: int) -> None:
-        command = self.processes[who].command
-        if command is not None and command.envelope is not None:
+        command, at = self.processes[who].command, self.processes[who].at
+        if command is not None and command.envelope is not None and at is not None and at.name.endswith(".log"):
             self.torn.add(frame_record(command.envelope.to_bytes())[:size].strip(b"\n"))
         self._let_fail(who, size)
 

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from coterie.mailbox.file import Durability, FileTransport
 from coterie.mailbox.file.inbox import FileInbox
 from coterie.mailbox.ids import MessageId
 from coterie.mailbox.screen import Screen
-from tests.mailbox.file_mail import FailsFrom, Graveyard, envelope, transport
+from tests.mailbox.file_mail import Disk, FailsFrom, Graveyard, crash, envelope, transport
 
 SENDERS = ("bob", "cyd", "dan")
 OPERATIONS = st.integers(1, 6)
@@ -44,6 +45,9 @@ class MailboxModel(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="coterie-model-"))
         self.durability = durability
         self.graveyard = Graveyard()
+        self.disk = Disk()
+        self.hooked = ExitStack()
+        self.hooked.enter_context(file_faults(self.disk))
         self.senders = {name: Outgoing(self.make_transport()) for name in SENDERS}
         self.inbox: FileInbox | None = None
         self.receipted: set[MessageId] = set()
@@ -65,12 +69,15 @@ class MailboxModel(RuleBasedStateMachine):
         if not hasattr(self, "root"):
             return
         self.crash()
+        if self.durability == "power":
+            self.cut_power(share=0.0, keeps_length=False)
         self.open_inbox(knows=True)
         self.take(None)
         self.close()
         for sender in self.senders.values():
             sender.transport.close()
         shutil.rmtree(self.root)
+        self.hooked.close()
         assert self.receipted <= set(self.transcript), "a receipted message is lost"
         assert set(self.graveyard.reasons()) <= {"corrupt"}
 
@@ -83,9 +90,9 @@ class MailboxModel(RuleBasedStateMachine):
     def send_and_crash(self, name: str, number: int, *, is_torn: bool, gives_up: bool) -> None:
         """A sender's process dies at some operation of a send."""
         message = self.next_envelope(name, 40, gives_up=gives_up)
-        with file_faults(FailsFrom(number, is_torn)):
+        with self.disk.failing(FailsFrom(number, is_torn)):
             self.store(name, message)
-        self.senders[name].transport.close()
+        crash(self.senders[name].transport)
         self.senders[name].transport = self.make_transport()
 
     @rule(knows=st.booleans())
@@ -101,7 +108,7 @@ class MailboxModel(RuleBasedStateMachine):
     def open_and_crash(self, number: int) -> None:
         """A reader's process dies as it begins."""
         inbox = self.make_inbox(knows=False)
-        with file_faults(FailsFrom(number)):
+        with self.disk.failing(FailsFrom(number)):
             try:
                 inbox.open_sync()
             except MailboxFailed:
@@ -140,7 +147,7 @@ class MailboxModel(RuleBasedStateMachine):
         """The reader's process dies at some operation of an acknowledgement."""
         assert self.inbox is not None
         ids = data.draw(st.lists(st.sampled_from(self.waiting), unique=True))
-        with file_faults(FailsFrom(number)):
+        with self.disk.failing(FailsFrom(number)):
             try:
                 trio.run(self.inbox.acknowledge, ids)
                 self.acknowledged.update(ids)
@@ -161,8 +168,19 @@ class MailboxModel(RuleBasedStateMachine):
     def crash(self) -> None:
         """The reader's process is killed."""
         if self.inbox is not None:
-            with file_faults(FailsFrom(1, is_torn=False)):
+            with self.disk.failing(FailsFrom(1, is_torn=False)):
                 self.close()
+
+    @rule(share=st.floats(0, 1), keeps_length=st.booleans())
+    @precondition(lambda self: self.durability == "power")
+    def cut_power(self, *, share: float, keeps_length: bool) -> None:
+        """Everybody is gone at once, and so is what was not synced; acknowledgements never are."""
+        self.crash()
+        for sender in self.senders.values():
+            crash(sender.transport)
+            sender.transport = self.make_transport()
+        self.disk.cut_power(self.root / "ada", share, keeps_length=keeps_length)
+        self.acknowledged.clear()
 
     @invariant()
     def nothing_is_counted_that_is_not_there(self) -> None:

@@ -1,0 +1,150 @@
+"""What lets a receipt survive a power cut: a second copy of its record, on the disk before the log itself is.
+
+A synced append makes the disk write a record, and the length and the blocks of its file, which all writers of the log
+wait for. So none is synced: a writer puts a copy into a file of its own that is only written over. Once that is full
+the log is synced, and it begins anew. What a dead writer has left is put back where the log has lost it, before anybody
+else reads or appends.
+"""
+
+import fcntl
+import itertools
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from coterie.files import Appender, Blocks, restore_bytes, round_up
+from coterie.mailbox.file.commit import GroupCommit
+from coterie.mailbox.file.segments import (
+    find_journals,
+    is_sealed,
+    journal_path,
+    lock_rotation,
+    segment_path,
+    try_lock,
+)
+
+_HEAD = b"\ninode %d offset %d size %d crc %08x"
+"""Before each copy, which begins and ends with a newline, and has none within: nothing in it can pass for a head."""
+_HEADS = re.compile(rb"\ninode (\d+) offset (\d+) size (\d+) crc ([0-9a-f]{8})(?=\n)")
+_numbers = itertools.count()
+
+
+@attrs.define(eq=False)
+class Journal:
+    """Keeps what one writer appends to one segment, until that is synced."""
+
+    _log: Appender
+    _inode: int
+    _blocks: Blocks
+    _end: int = 0
+    """Where the next copies go."""
+    _staged: list[bytes] = attrs.field(factory=list)
+    _is_leaving: bool = False
+    _commit: GroupCommit = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._commit = GroupCommit(self._begin)
+
+    @classmethod
+    def create(cls, log: Appender, size: int) -> "Journal":
+        """For what this process appends to a segment. Blocks; raises `OSError`."""
+        blocks = Blocks.create(journal_path(log.path, next(_numbers)), size)
+        return cls(log, os.fstat(log.fileno()).st_ino, blocks)
+
+    async def keep(self, record: bytes, offset: int) -> None:
+        """Return once *record*, which was just appended at *offset*, survives a power cut. Raises `OSError`.
+
+        Many who ask at once share one write.
+        """
+        self._staged.append(_HEAD % (self._inode, offset, len(record), zlib.crc32(record)))
+        self._staged.append(record)
+        await self._commit.run_soon()
+
+    async def leave(self) -> None:
+        """Return once the log is synced, so that nobody needs the journal any more. Raises `OSError`."""
+        self._is_leaving = True
+        await self._commit.run()
+
+    def close(self) -> None:
+        """Sync the log, and delete the file; where that fails, whoever opens the mailbox next does so. Blocks."""
+        with suppress(OSError):
+            self._log.sync()
+            self._blocks.path.unlink(missing_ok=True)
+        self._blocks.close()
+
+    def _begin(self) -> Callable[[], None]:
+        staged, self._staged = b"".join(self._staged), []
+        return partial(self._write, staged, is_leaving=self._is_leaving)
+
+    def _write(self, staged: bytes, *, is_leaving: bool) -> None:
+        if is_leaving or self._end + len(staged) > self._blocks.size:
+            # What is staged is in the log already.
+            self._log.sync()
+            self._end = 0
+        else:
+            self._blocks.write(staged, self._end)
+            self._end += round_up(len(staged))
+
+
+@attrs.frozen
+class _Copy:
+    """A record, and where it belongs."""
+
+    inode: int
+    offset: int
+    record: bytes
+
+    def is_lost(self, segment: int) -> bool:
+        """Whether it does not stand where it belongs in this open *segment*, and nothing else does."""
+        found = os.pread(segment, len(self.record), self.offset)
+        return found != self.record and self.record.startswith(found.rstrip(b"\0"))
+
+
+def recover(directory: Path) -> None:
+    """Put back what a power cut took from the log of a mailbox, and delete the journals of dead writers.
+
+    Blocks; raises `OSError` and `filelock.Timeout`.
+    """
+    if find_journals(directory):
+        with lock_rotation(directory):
+            for number, journal in find_journals(directory):
+                with suppress(FileNotFoundError):  # its writer has just deleted it
+                    _recover(journal, segment_path(directory, number))
+
+
+def _recover(journal: Path, segment: Path) -> None:
+    descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if try_lock(descriptor, fcntl.LOCK_EX):  # else its writer lives
+            with suppress(FileNotFoundError):  # all that was in the segment is acknowledged
+                _restore(segment, journal.read_bytes())
+            journal.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _restore(segment: Path, copies: bytes) -> None:
+    descriptor = os.open(segment, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if is_sealed(status):
+            return  # it was synced before
+        lost = [copy for copy in _read(copies) if copy.inode == status.st_ino and copy.is_lost(descriptor)]
+    finally:
+        os.close(descriptor)
+    restore_bytes(segment, [(copy.offset, copy.record) for copy in lost])
+
+
+def _read(copies: bytes) -> Iterator[_Copy]:
+    """What stands in a journal; also from earlier rounds, and between pieces of what was written over."""
+    for head in _HEADS.finditer(copies):
+        inode, offset, size, checksum = int(head[1]), int(head[2]), int(head[3]), int(head[4], 16)
+        record = copies[head.end() : head.end() + size]
+        if len(record) == size and zlib.crc32(record) == checksum:
+            yield _Copy(inode, offset, record)

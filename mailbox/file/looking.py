@@ -1,0 +1,56 @@
+"""A look at a file that its next change does not have to pay for.
+
+Whoever asks for the times of a file has the kernel give its next change a time of its own, so that the two can be told
+apart. No file that is written later may be older, so each gets a new time, too, and a sync has one more inode to write:
+a third of what a synced message takes. A look that asks for no times has no such price.
+"""
+
+import ctypes
+import os
+import struct
+from typing import NamedTuple
+
+_HERE = -100
+_EMPTY_PATH = 0x1000
+_TYPE, _MODE, _LINKS, _INODE, _SIZE = 0x1, 0x2, 0x4, 0x100, 0x200
+_BYTES = 256
+
+
+class Status(NamedTuple):
+    """What can be seen; named as in `os.stat_result`."""
+
+    st_nlink: int
+    st_mode: int
+    st_ino: int
+    st_size: int
+    st_dev: int
+
+
+def look(descriptor: int) -> "Status | os.stat_result":
+    """As `os.fstat`, without times. Raises `OSError`."""
+    return _look(descriptor, b"", _EMPTY_PATH) or os.fstat(descriptor)
+
+
+def look_at(path: str) -> "Status | os.stat_result":
+    """As `os.stat`, without times. Raises `OSError`."""
+    return _look(_HERE, os.fsencode(path), 0) or os.stat(path)  # noqa: PTH116 - it is for who looks often
+
+
+def _look(directory: int, path: bytes, flags: int) -> Status | None:
+    """None if it cannot be had, and whoever asked has to look in the other way, which says what is wrong."""
+    if _statx is None or _statx(directory, path, flags, _TYPE | _MODE | _LINKS | _INODE | _SIZE, _buffer) != 0:
+        return None
+    return Status._make(_unpack(_buffer))
+
+
+def _find_statx() -> "ctypes._NamedFuncPointer | None":
+    try:
+        # Without giving the interpreter away, which would take longer than the call; so one buffer is enough for all.
+        return ctypes.PyDLL(None).statx
+    except (OSError, AttributeError):
+        return None  # a C library without it
+
+
+_statx = _find_statx()
+_buffer = ctypes.create_string_buffer(_BYTES)
+_unpack = struct.Struct("=16xI8xH2xQQ88xQ").unpack_from

@@ -1,0 +1,284 @@
+"""A receipt survives a power cut: what a log loses is put back from the journals of those who wrote it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.files import Blocks, SeededFaults, file_faults
+from coterie.mailbox.errors import MailboxFailed
+from coterie.mailbox.file import FileTransport
+from coterie.mailbox.file.journal import recover
+from coterie.mailbox.file.looking import look, look_at
+from coterie.mailbox.file.segments import find_journals, segment_path
+from tests.mailbox.file_mail import Disk, FailsFrom, Graveyard, Names, crash, envelope, take, transport
+
+FAILED = r"bytes were written|Input/output error"
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    """One that can lose what is not synced."""
+    disk = Disk()
+    with file_faults(disk):
+        yield disk
+
+
+def durable(root: Path, graveyard: Graveyard | None = None, *, segment_bytes: int = 200_000) -> FileTransport:
+    return attrs.evolve(
+        transport(root, graveyard, durability="power", segment_bytes=segment_bytes), roster=Names(("ada", "bob", "cyd"))
+    )
+
+
+async def read(root: Path, graveyard: Graveyard | None = None) -> list[int]:
+    async with durable(root, graveyard).open_inbox("ada", 1) as inbox:
+        return take(inbox)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("keeps_length", [False, True])
+async def test_a_receipt_survives_a_power_cut(tmp_path: Path, disk: Disk, share: float, keeps_length: bool) -> None:
+    post = durable(tmp_path)
+    for sequence in range(1, 8):
+        await post.send(envelope(sequence, "x" * 500))
+    before = segment_path(tmp_path / "ada", 1).read_bytes()
+    crash(post)
+    disk.cut_power(tmp_path / "ada", share, keeps_length=keeps_length)
+    assert segment_path(tmp_path / "ada", 1).read_bytes() != before
+    graveyard = Graveyard()
+    assert await read(tmp_path, graveyard) == list(range(1, 8))
+    assert segment_path(tmp_path / "ada", 1).read_bytes() == before
+    assert not graveyard.letters
+    assert not find_journals(tmp_path / "ada")
+
+
+async def test_without_power_durability_a_power_cut_takes_the_mail(tmp_path: Path, disk: Disk) -> None:
+    """So that the tests here are known to cut something off."""
+    post = transport(tmp_path)
+    await post.send(envelope(1))
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    assert await read(tmp_path) == []
+
+
+async def test_receipts_of_many_rounds_of_the_journal_survive(tmp_path: Path, disk: Disk) -> None:
+    """The journal holds six of them; the seventh syncs the log, and the next begins it anew."""
+    post = durable(tmp_path)
+    for sequence in range(1, 41):
+        await post.send(envelope(sequence, "x" * 3000))
+    [(_, journal)] = find_journals(tmp_path / "ada")
+    assert journal.stat().st_size < 40 * 3000
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    assert await read(tmp_path) == list(range(1, 41))
+
+
+async def test_a_message_larger_than_the_journal_survives(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1, "x" * 100_000))
+    await post.send(envelope(2))
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    assert await read(tmp_path) == [1, 2]
+
+
+async def test_receipts_survive_across_sealed_segments(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path, segment_bytes=3000)
+    for sequence in range(1, 31):
+        await post.send(envelope(sequence, "x" * 300))
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    assert await read(tmp_path) == list(range(1, 31))
+
+
+async def test_what_another_process_sealed_survives(tmp_path: Path, disk: Disk) -> None:
+    """The one that seals does not sync its own mail; it does so for the sake of those who do."""
+    first, second = durable(tmp_path, segment_bytes=3000), transport(tmp_path, segment_bytes=3000)
+    for sequence in range(1, 5):
+        await first.send(envelope(sequence, "x" * 300))
+    for sequence in range(5, 20):
+        await second.send(envelope(sequence, "x" * 300))
+    crash(first)
+    crash(second)
+    disk.cut_power(tmp_path / "ada")
+    assert (await read(tmp_path))[:4] == [1, 2, 3, 4]
+
+
+async def test_the_journals_of_several_writers_fill_each_others_gaps(tmp_path: Path, disk: Disk) -> None:
+    posts = [durable(tmp_path) for _ in range(3)]
+    for sequence in range(1, 31):
+        await posts[sequence % 3].send(envelope(sequence, "x" * (sequence * 31 % 700)))
+    for post in posts:
+        crash(post)
+    disk.cut_power(tmp_path / "ada", 0.2)
+    graveyard = Graveyard()
+    assert await read(tmp_path, graveyard) == list(range(1, 31))
+    assert not graveyard.letters
+
+
+async def test_what_had_no_receipt_and_is_lost_does_not_hide_what_had_one(tmp_path: Path, disk: Disk) -> None:
+    first, second, graveyard = durable(tmp_path), durable(tmp_path), Graveyard()
+    await first.send(envelope(1))
+    with disk.failing(FailsFrom(2, is_torn=False)), pytest.raises(MailboxFailed):
+        await first.send(envelope(2, "in the log, and in no journal"))
+    await second.send(envelope(3, sender="cyd"))
+    crash(first)
+    crash(second)
+    disk.cut_power(tmp_path / "ada")
+    assert await read(tmp_path, graveyard) == [1, 3]
+    assert graveyard.reasons() == ["corrupt"]
+
+
+async def test_a_writer_puts_back_what_is_lost_before_it_appends(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    after = transport(tmp_path)
+    await after.send(envelope(2))
+    after.close()
+    assert await read(tmp_path) == [1, 2]
+
+
+async def test_recovering_again_after_a_crash_in_the_middle_of_it_changes_nothing(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path)
+    for sequence in range(1, 5):
+        await post.send(envelope(sequence))
+    crash(post)
+    for number in range(1, 6):
+        disk.cut_power(tmp_path / "ada")
+        with disk.failing(FailsFrom(number)), pytest.raises(OSError, match=FAILED):
+            recover(tmp_path / "ada")
+        assert find_journals(tmp_path / "ada"), "it is needed until everything is back"
+    assert await read(tmp_path) == [1, 2, 3, 4]
+
+
+async def test_a_full_disk_keeps_the_reader_out_and_the_journal_in(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
+        await read(tmp_path)
+    assert await read(tmp_path) == [1]
+
+
+async def test_the_journal_of_a_writer_that_lives_is_left_alone(tmp_path: Path) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    assert await read(tmp_path) == [1]
+    [(number, journal)] = find_journals(tmp_path / "ada")
+    assert (number, journal.stat().st_mode & 0o777) == (1, 0o600)
+    post.close()
+    assert not find_journals(tmp_path / "ada")
+
+
+async def test_a_writer_that_was_killed_leaves_nothing_once_somebody_has_looked(tmp_path: Path) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    crash(post)
+    assert find_journals(tmp_path / "ada")
+    assert await read(tmp_path) == [1]
+    assert sorted(path.suffix for path in (tmp_path / "ada").iterdir()) == ["", ".json", ".lock", ".lock", ".log"]
+
+
+async def test_a_journal_of_a_mailbox_that_was_made_anew_puts_nothing_into_it(tmp_path: Path) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    crash(post)
+    log = segment_path(tmp_path / "ada", 1)
+    log.rename(tmp_path / "old")  # so that its inode is not used again
+    log.write_bytes(b"")
+    assert await read(tmp_path) == []
+    assert log.read_bytes() == b""
+
+
+async def test_text_that_imitates_a_journal_is_text(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    inode = segment_path(tmp_path / "ada", 1).stat().st_ino
+    forged = f"\ninode {inode} offset 5000 size 6 crc 8a9136aa\nforged"
+    await post.send(envelope(2, forged))
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    graveyard = Graveyard()
+    assert await read(tmp_path, graveyard) == [1, 2]
+    assert not graveyard.letters
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_whatever_of_a_journal_is_damaged_no_log_is(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("mail")
+    trio.run(_send_and_crash, root)
+    [(_, journal)] = find_journals(root / "ada")
+    content = bytearray(journal.read_bytes())
+    for place in data.draw(st.lists(st.integers(0, 20_000), max_size=20)):
+        content[place] = data.draw(st.integers(0, 255))
+    journal.write_bytes(content)
+    before = segment_path(root / "ada", 1).read_bytes()
+    recover(root / "ada")
+    assert segment_path(root / "ada", 1).read_bytes() == before
+    assert not find_journals(root / "ada")
+
+
+async def _send_and_crash(root: Path) -> None:
+    post = durable(root)
+    for sequence in range(1, 4):
+        await post.send(envelope(sequence))
+    crash(post)
+
+
+async def test_a_failed_sync_of_the_log_keeps_the_journal(tmp_path: Path, disk: Disk) -> None:
+    post = durable(tmp_path)
+    await post.send(envelope(1))
+    with disk.failing(FailsFrom(1, is_torn=False)):
+        post.close()
+    disk.cut_power(tmp_path / "ada")
+    assert await read(tmp_path) == [1]
+
+
+def test_blocks_are_zeros_until_they_are_written_over(tmp_path: Path) -> None:
+    blocks = Blocks.create(tmp_path / "blocks", 5000)
+    try:
+        assert (tmp_path / "blocks").read_bytes() == bytes(8192)
+        blocks.write(b"first" * 1000, 0)
+        blocks.write(b"second", 4096)
+        blocks.write(b"third", 0)
+        assert (tmp_path / "blocks").read_bytes() == b"third".ljust(4096, b"\0") + b"second".ljust(4096, b"\0")
+    finally:
+        blocks.close()
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_blocks_that_cannot_be_made_leave_nothing(tmp_path: Path, number: int) -> None:
+    with file_faults(FailsFrom(number)), pytest.raises(OSError, match=FAILED):
+        Blocks.create(tmp_path / "blocks", 5000)
+    assert not [path for path in tmp_path.iterdir() if path.name != "blocks"]
+
+
+def test_a_look_sees_what_a_stat_does_and_has_its_errors(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"twelve bytes")
+    with path.open("rb") as file:
+        seen, known, there = look(file.fileno()), os.fstat(file.fileno()), look_at(str(path))
+        assert (seen.st_size, seen.st_mode, seen.st_ino, seen.st_nlink) == (
+            known.st_size,
+            known.st_mode,
+            known.st_ino,
+            1,
+        )
+        assert (there.st_ino, there.st_dev) == (seen.st_ino, seen.st_dev)
+        path.unlink()
+        assert look(file.fileno()).st_nlink == 0
+    with pytest.raises(FileNotFoundError):
+        look_at(str(path))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        look(-1)
