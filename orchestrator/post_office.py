@@ -78,7 +78,9 @@ class PostOffice:
             clock=clock,
             directory=directory,
             roster=roster,
-            files=FileTransport(directory, roster, keys, clock, bury, believed=dict(believed or {})),
+            files=FileTransport(
+                directory, roster, keys, clock, bury, durability=session.mail, believed=dict(believed or {})
+            ),
             dead=dead,
             held=HeldMail.of(directory, clock, dead.bury),
             bridge=BridgeTransport(session.id, directory, clock, dead.bury),

@@ -13,7 +13,7 @@ from coterie.agents.errors import ConfigInvalid
 from coterie.agents.home import home
 from coterie.clock import Clock
 from coterie.files import replace_file
-from coterie.orchestrator.settings.schema import SandboxMode
+from coterie.orchestrator.settings.schema import MailDurability, SandboxMode
 
 VERSION = 1
 FILE = "session.json"
@@ -45,6 +45,8 @@ class Session:
     """What all of its agents may spend together, over all starts; None for no limit."""
     sandbox: SandboxMode | None = None
     """The one that its user gave on the command line: it holds for all starts. None leaves it to the settings."""
+    mail: MailDurability = "process"
+    """What a stored message survives: also whoever writes from a shell must know."""
 
     @classmethod
     def create(
@@ -57,6 +59,7 @@ class Session:
         agent: str | None = None,
         budget_usd: Decimal | None = None,
         sandbox: SandboxMode | None = None,
+        mail: MailDurability = "process",
     ) -> "Session":
         """Make the directory of a new session of *project*, readable by its owner alone. Raises `OSError`."""
         started = clock.now()
@@ -71,6 +74,7 @@ class Session:
             agent=agent,
             budget_usd=budget_usd,
             sandbox=sandbox,
+            mail=mail,
         )
         session.directory.mkdir(parents=True, mode=0o700)
         _save(session)
@@ -93,12 +97,22 @@ class Session:
         return _load(sessions[-1])
 
     @classmethod
-    def resume(cls, name: str, *, budget_usd: Decimal | None = None, sandbox: SandboxMode | None = None) -> "Session":
-        """Like `find`, with its starts counted up; another budget or sandbox replaces its own. Raises `OSError` too."""
+    def resume(
+        cls,
+        name: str,
+        *,
+        budget_usd: Decimal | None = None,
+        sandbox: SandboxMode | None = None,
+        mail: MailDurability | None = None,
+    ) -> "Session":
+        """Like `find`, with its starts counted up; what is given replaces what it has. Raises `OSError` too."""
         session = cls.find(name)
-        budget = session.budget_usd if budget_usd is None else budget_usd
         resumed = attrs.evolve(
-            session, starts=session.starts + 1, budget_usd=budget, sandbox=sandbox or session.sandbox
+            session,
+            starts=session.starts + 1,
+            budget_usd=session.budget_usd if budget_usd is None else budget_usd,
+            sandbox=sandbox or session.sandbox,
+            mail=mail or session.mail,
         )
         _save(resumed)
         return resumed

@@ -50,16 +50,18 @@ class Assignment:
         """The session, made or counted up. Raises `ConfigInvalid` and `OSError`."""
         given = self.settings.is_final("sandbox.mode")
         sandbox = self.settings.sandbox.mode if given else None
+        budget, mail = self.settings.max_budget_usd, self.settings.mail.durability
         if self.session is not None:
-            return Session.resume(self.session, budget_usd=self.settings.max_budget_usd, sandbox=sandbox)
+            return Session.resume(self.session, budget_usd=budget, sandbox=sandbox, mail=mail)
         return Session.create(
             self.project,
             clock,
             task=self.task,
             model=self.model,
             agent=self.definition,
-            budget_usd=self.settings.max_budget_usd,
+            budget_usd=budget,
             sandbox=sandbox,
+            mail=mail,
         )
 
     def order(self) -> Order:

@@ -15,7 +15,8 @@ Recaller = Literal["model", "local"]
 PlanApprover = Literal["lead", "human"]
 SandboxMode = Literal["none", "landlock", "bubblewrap"]
 """The one that holds more stands later."""
-# Written out, because `coterie.agents.permissions` brings trio along, which a mistake in a file should not wait for.
+# Written out, because what they are of brings trio along, which a mistake in a file should not wait for.
+MailDurability = Literal["process", "power"]
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
 DEFAULT = "default"
@@ -55,6 +56,13 @@ class TranscriptSettings:
     """`[transcript]`."""
 
     fsync: Fsync = "turn"
+
+
+@attrs.frozen(kw_only=True)
+class MailSettings:
+    """`[mail]`."""
+
+    durability: MailDurability = "process"
 
 
 @attrs.frozen(kw_only=True)
@@ -258,6 +266,7 @@ class Settings:
     sandbox: SandboxSettings = SandboxSettings()
     web: WebSettings = WebSettings()
     transcript: TranscriptSettings = TranscriptSettings()
+    mail: MailSettings = MailSettings()
     instructions: InstructionSettings = InstructionSettings()
     memory: MemorySettings = MemorySettings()
     hooks: HookSettings = HookSettings()

@@ -11,6 +11,7 @@ from coterie.mailbox.contract import Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed, UnknownRecipient
 from coterie.mailbox.file import note_waiting
+from coterie.mailbox.file.segments import find_journals
 from coterie.mailbox.ids import new_message_id
 from coterie.mailbox.queue import QueueTransport
 from coterie.mailbox.router import Draft
@@ -39,6 +40,19 @@ async def test_what_one_office_sends_another_one_of_the_session_reads(session: S
     assert delivery.envelope.sender == Sender(
         name="user", incarnation=delivery.envelope.sender.incarnation, session=session.id, kind="human"
     )
+
+
+async def test_mail_is_as_durable_as_the_session_says_in_every_process(session: Session) -> None:
+    """Also in one that has no settings, such as the shell of `coterie mail send`."""
+    Session.resume(session.id, mail="power")
+    found = Session.find(session.id)
+    with PostOffice.of(found, Clock()) as office:
+        await office.roster.join("worker")
+        await office.router().send(office.human(), Draft(to="worker", body="hello"))
+        assert len(find_journals(mail_directory(found) / "worker")) == 1
+    assert not find_journals(mail_directory(found) / "worker")
+    assert Session.resume(session.id).mail == "power"
+    assert session.mail == "process"
 
 
 def test_opening_it_makes_nothing_on_the_disk(session: Session) -> None:

@@ -96,6 +96,7 @@ def test_every_kind_of_value_can_be_set(places: Places) -> None:
         memory_directory = "~/memory"
         permissions.mode = "plan"
         transcript.fsync = "always"
+        mail.durability = "power"
         instructions.enabled = false
         layers.clearing = {by_time = false, keep = 1}
         layers.window.compact_window = 150_000
@@ -108,6 +109,7 @@ def test_every_kind_of_value_can_be_set(places: Places) -> None:
     assert (settings.effort, settings.thinking, settings.permissions.mode) == ("xhigh", False, "plan")
     assert (settings.layers.clearing.by_time, settings.layers.clearing.keep) == (False, 1)
     assert (settings.layers.window.compact_window, settings.instructions.enabled) == (150_000, False)
+    assert (settings.transcript.fsync, settings.mail.durability) == ("always", "power")
     assert settings.source("max_seconds") == str(places.user)
 
 

@@ -15,7 +15,7 @@ from coterie.mailbox.contract import Limits, Member
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import MailboxFull
-from coterie.mailbox.file import FileTransport
+from coterie.mailbox.file import Durability, FileTransport
 from coterie.mailbox.ids import MessageId
 
 
@@ -27,11 +27,11 @@ class OneReader:
         return {"reader": Member(name="reader", incarnation=1)}
 
 
-def make_transport(root: Path) -> FileTransport:
+def make_transport(root: Path, durability: Durability = "process") -> FileTransport:
     """Small segments, so that many are sealed and deleted while processes die."""
     bury = DeadLetters(root / "mail" / "dead").bury
     limits = Limits(messages=2000)
-    return FileTransport(root / "mail", OneReader(), None, Clock(), bury, limits, segment_bytes=64 * 1024)
+    return FileTransport(root / "mail", OneReader(), None, Clock(), bury, limits, durability, segment_bytes=64 * 1024)
 
 
 def message_id(name: str, sequence: int) -> MessageId:
@@ -46,9 +46,10 @@ def whole_lines(path: Path) -> list[str]:
 
 
 async def write(root: Path, name: str, count: int) -> None:
-    """Send up to *count* messages, from the first that has no receipt."""
+    """Send up to *count* messages, from the first that has no receipt. Every other writer keeps a journal."""
     receipts = root / f"{name}.receipts"
-    post, begun = make_transport(root), len(whole_lines(receipts))
+    durability: Durability = "power" if int(name[-1]) % 2 else "process"
+    post, begun = make_transport(root, durability), len(whole_lines(receipts))
     log = os.open(receipts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for sequence in range(begun + 1, count + 1):
         message = Envelope(
