@@ -30,7 +30,7 @@ from benchmarks.mail_peers import OURS_POWER, OURS_PROCESS, PEERS, REDIS_EVERYSE
 from benchmarks.mail_peers.peer import Survives
 from benchmarks.mail_runs import Flow, measure_flow, measure_latency
 
-ROUNDS = 3
+ROUNDS = 5
 WRITERS = (1, 8)
 P50_LIMIT = 0.3
 """Milliseconds."""
