@@ -8,6 +8,7 @@ a third of what a synced message takes. A look that asks for no times has no suc
 import ctypes
 import os
 import struct
+import threading
 from typing import NamedTuple
 
 _HERE = -100
@@ -17,7 +18,7 @@ _BYTES = 256
 
 
 class Status(NamedTuple):
-    """What can be seen; named as in `os.stat_result`."""
+    """What can be seen; named as in `os.stat_result`. Devices can be compared with those of other looks only."""
 
     st_nlink: int
     st_mode: int
@@ -38,19 +39,27 @@ def look_at(path: str) -> "Status | os.stat_result":
 
 def _look(directory: int, path: bytes, flags: int) -> Status | None:
     """None if it cannot be had, and whoever asked has to look in the other way, which says what is wrong."""
-    if _statx is None or _statx(directory, path, flags, _TYPE | _MODE | _LINKS | _INODE | _SIZE, _buffer) != 0:
+    buffer = _room.buffer
+    if _statx is None or _statx(directory, path, flags, _TYPE | _MODE | _LINKS | _INODE | _SIZE, buffer) != 0:
         return None
-    return Status._make(_unpack(_buffer))
+    return Status._make(_unpack(buffer))
+
+
+class _Room(threading.local):
+    """Where the kernel writes its answer, made once for each thread."""
+
+    def __init__(self) -> None:
+        self.buffer = ctypes.create_string_buffer(_BYTES)
 
 
 def _find_statx() -> "ctypes._NamedFuncPointer | None":
     try:
-        # Without giving the interpreter away, which would take longer than the call; so one buffer is enough for all.
+        # `PyDLL` does not let other threads run meanwhile, which would take longer than the call.
         return ctypes.PyDLL(None).statx
     except (OSError, AttributeError):
         return None  # a C library without it
 
 
 _statx = _find_statx()
-_buffer = ctypes.create_string_buffer(_BYTES)
+_room = _Room()
 _unpack = struct.Struct("=16xI8xH2xQQ88xQ").unpack_from

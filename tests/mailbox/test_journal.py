@@ -1,6 +1,7 @@
 """A receipt survives a power cut: what a log loses is put back from the journals of those who wrote it."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -282,3 +283,24 @@ def test_a_look_sees_what_a_stat_does_and_has_its_errors(tmp_path: Path) -> None
         look_at(str(path))
     with pytest.raises(OSError, match="Bad file descriptor"):
         look(-1)
+
+
+async def test_looks_of_several_threads_do_not_see_each_others_files(tmp_path: Path) -> None:
+    """Which they would if they shared the room for the answer."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def look_often(size: int) -> set[int]:
+        path = tmp_path / str(size)
+        path.write_bytes(bytes(size))
+        return {look_at(str(path)).st_size for _ in range(3000)}
+
+    async def check(size: int) -> None:
+        assert await trio.to_thread.run_sync(look_often, size) == {size}
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for size in range(1, 5):
+                nursery.start_soon(check, size)
+    finally:
+        sys.setswitchinterval(interval)
