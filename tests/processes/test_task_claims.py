@@ -69,11 +69,12 @@ trio.run(create, *sys.argv[1:])
 
 
 @contextmanager
-def running(script: str, directory: Path, count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes w0, w1 ... that run *script*; none is left behind."""
+def running(script: str, directory: Path, count: int, *, first: int = 0) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes w0, w1 ... that run *script*, or such from the *first* number on; none is left behind."""
     command = [sys.executable, "-P", "-c", script, str(directory)]
     processes = [
-        subprocess.Popen([*command, f"w{number}"], stdout=subprocess.PIPE, text=True) for number in range(count)
+        subprocess.Popen([*command, f"w{number}"], stdout=subprocess.PIPE, text=True)
+        for number in range(first, first + count)
     ]
     try:
         yield processes
@@ -174,16 +175,17 @@ async def test_what_a_killed_process_had_claimed_is_done_by_others(tmp_path: Pat
     ids = [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(60)]
     for waiting, on in itertools.pairwise(ids[::4]):
         await tasks.add_dependency(waiting, on, LEAD)
-    with running(WORKER, tasks.directory, 3) as workers:
-        victim = workers[0]
+    # It has claimed one before the others begin: they could leave it none.
+    with running(WORKER, tasks.directory, 1) as [victim]:
         assert victim.stdout is not None
         assert victim.stdout.readline()
-        victim.kill()
-        victim.wait()
-        await tasks.release_all(Owner(name="w0", incarnation=1))
-        for worker in workers[1:]:
-            worker.communicate(timeout=LONGEST)
-            assert worker.returncode == 0
+        with running(WORKER, tasks.directory, 2, first=1) as others:
+            victim.kill()
+            victim.wait()
+            await tasks.release_all(Owner(name="w0", incarnation=1))
+            for worker in others:
+                worker.communicate(timeout=LONGEST)
+                assert worker.returncode == 0
     found = await tasks.list()
     assert len(found.tasks) == 60
     check_history(found.tasks)
