@@ -103,7 +103,9 @@ class _Copy:
     def is_lost(self, segment: int) -> bool:
         """Whether it does not stand where it belongs in this open *segment*, and nothing else does."""
         found = os.pread(segment, len(self.record), self.offset)
-        return found != self.record and self.record.startswith(found.rstrip(b"\0"))
+        # The disk may have any of its pages, and zeros for the others.
+        pairs = zip(found, self.record, strict=False)
+        return found != self.record and all(there in (0, kept) for there, kept in pairs)
 
 
 def recover(directory: Path) -> None:

@@ -58,6 +58,19 @@ async def test_a_receipt_survives_a_power_cut(tmp_path: Path, disk: Disk, share:
     assert not find_journals(tmp_path / "ada")
 
 
+@pytest.mark.parametrize("page", [0, 1])
+async def test_a_receipt_survives_although_the_disk_has_other_pages_of_its_message(tmp_path: Path, page: int) -> None:
+    post, log = durable(tmp_path, segment_bytes=2_000_000), segment_path(tmp_path / "ada", 1)
+    for sequence in range(1, 16):
+        await post.send(envelope(sequence, "x" * 500))
+    before = log.read_bytes()
+    assert before[4095:4097].strip(b"\n") == before[4095:4097], "a message stands on two pages"
+    crash(post)
+    log.write_bytes(before[: page * 4096] + bytes(4096) + before[(page + 1) * 4096 :])
+    assert await read(tmp_path) == list(range(1, 16))
+    assert log.read_bytes() == before
+
+
 async def test_without_power_durability_a_power_cut_takes_the_mail(tmp_path: Path, disk: Disk) -> None:
     """So that the tests here are known to cut something off."""
     post = transport(tmp_path)
