@@ -21,6 +21,8 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 """A segment that has grown to this is sealed by the next writer."""
 
 LOCK_TIMEOUT = 10.0
+_LOCK_AGAIN = 0.002
+"""Seconds until a lock is tried again that is held for less: many may open one mailbox at once."""
 _SEALING_PATIENCE = 0.05
 _SUFFIX = ".log"
 _JOURNAL = re.compile(r"(\d+)-\d+-\d+\.journal")
@@ -78,7 +80,7 @@ def unlock(descriptor: int) -> None:
 
 def lock_rotation(directory: Path) -> FileLock:
     """Held for a moment, by who makes segments or ends journals. It raises `filelock.Timeout`."""
-    return FileLock(directory / "rotation.lock", thread_local=False, timeout=LOCK_TIMEOUT)
+    return FileLock(directory / "rotation.lock", thread_local=False, timeout=LOCK_TIMEOUT, poll_interval=_LOCK_AGAIN)
 
 
 def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) -> tuple[int, int]:
