@@ -9,7 +9,7 @@ ATTRIB = 0x4
 MOVED_TO = 0x80
 CREATE = 0x100
 
-_QUEUE_BYTES = 65_536
+_QUEUE_BYTES = 4_096
 
 
 def open_inotify() -> int | None:

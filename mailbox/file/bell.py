@@ -39,14 +39,17 @@ class Bell:
 
     async def wait(self, has_news: Callable[[], bool]) -> bool:
         """Return whether it has rung, or *has_news*, which may raise; at the latest after `LOOK_EVERY` seconds."""
+        has_rung = False
         try:
             self._say(_ASLEEP)
-            if not has_news():
-                return await self._listen()
-            await trio.lowlevel.checkpoint()
-            return True
+            if has_news():
+                await trio.lowlevel.checkpoint()
+                return True
+            has_rung = await self._listen()
+            return has_rung
         finally:
-            self._say(_AWAKE)
+            if not has_rung:  # else whoever rang has said so
+                self._say(_AWAKE)
 
     async def _listen(self) -> bool:
         with trio.move_on_after(LOOK_EVERY):

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import attrs
 import trio
 
-QUICK = 0.001
+QUICK = 0.002
 """Seconds that writes may take to be made in place: no task would notice it."""
 _SHARE = 1 / 8
 """Of the last write in what they take, so that one that the disk held up does not send the others to a thread."""
-_LONELY = 0.005
+_LONELY = 0.05
 """Seconds for which somebody who has shared with nobody does not wait for others to come."""
 
 
@@ -50,16 +50,20 @@ class GroupCommit:
         """
         shared = self._next
         shared.sharers += 1
-        # All tasks that are ready have their turn before the lock is ours, so whoever of them asks, too, shares it.
-        async with self._lock:
-            if not shared.is_over:
-                await self._lead(shared)
+        # All tasks that are ready have their turn first, so whoever of them asks, too, shares it.
+        await trio.lowlevel.checkpoint()
+        if self._is_free and not shared.is_over:
+            await self._lead(shared)
+        if not shared.is_over:
+            async with self._lock:
+                if not shared.is_over:
+                    await self._lead(shared)
         if shared.failure is not None:
             raise shared.failure
 
     async def run_soon(self) -> None:
         """As `run`, for one who lets other tasks have their turn now and then: this may not."""
-        if self._is_quick and not self._lock.locked() and trio.current_time() < self._lonely_until:
+        if self._is_free and trio.current_time() < self._lonely_until:
             self._run(self._begin())
         else:
             await self.run()
@@ -76,6 +80,11 @@ class GroupCommit:
             shared.failure = exc
         shared.is_over = True
         self._lonely_until = trio.current_time() + _LONELY if shared.sharers == 1 else 0.0
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a write can be made in place: no other task can come in between, so it needs no lock."""
+        return self._is_quick and not self._lock.locked()
 
     @property
     def _is_quick(self) -> bool:

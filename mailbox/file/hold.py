@@ -20,7 +20,8 @@ class Hold:
 
     bell: Bell
     _lock: str
-    _descriptor: int
+    _identity: tuple[int, int]
+    """Of the file that is locked."""
 
     def is_lost(self) -> bool:
         """Whether the mailbox that is there now is another one: the directory was deleted or moved away."""
@@ -28,8 +29,7 @@ class Hold:
             there = look_at(self._lock)
         except (FileNotFoundError, NotADirectoryError):
             return True
-        held = look(self._descriptor)
-        return (there.st_ino, there.st_dev) != (held.st_ino, held.st_dev)
+        return (there.st_ino, there.st_dev) != self._identity
 
 
 @contextmanager
@@ -44,7 +44,8 @@ def open_hold(name: str, directory: Path, *, is_durable: bool) -> Iterator[Hold]
     try:
         if not try_lock(descriptor, fcntl.LOCK_EX):
             raise MailboxBusy(name)
+        held = look(descriptor)
         with open_bell(directory, descriptor) as bell:
-            yield Hold(bell, str(lock), descriptor)
+            yield Hold(bell, str(lock), (held.st_ino, held.st_dev))
     finally:
         os.close(descriptor)

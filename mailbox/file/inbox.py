@@ -15,6 +15,7 @@ from coterie.mailbox.faults import Seam
 from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.cursor import Cursor, Position, Span
 from coterie.mailbox.file.cursor_log import CursorLog
+from coterie.mailbox.file.doze import Doze
 from coterie.mailbox.file.hold import Hold, open_hold
 from coterie.mailbox.file.journal import recover
 from coterie.mailbox.file.memory import Memory
@@ -45,6 +46,7 @@ class FileInbox:
     _memory: Memory = attrs.field(factory=Memory, init=False)
     _again_before: Position = attrs.field(default=(0, 0), init=False)
     """What stands before it may have been taken by an earlier reader."""
+    _doze: Doze = attrs.field(factory=Doze, init=False)
     _commit: GroupCommit = attrs.field(init=False)
     _cursors: CursorLog = attrs.field(init=False)
     _has_news: bool = attrs.field(default=False, init=False)
@@ -74,6 +76,7 @@ class FileInbox:
             # What was taken before must not be lost with the error, which comes again at the next call.
             if not deliveries:
                 raise self._failed(exc) from exc
+        self._doze.note_messages(len(deliveries))
         return self._seam.disordered(deliveries)
 
     async def wait(self) -> None:
@@ -85,7 +88,10 @@ class FileInbox:
             if self._has_news:
                 await self._commit.run()
             while self._hold is not None:
-                has_rung = await self._hold.bell.wait(self._reading.may_have_line)
+                if await self._doze.gather() and self._reading.may_have_line():
+                    return
+                if has_rung := await self._hold.bell.wait(self._reading.may_have_line):
+                    self._doze.note_ring()
                 if has_rung or self._reading.is_unfinished() or self._is_lost():
                     return
         await trio.lowlevel.checkpoint()

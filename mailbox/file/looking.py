@@ -42,7 +42,7 @@ def _look(directory: int, path: bytes, flags: int) -> Status | None:
     buffer = _room.buffer
     if _statx is None or _statx(directory, path, flags, _TYPE | _MODE | _LINKS | _INODE | _SIZE, buffer) != 0:
         return None
-    return Status._make(_unpack(buffer))
+    return _new(Status, _unpack(buffer))
 
 
 class _Room(threading.local):
@@ -60,6 +60,7 @@ def _find_statx() -> "ctypes._NamedFuncPointer | None":
         return None  # a C library without it
 
 
+_new = tuple.__new__
 _statx = _find_statx()
 _room = _Room()
 _unpack = struct.Struct("=16xI8xH2xQQ88xQ").unpack_from

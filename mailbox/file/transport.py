@@ -30,7 +30,7 @@ from coterie.mailbox.screen import Digest, Screen
 Durability = Literal["process", "power"]
 """What a receipt survives: the death of every process, or a power cut too."""
 
-PAUSE_EVERY = 0.005
+PAUSE_EVERY = 0.01
 """Seconds of sending after which other tasks have their turn."""
 CLOSE_GRACE = 5.0
 """Seconds that closing an inbox may take before it is given up."""

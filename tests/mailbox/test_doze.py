@@ -1,0 +1,85 @@
+"""A reader lets mail gather that comes thick, and nobody who waits for an answer has to pay for it."""
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from coterie.mailbox.file import bell, doze
+from coterie.mailbox.file.doze import GATHERING, MANY, THICK, WIDE_AWAKE, Doze
+from tests.mailbox.file_mail import envelope, take, transport
+
+
+async def ring_often(dozing: Doze, *, apart: float) -> None:
+    for _ in range(MANY + 1):
+        await trio.sleep(apart)
+        dozing.note_ring()
+
+
+async def test_who_is_rung_now_and_then_does_not_let_mail_gather(autojump_clock: trio.testing.MockClock) -> None:
+    dozing = Doze()
+    await ring_often(dozing, apart=THICK * 1.5)
+    with trio.testing.assert_no_checkpoints():
+        assert not await dozing.gather()
+
+
+async def test_who_is_rung_many_times_in_a_row_does(autojump_clock: trio.testing.MockClock) -> None:
+    dozing = Doze()
+    await ring_often(dozing, apart=THICK / 2)
+    began = trio.current_time()
+    assert await dozing.gather()
+    assert trio.current_time() - began == pytest.approx(GATHERING)
+
+
+async def test_as_long_as_it_finds_several_messages_it_goes_on(autojump_clock: trio.testing.MockClock) -> None:
+    dozing = Doze()
+    await ring_often(dozing, apart=THICK / 2)
+    for _ in range(5):
+        assert await dozing.gather()
+        dozing.note_messages(1)
+        dozing.note_messages(1)
+    assert await dozing.gather()
+
+
+@pytest.mark.parametrize("messages", [0, 1])
+async def test_when_it_has_waited_for_one_message_it_is_wide_awake_for_a_while(
+    autojump_clock: trio.testing.MockClock, messages: int
+) -> None:
+    dozing = Doze()
+    await ring_often(dozing, apart=THICK / 2)
+    assert await dozing.gather()
+    dozing.note_messages(messages)
+    assert not await dozing.gather()
+    await ring_often(dozing, apart=THICK / 2)
+    assert not await dozing.gather()
+    await trio.sleep(WIDE_AWAKE)
+    await ring_often(dozing, apart=THICK / 2)
+    assert await dozing.gather()
+
+
+async def test_mail_that_gathers_comes_without_a_ring_and_the_next_is_rung_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doze, "MANY", 0)
+    monkeypatch.setattr(doze, "GATHERING", 0.2)
+    post, lock = transport(tmp_path), tmp_path / "ada" / bell.LOCK_FILE
+    async with post.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
+        nursery.start_soon(inbox.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await post.send(envelope(1))
+        assert lock.read_bytes() == b"0", "it is not to be rung"
+        await trio.testing.wait_all_tasks_blocked()
+        assert nursery.child_tasks, "it has been woken"
+        while nursery.child_tasks:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert take(inbox) == [1]
+        # It has waited for a single message.
+        nursery.start_soon(inbox.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lock.read_bytes() == b"1"
+        with trio.fail_after(bell.LOOK_EVERY / 2):
+            await post.send(envelope(2))
+            while nursery.child_tasks:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        assert take(inbox) == [2]
