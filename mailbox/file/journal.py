@@ -46,6 +46,8 @@ class Journal:
     """Where the next copies go."""
     _staged: list[bytes] = attrs.field(factory=list)
     _is_leaving: bool = False
+    _has_failed: bool = False
+    """Whether the log could not be synced."""
     _commit: GroupCommit = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -74,7 +76,7 @@ class Journal:
     def close(self) -> None:
         """Sync the log, and delete the file; where that fails, whoever opens the mailbox next does so. Blocks."""
         with suppress(OSError):
-            self._log.sync()
+            self._sync_log()
             self._blocks.path.unlink(missing_ok=True)
         self._blocks.close()
 
@@ -84,12 +86,18 @@ class Journal:
 
     def _write(self, staged: bytes, *, is_leaving: bool) -> None:
         if is_leaving or self._end + len(staged) > self._blocks.size:
-            # What is staged is in the log already.
-            self._log.sync()
-            self._end = 0
+            self._sync_log()  # what is staged is in it already
         else:
             self._blocks.write(staged, self._end)
             self._end += round_up(len(staged))
+
+    def _sync_log(self) -> None:
+        if self._has_failed:
+            # What the disk did not take then the kernel may hold for written: it would not try again by itself.
+            _restore(self._log.path, self._blocks.path.read_bytes())
+        self._has_failed = True
+        self._log.sync()
+        self._has_failed, self._end = False, 0
 
 
 @attrs.frozen
@@ -100,12 +108,12 @@ class _Copy:
     offset: int
     record: bytes
 
-    def is_lost(self, segment: int) -> bool:
-        """Whether it does not stand where it belongs in this open *segment*, and nothing else does."""
+    def fits(self, segment: int) -> bool:
+        """Whether it stands where it belongs in this open *segment*, or what is left of it, and nothing else does."""
         found = os.pread(segment, len(self.record), self.offset)
         # The disk may have any of its pages, and zeros for the others.
         pairs = zip(found, self.record, strict=False)
-        return found != self.record and all(there in (0, kept) for there, kept in pairs)
+        return found == self.record or all(there in (0, kept) for there, kept in pairs)
 
 
 def recover(directory: Path) -> None:
@@ -137,10 +145,11 @@ def _restore(segment: Path, copies: bytes) -> None:
         status = os.fstat(descriptor)
         if is_sealed(status):
             return  # it was synced before
-        lost = [copy for copy in _read(copies) if copy.inode == status.st_ino and copy.is_lost(descriptor)]
+        fitting = [copy for copy in _read(copies) if copy.inode == status.st_ino and copy.fits(descriptor)]
     finally:
         os.close(descriptor)
-    restore_bytes(segment, [(copy.offset, copy.record) for copy in lost])
+    # Also what seems to be there: after a sync that failed, memory may have what the disk has not.
+    restore_bytes(segment, [(copy.offset, copy.record) for copy in fitting])
 
 
 def _read(copies: bytes) -> Iterator[_Copy]:

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.files import Blocks, SeededFaults, file_faults
+from coterie.files import Blocks, Operation, SeededFaults, file_faults
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.file import FileTransport
 from coterie.mailbox.file.journal import recover
@@ -81,7 +81,7 @@ async def test_without_power_durability_a_power_cut_takes_the_mail(tmp_path: Pat
 
 
 async def test_receipts_of_many_rounds_of_the_journal_survive(tmp_path: Path, disk: Disk) -> None:
-    """The journal holds six of them; the seventh syncs the log, and the next begins it anew."""
+    """The journal holds seven of them; the eighth syncs the log, and the next begins it anew."""
     post = durable(tmp_path)
     for sequence in range(1, 41):
         await post.send(envelope(sequence, "x" * 3000))
@@ -257,6 +257,51 @@ async def test_a_failed_sync_of_the_log_keeps_the_journal(tmp_path: Path, disk: 
         post.close()
     disk.cut_power(tmp_path / "ada")
     assert await read(tmp_path) == [1]
+
+
+@attrs.define(eq=False)
+class LogHook:
+    """Counts the bytes that are written to logs, whose syncs may fail."""
+
+    is_failing: bool = False
+    written: int = 0
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """As `FaultHook.before`."""
+        if path.suffix == ".log":
+            if operation == "fsync" and self.is_failing:
+                raise OSError(5, "Input/output error", str(path))
+            if operation == "write":
+                self.written += size
+        return size
+
+
+async def test_what_a_failed_sync_may_have_lost_is_written_again_before_the_next_one(tmp_path: Path) -> None:
+    """The kernel may hold a page for written that the disk did not take, and then no other sync does so."""
+    post, hook = durable(tmp_path), LogHook()
+    with file_faults(hook):
+        for sequence in range(1, 8):
+            await post.send(envelope(sequence, "x" * 3000))
+        receipted, hook.is_failing = hook.written, True
+        with pytest.raises(MailboxFailed, match="Input/output error"):
+            await post.send(envelope(8, "x" * 3000))
+        hook.is_failing, hook.written = False, 0
+        await post.send(envelope(9))
+        again = hook.written - len(segment_path(tmp_path / "ada", 1).read_bytes().splitlines(keepends=True)[-1]) - 1
+        assert again == receipted
+        hook.written = 0
+        post.close()
+    assert hook.written == 0
+    assert await read(tmp_path) == list(range(1, 10))
+
+
+async def test_what_a_dead_writer_left_is_written_again_although_it_seems_to_be_there(tmp_path: Path) -> None:
+    post, hook = durable(tmp_path), LogHook()
+    await post.send(envelope(1))
+    crash(post)
+    with file_faults(hook):
+        recover(tmp_path / "ada")
+    assert hook.written == segment_path(tmp_path / "ada", 1).stat().st_size
 
 
 def test_blocks_are_zeros_until_they_are_written_over(tmp_path: Path) -> None:
