@@ -19,7 +19,7 @@ from coterie.scenarios.server.caching.tokens import BYTES_PER_TOKEN, TOOL_BLOCK
 
 EARLY = slice(9, 109)
 LATE = slice(-100, None)
-"""The turns whose times are compared."""
+"""The turns whose CPU is compared."""
 
 
 class Compaction(msgspec.Struct, frozen=True):
@@ -69,6 +69,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of layers."""
     cpu: list[float]
     """Seconds of the client for each turn without a compaction."""
+    again: list[float] = []
+    """The same for the first turns of a session that began when this one was over."""
 
     @property
     def dollars(self) -> Decimal:
@@ -76,9 +78,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.turns_else + self.rewrites + sum(self.helpers.values())
 
     @property
-    def growth(self) -> float:
-        """The time of a late turn, of that of an early one."""
-        return median(self.cpu[LATE]) / median(self.cpu[EARLY])
+    def late(self) -> float:
+        """CPU of a late turn."""
+        return median(self.cpu[LATE])
+
+    @property
+    def early(self) -> float:
+        """CPU of an early turn; it was played minutes before, on what may have been another machine by its speed."""
+        return median(self.cpu[EARLY])
+
+    @property
+    def early_again(self) -> float:
+        """CPU of an early turn that was played right after the late ones."""
+        return median(self.again[EARLY])
 
 
 @attrs.define(eq=False)

@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import trio
 
-from benchmarks.context_outcome import Outcome, Seen, outcome_of
+from benchmarks.context_outcome import EARLY, LATE, Outcome, Seen, outcome_of
 from benchmarks.context_script import days_script
 from benchmarks.context_session import Size, build_days, remembering_tools
 from benchmarks.context_strategies import STRATEGIES, Strategy
@@ -55,6 +55,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     size: Size
     seed: int
+    compares_turns: bool = False
+    """Whether the CPU of early and late turns is to be compared."""
 
 
 async def play_apart(order: Order) -> Outcome:
@@ -84,7 +86,8 @@ async def play(order: Order) -> Outcome:
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         script = scratch / "script.yaml"
-        script.write_text(days_script(session, scratch / "notes.md"))
+        compared = (EARLY, LATE) if order.compares_turns else ()
+        script.write_text(days_script(session, scratch / "notes.md", compared))
         clock = Clock(file=scratch / "clock")
         async with (
             open_server(script, "--clock", str(clock.file)) as server,

@@ -1,6 +1,8 @@
 """The model's side of a session of days: its turns, and what its helpers say when they keep notes or summarise."""
 
 import json
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,20 @@ PARTS = (
 )
 FILES = 10
 """That a part of the summary names."""
+THINKING = 0.1
+"""Seconds that the model takes for a turn whose CPU is compared."""
 STEP = "- step {{turn}}: looked at how others have done this, compared what was found, and went on with the task"
 
 
-def days_script(session: LongSession, notes: Path) -> str:
-    """The script for the embedded server; *notes* is the file that the helper edits."""
+def days_script(session: LongSession, notes: Path, compared: Sequence[slice] = ()) -> str:
+    """The script for the embedded server; *notes* is the file that the helper edits.
+
+    The server answers a short prompt in less than a tenth of the time of a long one, no model does, and a program that
+    has waited finds its caches cold. So that all turns *compared* find them so, the server takes its time with them.
+    """
     turns = [scripted(reply) for reply in session.replies]
+    for turn in chain.from_iterable(turns[which] for which in compared):
+        turn["delay"] = THINKING
     first = _update(notes, _hint("Worklog"), f"{_hint('Worklog')}\n\n{STEP}")
     later = _update(notes, "{{match.1}}", f"{{{{match.1}}}}\n{STEP}")
     replies = [

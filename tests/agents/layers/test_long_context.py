@@ -59,7 +59,7 @@ async def test_an_agent_works_on_loses_no_word_of_its_user_and_costs_less_than_w
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_so_it_does_through_three_thousand_turns() -> None:
-    outcomes = await play_all(list(STRATEGIES), WHOLE)
+    outcomes = await play_all(list(STRATEGIES), WHOLE, compares_turns=True)
     print("\n".join(table(figures_of(outcomes))))  # noqa: T201 - shown by `pytest -rP`
     check_work(outcomes, WHOLE, results=RESULTS)
 
