@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Container
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -47,7 +46,7 @@ class FileInbox:
     _again_before: Position = attrs.field(default=(0, 0), init=False)
     """What stands before it may have been taken by an earlier reader."""
     _doze: Doze = attrs.field(factory=Doze, init=False)
-    _commit: GroupCommit = attrs.field(init=False)
+    _commit: GroupCommit[Cursor] = attrs.field(init=False)
     _cursors: CursorLog = attrs.field(init=False)
     _has_news: bool = attrs.field(default=False, init=False)
     """Whether something was buried or dropped since the cursor was written."""
@@ -58,7 +57,7 @@ class FileInbox:
 
     def __attrs_post_init__(self) -> None:
         self._seam = Seam("file", self.screen.name)
-        self._commit = GroupCommit(self._begin_save)
+        self._commit = GroupCommit(self._take_cursor, self._write)
         self._cursors = CursorLog.of(self.directory)
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
@@ -90,8 +89,7 @@ class FileInbox:
             while self._hold is not None:
                 if await self._doze.gather() and self._reading.may_have_line():
                     return
-                if has_rung := await self._hold.bell.wait(self._reading.may_have_line):
-                    self._doze.note_ring()
+                has_rung = await self._hold.bell.wait(self._reading.may_have_line)
                 if has_rung or self._reading.is_unfinished() or self._is_lost():
                     return
         await trio.lowlevel.checkpoint()
@@ -211,9 +209,9 @@ class FileInbox:
             self._reading.progress.finish(span)
         self._memory.remember(id_, is_taken=True)
 
-    def _begin_save(self) -> Callable[[], None]:
+    def _take_cursor(self) -> Cursor:
         self._has_news = False
-        return partial(self._write, self._reading.progress.cursor())
+        return self._reading.progress.cursor()
 
     def _write(self, cursor: Cursor) -> None:
         # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.

@@ -11,14 +11,13 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import attrs
 
-from coterie.files import Appender, Blocks, restore_bytes, round_up
+from coterie.files import Appender, Blocks, restore_bytes
 from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.segments import (
     find_journals,
@@ -48,10 +47,10 @@ class Journal:
     _is_leaving: bool = False
     _has_failed: bool = False
     """Whether the log could not be synced."""
-    _commit: GroupCommit = attrs.field(init=False)
+    _commit: GroupCommit[bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._commit = GroupCommit(self._begin)
+        self._commit = GroupCommit(self._take, self._write)
 
     @classmethod
     def create(cls, log: Appender, size: int) -> "Journal":
@@ -66,7 +65,8 @@ class Journal:
         """
         self._staged.append(_HEAD % (self._inode, offset, len(record), zlib.crc32(record)))
         self._staged.append(record)
-        await self._commit.run_soon()
+        if not self._commit.run_alone():
+            await self._commit.run()
 
     async def leave(self) -> None:
         """Return once the log is synced, so that nobody needs the journal any more. Raises `OSError`."""
@@ -80,16 +80,15 @@ class Journal:
             self._blocks.path.unlink(missing_ok=True)
         self._blocks.close()
 
-    def _begin(self) -> Callable[[], None]:
+    def _take(self) -> bytes:
         staged, self._staged = b"".join(self._staged), []
-        return partial(self._write, staged, is_leaving=self._is_leaving)
+        return staged
 
-    def _write(self, staged: bytes, *, is_leaving: bool) -> None:
-        if is_leaving or self._end + len(staged) > self._blocks.size:
+    def _write(self, staged: bytes) -> None:
+        if self._is_leaving or self._end + len(staged) > self._blocks.size:
             self._sync_log()  # what is staged is in it already
         else:
-            self._blocks.write(staged, self._end)
-            self._end += round_up(len(staged))
+            self._end += self._blocks.write(staged, self._end)
 
     def _sync_log(self) -> None:
         if self._has_failed:

@@ -206,7 +206,7 @@ class Blocks:
 
         It has an exclusive `flock` before anybody sees it under its name, until it is closed.
         """
-        size, draft = round_up(size), _draft_of(path)
+        size, draft = _round_up(size), _draft_of(path)
         descriptor = _create(draft, 0o600, None)
         try:
             try:
@@ -233,12 +233,12 @@ class Blocks:
             raise
         return cls(path, size, descriptor, mmap.mmap(-1, size))
 
-    def write(self, content: bytes, offset: int) -> None:
+    def write(self, content: bytes, offset: int) -> int:
         """Put *content*, and zeros up to the end of its last block, at *offset*, where a block begins.
 
-        Raises `OSError`; any part of it may then be on the disk.
+        Return the bytes of these blocks. Raises `OSError`; any part of it may then be on the disk.
         """
-        used, size = len(content), round_up(len(content))
+        used, size = len(content), _round_up(len(content))
         self._buffer[:used] = content
         self._buffer[used:size] = bytes(size - used)
         allowed = _ask("write", self.path, size)
@@ -247,6 +247,7 @@ class Blocks:
         if written < size:
             raise _torn(written, size, self.path)
         _ask("fsync", self.path, 0)
+        return size
 
     def close(self) -> None:
         """Close the descriptor, which ends the lock; writing afterwards is an error."""
@@ -347,7 +348,7 @@ def _open_direct(path: Path) -> int:
         return os.open(path, flags)  # a file system that cannot pass the cache by
 
 
-def round_up(size: int) -> int:
+def _round_up(size: int) -> int:
     """The bytes of whole blocks that hold *size*."""
     return -(-size // BLOCK) * BLOCK
 

@@ -7,34 +7,36 @@ import trio
 import trio.testing
 
 from coterie.mailbox.file import bell, doze
-from coterie.mailbox.file.doze import GATHERING, MANY, THICK, WIDE_AWAKE, Doze
+from coterie.mailbox.file.doze import GATHERING, IN_A_ROW, THICK, WIDE_AWAKE, Doze
 from tests.mailbox.file_mail import envelope, take, transport
 
 
-async def ring_often(dozing: Doze, *, apart: float) -> None:
-    for _ in range(MANY + 1):
+async def wait_often(dozing: Doze, *, apart: float) -> None:
+    """Until one more wait as soon as these would let mail gather, if they come thick."""
+    for _ in range(IN_A_ROW):
+        assert not await dozing.gather()
+        dozing.note_messages(1)
         await trio.sleep(apart)
-        dozing.note_ring()
 
 
-async def test_who_is_rung_now_and_then_does_not_let_mail_gather(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_waits_now_and_then_does_not_let_mail_gather(autojump_clock: trio.testing.MockClock) -> None:
     dozing = Doze()
-    await ring_often(dozing, apart=THICK * 1.5)
+    await wait_often(dozing, apart=THICK * 1.5)
     with trio.testing.assert_no_checkpoints():
         assert not await dozing.gather()
 
 
-async def test_who_is_rung_many_times_in_a_row_does(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_waits_again_and_again_does(autojump_clock: trio.testing.MockClock) -> None:
     dozing = Doze()
-    await ring_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=THICK / 2)
     began = trio.current_time()
     assert await dozing.gather()
     assert trio.current_time() - began == pytest.approx(GATHERING)
 
 
-async def test_as_long_as_it_finds_several_messages_it_goes_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_as_long_as_several_messages_come_of_it_it_goes_on(autojump_clock: trio.testing.MockClock) -> None:
     dozing = Doze()
-    await ring_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=THICK / 2)
     for _ in range(5):
         assert await dozing.gather()
         dozing.note_messages(1)
@@ -43,25 +45,24 @@ async def test_as_long_as_it_finds_several_messages_it_goes_on(autojump_clock: t
 
 
 @pytest.mark.parametrize("messages", [0, 1])
-async def test_when_it_has_waited_for_one_message_it_is_wide_awake_for_a_while(
+async def test_when_no_more_than_one_has_come_of_it_it_is_wide_awake_for_a_while(
     autojump_clock: trio.testing.MockClock, messages: int
 ) -> None:
     dozing = Doze()
-    await ring_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=THICK / 2)
     assert await dozing.gather()
     dozing.note_messages(messages)
-    assert not await dozing.gather()
-    await ring_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=THICK / 2)
     assert not await dozing.gather()
     await trio.sleep(WIDE_AWAKE)
-    await ring_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=THICK / 2)
     assert await dozing.gather()
 
 
 async def test_mail_that_gathers_comes_without_a_ring_and_the_next_is_rung_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doze, "MANY", 0)
+    monkeypatch.setattr(doze, "IN_A_ROW", 0)
     monkeypatch.setattr(doze, "GATHERING", 0.2)
     post, lock = transport(tmp_path), tmp_path / "ada" / bell.LOCK_FILE
     async with post.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
