@@ -186,10 +186,14 @@ class MailModel:
         self._note(who, command, self.processes[who].hear())
 
     def _tear(self, who: str, size: int) -> None:
-        command, at = self.processes[who].command, self.processes[who].at
-        if command is not None and command.envelope is not None and at is not None and at.name.endswith(".log"):
-            self.torn.add(frame_record(command.envelope.to_bytes())[:size].strip(b"\n"))
+        command, before = self.processes[who].command, self._logged()
         self._let_fail(who, size)
+        # Else it was another file, or what was put back in its place: that is there anyway.
+        if command is not None and command.envelope is not None and self._logged() > before:
+            self.torn.add(frame_record(command.envelope.to_bytes())[:size].strip(b"\n"))
+
+    def _logged(self) -> int:
+        return sum(path.stat().st_size for path in self.root.rglob("*.log"))
 
     def _let_fail(self, who: str, verdict: Verdict) -> None:
         self.faulted.add(who)
