@@ -30,8 +30,8 @@ STEP = "- step {{turn}}: looked at how others have done this, compared what was 
 def days_script(session: LongSession, notes: Path, compared: Sequence[slice] = ()) -> str:
     """The script for the embedded server; *notes* is the file that the helper edits.
 
-    The server answers a short prompt in less than a tenth of the time of a long one, no model does, and a program that
-    has waited finds its caches cold. So that all turns *compared* find them so, the server takes its time with them.
+    The server answers a short prompt in less than a tenth of the time of a long one, which no model does, and a program
+    that has waited may find its caches cold. So the server takes its time with all turns that are *compared*.
     """
     turns = [scripted(reply) for reply in session.replies]
     for turn in chain.from_iterable(turns[which] for which in compared):

@@ -711,6 +711,19 @@ async def test_who_shared_once_waits_for_the_others_again_and_who_was_alone_does
     assert len(runs) == 20
 
 
+async def test_when_the_disk_turns_slow_the_next_write_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_module, "QUICK", 3600.0)
+    threads: list[int] = []
+    commit = GroupCommit(lambda: None, lambda _: threads.append(threading.get_ident()))
+    await commit.run()
+    assert commit.run_alone()
+    monkeypatch.setattr(commit_module, "QUICK", 0.0)
+    assert commit.run_alone(), "nobody knows yet"
+    assert not commit.run_alone()
+    await commit.run()
+    assert [thread == threading.get_ident() for thread in threads] == [True, True, True, False]
+
+
 @pytest.mark.parametrize("number", range(1, 12))
 async def test_a_reader_that_dies_at_any_operation_loses_and_doubles_nothing(tmp_path: Path, number: int) -> None:
     """What was acknowledged does not come again; what was not, does."""
