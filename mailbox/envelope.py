@@ -17,6 +17,7 @@ from coterie.mailbox.ids import MessageId, new_message_id
 VERSION = 1
 MAC_SIZE = 16
 _NO_MAC = b'"mac":null'
+"""A quote inside a string is escaped, so a member stands in one place only, and need not be encoded to be exchanged."""
 
 SenderKind = Literal["human", "lead", "peer", "system"]
 Kind = Literal[
@@ -121,7 +122,9 @@ class Envelope(_Encoded):
 
     def sign(self, key: bytes) -> "Envelope":
         """The same message with a MAC that only a holder of *key*, which is not empty, can make."""
-        return sign_new(_copy(self), key)
+        copy = _copy(self)
+        _put_mac(copy, None)
+        return sign_new(copy, key)
 
     def is_signed_with(self, key: bytes) -> bool:
         """Whether its MAC was made with *key* over all that it says."""
@@ -136,27 +139,24 @@ class Envelope(_Encoded):
     def unsigned_bytes(self) -> bytes:
         """What a MAC is made of: as `to_bytes`, without a MAC."""
         content = self.to_bytes()
-        return content if self.mac is None else _exchange(content, _member(self.mac), _NO_MAC)
+        if self.mac is None:
+            return content
+        # Not `replace`, which would go through the body.
+        before, _, rest = content.rpartition(b'"mac":' + msgspec.json.encode(self.mac))
+        return before + _NO_MAC + rest
 
 
 def sign_new(envelope: Envelope, key: bytes) -> Envelope:
-    """As `Envelope.sign`, of an *envelope* that nobody else has yet: it is signed itself, which saves a copy."""
+    """As `Envelope.sign`, of an *envelope* without a MAC that nobody else has yet: it is signed itself.
+
+    That saves a copy.
+    """
     assert key, "without a key a MAC is a plain hash, which everybody can make"
-    unsigned = envelope.unsigned_bytes()
+    unsigned = msgspec.json.encode(envelope)
     _put_mac(envelope, mac := _mac(unsigned, key))
-    _put_bytes(envelope, _exchange(unsigned, _NO_MAC, _member(mac)))
+    before, _, rest = unsigned.rpartition(_NO_MAC)
+    _put_bytes(envelope, b'%b"mac":"%b"%b' % (before, mac.encode(), rest))
     return envelope
-
-
-def _member(mac: str) -> bytes:
-    return b'"mac":' + msgspec.json.encode(mac)
-
-
-def _exchange(content: bytes, old: bytes, new: bytes) -> bytes:
-    # A quote inside a string is escaped, so a member stands in one place only. Encoding again costs more, and so does
-    # `replace`, which goes through the body.
-    before, _, rest = content.rpartition(old)
-    return before + new + rest
 
 
 def _mac(unsigned: bytes, key: bytes) -> str:

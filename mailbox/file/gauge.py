@@ -53,9 +53,11 @@ class Gauge:
 
     def bytes(self, last: int, size: int) -> int:
         """What waits up to *size* in the *last* segment. Raises `OSError`."""
-        if self._last != last:
-            self._last, self._before = last, self._bytes_before(last)
-        return max(0, size + self._before)
+        return max(0, size + self._bytes_before(last))
+
+    def size_with(self, last: int, waiting: int) -> int:
+        """The size of the *last* segment with which so many bytes are *waiting*. Raises `OSError`."""
+        return waiting - self._bytes_before(last)
 
     def messages(self, last: int, size: int) -> int:
         """As `bytes`. Reads what was appended since the last call. Raises `OSError`."""
@@ -67,9 +69,12 @@ class Gauge:
 
     def _bytes_before(self, last: int) -> int:
         """What to add to the size of the *last* segment."""
-        cursor = self.cursor
-        sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))
-        return sealed - cursor.offset - sum(span.end - span.start for span in cursor.done)
+        if self._last != last:
+            cursor = self.cursor
+            sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))
+            done = sum(span.end - span.start for span in cursor.done)
+            self._last, self._before = last, sealed - cursor.offset - done
+        return self._before
 
     def _sealed_size(self, number: int) -> int:
         if number not in self._sealed:

@@ -10,14 +10,13 @@ import fcntl
 import itertools
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
-from coterie.files import Appender, Blocks, restore_bytes
+from coterie.files import Appender, Blocks, check_record, restore_bytes
 from coterie.mailbox.file.commit import GroupCommit
 from coterie.mailbox.file.segments import (
     find_journals,
@@ -28,9 +27,9 @@ from coterie.mailbox.file.segments import (
     try_lock,
 )
 
-_HEAD = b"\ninode %d offset %d size %d crc %08x"
-"""Before each copy, which begins and ends with a newline, and has none within: nothing in it can pass for a head."""
-_HEADS = re.compile(rb"\ninode (\d+) offset (\d+) size (\d+) crc ([0-9a-f]{8})(?=\n)")
+_COPY = b"\ninode %d offset %d%b"
+"""A record begins and ends with a newline, and has none within: nothing in it can pass for the head of a copy."""
+_COPIES = re.compile(rb"\ninode (\d+) offset (\d+)(?=(\n[^\n]+\n))")
 _numbers = itertools.count()
 
 
@@ -63,8 +62,7 @@ class Journal:
 
         Many who ask at once share one write.
         """
-        self._staged.append(_HEAD % (self._inode, offset, len(record), zlib.crc32(record)))
-        self._staged.append(record)
+        self._staged.append(_COPY % (self._inode, offset, record))
         if not self._commit.run_alone():
             await self._commit.run()
 
@@ -153,8 +151,7 @@ def _restore(segment: Path, copies: bytes) -> None:
 
 def _read(copies: bytes) -> Iterator[_Copy]:
     """What stands in a journal; also from earlier rounds, and between pieces of what was written over."""
-    for head in _HEADS.finditer(copies):
-        inode, offset, size, checksum = int(head[1]), int(head[2]), int(head[3]), int(head[4], 16)
-        record = copies[head.end() : head.end() + size]
-        if len(record) == size and zlib.crc32(record) == checksum:
-            yield _Copy(inode, offset, record)
+    for found in _COPIES.finditer(copies):
+        with suppress(ValueError):  # it is torn, or partly written over
+            check_record(found[3][1:-1])
+            yield _Copy(int(found[1]), int(found[2]), found[3])

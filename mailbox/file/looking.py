@@ -9,11 +9,13 @@ import ctypes
 import os
 import struct
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 _HERE = -100
 _EMPTY_PATH = 0x1000
-_TYPE, _MODE, _LINKS, _INODE, _SIZE = 0x1, 0x2, 0x4, 0x100, 0x200
+_ASKED = 0x1 | 0x2 | 0x4 | 0x100 | 0x200
+"""Type, mode, links, inode and size."""
 _BYTES = 256
 
 
@@ -29,19 +31,17 @@ class Status(NamedTuple):
 
 def look(descriptor: int) -> "Status | os.stat_result":
     """As `os.fstat`, without times. Raises `OSError`."""
-    return _look(descriptor, b"", _EMPTY_PATH) or os.fstat(descriptor)
+    buffer = _room.buffer
+    if _statx(descriptor, b"", _EMPTY_PATH, _ASKED, buffer) != 0:
+        return os.fstat(descriptor)  # which says what is wrong
+    return _new(Status, _unpack(buffer))
 
 
 def look_at(path: str) -> "Status | os.stat_result":
     """As `os.stat`, without times. Raises `OSError`."""
-    return _look(_HERE, os.fsencode(path), 0) or os.stat(path)  # noqa: PTH116 - it is for who looks often
-
-
-def _look(directory: int, path: bytes, flags: int) -> Status | None:
-    """None if it cannot be had, and whoever asked has to look in the other way, which says what is wrong."""
     buffer = _room.buffer
-    if _statx is None or _statx(directory, path, flags, _TYPE | _MODE | _LINKS | _INODE | _SIZE, buffer) != 0:
-        return None
+    if _statx(_HERE, os.fsencode(path), 0, _ASKED, buffer) != 0:
+        return os.stat(path)  # noqa: PTH116 - it is for who looks often
     return _new(Status, _unpack(buffer))
 
 
@@ -52,12 +52,12 @@ class _Room(threading.local):
         self.buffer = ctypes.create_string_buffer(_BYTES)
 
 
-def _find_statx() -> "ctypes._NamedFuncPointer | None":
+def _find_statx() -> Callable[..., int]:
     try:
         # `PyDLL` does not let other threads run meanwhile, which would take longer than the call.
         return ctypes.PyDLL(None).statx
     except (OSError, AttributeError):
-        return None  # a C library without it
+        return lambda *_: -1  # a C library without it
 
 
 _new = tuple.__new__

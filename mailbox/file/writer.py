@@ -31,6 +31,8 @@ class _Segment:
     ringer: Ringer
     full: int
     """Bytes at which to look for another one."""
+    ample: int
+    """Bytes up to which the mailbox has room, by all that is known to be acknowledged: that can only become more."""
     journal: Journal | None
     """None if records need not survive a power cut."""
 
@@ -102,7 +104,8 @@ class Writer:
             status = self._look(segment.descriptor)
             if segment.is_spent(status):
                 return False
-            self._check_room(segment.number, status.st_size, len(record))
+            if status.st_size + len(record) > segment.ample:
+                self._check_room(segment, status.st_size, len(record))
             segment.log.append(record)
             if strike("duplicate", "file", self.name) is not None:
                 segment.log.append(record)
@@ -110,18 +113,16 @@ class Writer:
             unlock(segment.descriptor)
         return True
 
-    def _check_room(self, number: int, size: int, more: int) -> None:
-        """Raise `MailboxFull` unless *more* bytes may be appended at *size* in segment *number*."""
-        # Since the cursor was read, only more can have been acknowledged: what is room enough by an old one is room.
-        if self._gauge.bytes(number, size) + more <= self._uncounted_bytes:
-            return
+    def _check_room(self, segment: _Segment, size: int, more: int) -> None:
+        """Raise `MailboxFull` unless *more* bytes may be appended at *size*."""
         self._gauge.refresh()
         try:
-            self._measure(number, size, more)
+            self._measure(segment.number, size, more)
         except MailboxFull:
             # Two cursors written within one tick of the clock may look the same: never refuse by an old one.
             self._gauge.refresh(is_forced=True)
-            self._measure(number, size, more)
+            self._measure(segment.number, size, more)
+        segment.ample = self._gauge.size_with(segment.number, self._uncounted_bytes)
 
     def _measure(self, number: int, size: int, more: int) -> None:
         waiting = self._gauge.bytes(number, size)
@@ -179,6 +180,7 @@ class Writer:
             gauge.messages(number, size)
         # One that could not be sealed is used on, and tried again when it has grown.
         full = max(self.segment_bytes, size + self.segment_bytes // 8)
+        ample = gauge.size_with(number, self._uncounted_bytes)
         log = Appender(segment_path(self.directory, number), descriptor)
         ringer = Ringer.open(self.directory)
         try:
@@ -186,4 +188,4 @@ class Writer:
         except BaseException:
             ringer.close()
             raise
-        return _Segment(number, descriptor, log, ringer, full, journal), gauge
+        return _Segment(number, descriptor, log, ringer, full, ample, journal), gauge

@@ -197,8 +197,12 @@ class Blocks:
     path: Path
     size: int
     _descriptor: int
-    _buffer: mmap.mmap
+    _memory: mmap.mmap
     """At the start of a page, as the kernel wants it that is to pass its cache by."""
+    _buffer: memoryview = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._buffer = memoryview(self._memory)
 
     @classmethod
     def create(cls, path: Path, size: int) -> "Blocks":
@@ -234,16 +238,14 @@ class Blocks:
         return cls(path, size, descriptor, mmap.mmap(-1, size))
 
     def write(self, content: bytes, offset: int) -> int:
-        """Put *content*, and zeros up to the end of its last block, at *offset*, where a block begins.
+        """Put *content* at *offset*, where a block begins; the rest of its last block is of what was written before.
 
         Return the bytes of these blocks. Raises `OSError`; any part of it may then be on the disk.
         """
-        used, size = len(content), _round_up(len(content))
-        self._buffer[:used] = content
-        self._buffer[used:size] = bytes(size - used)
+        size = _round_up(len(content))
+        self._buffer[: len(content)] = content
         allowed = _ask("write", self.path, size)
-        with memoryview(self._buffer)[: allowed - allowed % _SECTOR] as part:
-            written = os.pwritev(self._descriptor, [part], offset)
+        written = os.pwritev(self._descriptor, [self._buffer[: allowed - allowed % _SECTOR]], offset)
         if written < size:
             raise _torn(written, size, self.path)
         _ask("fsync", self.path, 0)
@@ -252,7 +254,8 @@ class Blocks:
     def close(self) -> None:
         """Close the descriptor, which ends the lock; writing afterwards is an error."""
         os.close(self._descriptor)
-        self._buffer.close()
+        self._buffer.release()
+        self._memory.close()
 
 
 def restore_bytes(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:

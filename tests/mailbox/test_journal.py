@@ -216,7 +216,7 @@ async def test_text_that_imitates_a_journal_is_text(tmp_path: Path, disk: Disk) 
     post = durable(tmp_path)
     await post.send(envelope(1))
     inode = segment_path(tmp_path / "ada", 1).stat().st_ino
-    forged = f"\ninode {inode} offset 5000 size 6 crc 8a9136aa\nforged"
+    forged = f"\ninode {inode} offset 5000\nforged\n"
     await post.send(envelope(2, forged))
     crash(post)
     disk.cut_power(tmp_path / "ada")
@@ -308,10 +308,13 @@ def test_blocks_are_zeros_until_they_are_written_over(tmp_path: Path) -> None:
     blocks = Blocks.create(tmp_path / "blocks", 5000)
     try:
         assert (tmp_path / "blocks").read_bytes() == bytes(8192)
-        blocks.write(b"first" * 1000, 0)
-        blocks.write(b"second", 4096)
-        blocks.write(b"third", 0)
-        assert (tmp_path / "blocks").read_bytes() == b"third".ljust(4096, b"\0") + b"second".ljust(4096, b"\0")
+        assert blocks.write(b"first", 4096) == 4096
+        assert (tmp_path / "blocks").read_bytes() == bytes(4096) + b"first".ljust(4096, b"\0")
+        assert blocks.write(b"second" * 1000, 0) == 8192
+        assert (tmp_path / "blocks").read_bytes() == (b"second" * 1000).ljust(8192, b"\0")
+        assert blocks.write(b"third", 4096) == 4096
+        written = (tmp_path / "blocks").read_bytes()
+        assert (written[:4096], written[4096:4101]) == ((b"second" * 1000)[:4096], b"third")
     finally:
         blocks.close()
 
