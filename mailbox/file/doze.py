@@ -9,12 +9,10 @@ import math
 import attrs
 import trio
 
-THICK = 0.0004
-"""Seconds from one wait to the next when mail comes thick."""
 IN_A_ROW = 8
-"""Waits that must have been as short before a reader lets mail gather."""
+"""Waits, each within `GATHERING` of the last, after which mail comes thick."""
 GATHERING = 0.001
-"""Seconds for which it does, as long as several messages come of it."""
+"""Seconds for which a reader then lets it gather, as long as several messages come of it."""
 WIDE_AWAKE = 1.0
 """Seconds for which it does not try again after a single one: somebody may be waiting for an answer to each."""
 
@@ -39,7 +37,7 @@ class Doze:
         """Called before each wait. Let mail gather for a moment if it comes thick; return whether to look for it."""
         now = trio.current_time()
         if not self._has_gathered:
-            self._in_a_row = self._in_a_row + 1 if now - self._waited < THICK else 0
+            self._in_a_row = self._in_a_row + 1 if now - self._waited < GATHERING else 0
         elif self._came < 2:
             self._in_a_row, self._awake_until = 0, now + WIDE_AWAKE
         self._came, self._waited = 0, now

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from coterie.mailbox.file import bell, doze
-from coterie.mailbox.file.doze import GATHERING, IN_A_ROW, THICK, WIDE_AWAKE, Doze
+from coterie.mailbox.file.doze import GATHERING, IN_A_ROW, WIDE_AWAKE, Doze
 from tests.mailbox.file_mail import envelope, take, transport
 
 
@@ -21,14 +21,14 @@ async def wait_often(dozing: Doze, *, apart: float) -> None:
 
 async def test_who_waits_now_and_then_does_not_let_mail_gather(autojump_clock: trio.testing.MockClock) -> None:
     dozing = Doze()
-    await wait_often(dozing, apart=THICK * 1.5)
+    await wait_often(dozing, apart=GATHERING * 1.5)
     with trio.testing.assert_no_checkpoints():
         assert not await dozing.gather()
 
 
 async def test_who_waits_again_and_again_does(autojump_clock: trio.testing.MockClock) -> None:
     dozing = Doze()
-    await wait_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=GATHERING / 2)
     began = trio.current_time()
     assert await dozing.gather()
     assert trio.current_time() - began == pytest.approx(GATHERING)
@@ -36,7 +36,7 @@ async def test_who_waits_again_and_again_does(autojump_clock: trio.testing.MockC
 
 async def test_as_long_as_several_messages_come_of_it_it_goes_on(autojump_clock: trio.testing.MockClock) -> None:
     dozing = Doze()
-    await wait_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=GATHERING / 2)
     for _ in range(5):
         assert await dozing.gather()
         dozing.note_messages(1)
@@ -49,13 +49,13 @@ async def test_when_no_more_than_one_has_come_of_it_it_is_wide_awake_for_a_while
     autojump_clock: trio.testing.MockClock, messages: int
 ) -> None:
     dozing = Doze()
-    await wait_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=GATHERING / 2)
     assert await dozing.gather()
     dozing.note_messages(messages)
-    await wait_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=GATHERING / 2)
     assert not await dozing.gather()
     await trio.sleep(WIDE_AWAKE)
-    await wait_often(dozing, apart=THICK / 2)
+    await wait_often(dozing, apart=GATHERING / 2)
     assert await dozing.gather()
 
 
