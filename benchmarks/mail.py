@@ -1,18 +1,18 @@
 """Mail between processes, 1 KB a message, beside other ways to pass it on: rate, latency, and the price of a backlog.
 
-All take turns, round by round, on the same disk; gaps under 1.5x are noise. Ours goes through the whole public API: a
-message is an envelope that is signed, checked against the roster, stored, verified and acknowledged. The others carry
-the bare text, by the libraries that programs use them by; SQLite and Redis carry our envelopes once more, and Redis is
-also spoken to in the bytes of its protocol alone, the limit of what it could do. A latency is half a round trip. The
-price of a backlog is that of a message sent, received and acknowledged while as many others wait, against the same
-with 100 of them.
+All take turns, round by round, on the same disk and processors; gaps under 1.5x are noise. Ours goes through the whole
+public API: a message is an envelope that is signed, checked against the roster, stored, verified and acknowledged. The
+others carry the bare text, by the libraries that programs use them by; SQLite and Redis carry our envelopes once more,
+and Redis is also spoken to in the bytes of its protocol alone, the limit of what it could do. A latency is half a round
+trip. The price of a backlog is that of a message sent, received and acknowledged while as many others wait, against the
+same with 100 of them.
 """
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 if __name__ == "__main__":
     # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
@@ -28,7 +28,7 @@ from benchmarks.figures import Figure, at_least, at_most, rows
 from benchmarks.mail_backlog import BACKLOGS, Cost, measure_costs
 from benchmarks.mail_peers import OURS_POWER, OURS_PROCESS, PEERS, REDIS_EVERYSEC, Peer
 from benchmarks.mail_peers.peer import Survives
-from benchmarks.mail_runs import Flow, measure_flow, measure_latency
+from benchmarks.mail_runs import Flow, Placement, measure_flow, measure_latency, placements
 
 ROUNDS = 5
 WRITERS = (1, 8)
@@ -60,17 +60,20 @@ class _Measured:
     """What was found out about one peer."""
 
     peer: Peer
-    flows: dict[int, list[Flow]] = attrs.field(factory=lambda: {writers: [] for writers in WRITERS})
+    flows: dict[int, dict[Placement, list[Flow]]] = attrs.field(
+        factory=lambda: {writers: {placement: [] for placement in placements(writers)} for writers in WRITERS}
+    )
     latencies: list[list[float]] = attrs.field(factory=list)
     """Seconds, sorted, by round."""
     costs: list[Cost] = attrs.field(factory=list)
 
     async def play_round(self) -> None:
         """Measure rates and latency once more."""
-        for writers, flows in self.flows.items():
-            with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
-                async with self.peer.open_post(Path(directory)) as post:
-                    flows.append(await trio.to_thread.run_sync(measure_flow, post, writers))
+        for writers, placed in self.flows.items():
+            for placement, flows in placed.items():
+                with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
+                    async with self.peer.open_post(Path(directory)) as post:
+                        flows.append(await trio.to_thread.run_sync(measure_flow, post, writers, placement))
         with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
             async with self.peer.open_post(Path(directory)) as post:
                 self.latencies.append(await trio.to_thread.run_sync(measure_latency, post))
@@ -82,8 +85,8 @@ class _Measured:
                 self.costs = await trio.to_thread.run_sync(measure_costs, post)
 
     def rate(self, writers: int) -> float:
-        """Messages a second."""
-        return median(flow.rate for flow in self.flows[writers])
+        """Messages a second, on average of all placements."""
+        return mean(median(flow.rate for flow in flows) for flows in self.flows[writers].values())
 
     def latency(self, percent: int) -> float:
         """Milliseconds."""
@@ -92,7 +95,7 @@ class _Measured:
     @property
     def disordered(self) -> int:
         """In all rounds."""
-        return sum(flow.disordered for flows in self.flows.values() for flow in flows)
+        return sum(flow.disordered for placed in self.flows.values() for flows in placed.values() for flow in flows)
 
 
 async def measure() -> list[Figure]:

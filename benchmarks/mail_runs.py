@@ -1,9 +1,13 @@
 """How many messages a second a way to pass them takes, and how long one is under way.
 
 Every writer and reader is a process of its own, forked from a warm one.
+
+A disk interrupts one processor, and a synced write of a process on another may take half as long again. So where there
+is a processor for each, none is left to chance: all are placed in every order, for each peer in the same.
 """
 
 import multiprocessing
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +30,10 @@ LIMIT = 120.0
 
 _END = "end"
 _PADDING = "x" * BODY_BYTES
+
+Placement = int | None
+"""By how much processes are moved on along the processors; None leaves them to the kernel."""
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 
@@ -40,9 +48,15 @@ class Flow:
     """Messages that did not follow the one their writer sent before."""
 
 
-def measure_flow(post: Post, writers: int) -> Flow:
+def placements(writers: int) -> Sequence[Placement]:
+    """Those in which each of so many writers and their reader is once on each of as many processors."""
+    processes = writers + 1
+    return range(processes) if processes <= len(os.sched_getaffinity(0)) else [None]
+
+
+def measure_flow(post: Post, writers: int, placement: Placement = None) -> Flow:
     """Let *writers* send 1 KB messages to one reader, each as fast as it is given receipts."""
-    flow: Flow = run_roles(_read, [_write] * writers, post)
+    flow: Flow = run_roles(_read, [_write] * writers, post, placement)
     return flow
 
 
@@ -59,12 +73,16 @@ Role = Callable[[Post, Barrier, int, Connection | None], Awaitable[None]]
 """What a process does: with a post, a barrier for all of them, its number, and where to tell what was found out."""
 
 
-def run_roles(first: Role, others: Sequence[Role], post: Post) -> Any:
+def run_roles(first: Role, others: Sequence[Role], post: Post, placement: Placement = None) -> Any:
     """What the *first* of these roles found out, each being played in its own process."""
     heard, told = _context.Pipe(duplex=False)
     barrier = _context.Barrier(len(others) + 1)
-    roles = [_context.Process(target=_play, args=(role, post, barrier, n)) for n, role in enumerate(others)]
-    roles.append(_context.Process(target=_play, args=(first, post, barrier, -1, told)))
+    places: Sequence[int | None] = [None] * (len(others) + 1)
+    if placement is not None:
+        processors = sorted(os.sched_getaffinity(0))[: len(places)]
+        places = processors[placement:] + processors[:placement]
+    roles = [_context.Process(target=_play, args=(places[n], role, post, barrier, n)) for n, role in enumerate(others)]
+    roles.append(_context.Process(target=_play, args=(places[-1], first, post, barrier, -1, told)))
     with heard, _running(roles):
         told.close()
         if not heard.poll(LIMIT):
@@ -87,7 +105,11 @@ def _running(processes: Sequence[Any]) -> Iterator[None]:
             process.close()
 
 
-def _play(role: Role, post: Post, barrier: Barrier, number: int, told: Connection | None = None) -> None:
+def _play(
+    processor: int | None, role: Role, post: Post, barrier: Barrier, number: int, told: Connection | None = None
+) -> None:
+    if processor is not None:
+        os.sched_setaffinity(0, {processor})
     trio.run(role, post, barrier, number, told)
 
 
