@@ -92,6 +92,21 @@ async def test_receipts_of_many_rounds_of_the_journal_survive(tmp_path: Path, di
     assert await read(tmp_path) == list(range(1, 41))
 
 
+async def test_what_earlier_messages_have_left_behind_shorter_ones_in_the_journal_does_no_harm(
+    tmp_path: Path, disk: Disk
+) -> None:
+    post = durable(tmp_path)
+    for sequence in range(1, 41):
+        await post.send(envelope(sequence, "x" * (7000 // (sequence % 7 + 1))))
+    before = segment_path(tmp_path / "ada", 1).read_bytes()
+    crash(post)
+    disk.cut_power(tmp_path / "ada")
+    graveyard = Graveyard()
+    assert await read(tmp_path, graveyard) == list(range(1, 41))
+    assert segment_path(tmp_path / "ada", 1).read_bytes() == before
+    assert not graveyard.letters
+
+
 async def test_a_message_larger_than_the_journal_survives(tmp_path: Path, disk: Disk) -> None:
     post = durable(tmp_path)
     await post.send(envelope(1, "x" * 100_000))
