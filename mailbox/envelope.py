@@ -152,6 +152,7 @@ def sign_new(envelope: Envelope, key: bytes) -> Envelope:
     That saves a copy.
     """
     assert key, "without a key a MAC is a plain hash, which everybody can make"
+    assert envelope.mac is None, "it would be part of what is signed"
     unsigned = msgspec.json.encode(envelope)
     _put_mac(envelope, mac := _mac(unsigned, key))
     before, _, rest = unsigned.rpartition(_NO_MAC)
