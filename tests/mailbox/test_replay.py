@@ -20,6 +20,7 @@ from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.file import FileTransport
 from coterie.mailbox.queue import QueueTransport
 from coterie.mailbox.roster import LocalRoster
+from tests.counted import Counted
 
 EVENTS = Path(__file__).parents[2] / "../shared/data/messages/gastown_events.jsonl.gz"
 LEAD = "mayor"
@@ -109,7 +110,7 @@ def _files(directory: Path, roster: LocalRoster, graveyard: Graveyard) -> Iterat
 @pytest.mark.skipif(not EVENTS.exists(), reason=f"the recording {EVENTS.name} is not there")
 @pytest.mark.parametrize("open_transports", [_queue, _files], ids=["queue", "files"])
 async def test_a_week_of_real_traffic_arrives_whole_once_and_in_order(
-    tmp_path: Path, open_transports: OpenTransports
+    tmp_path: Path, open_transports: OpenTransports, record_property: Counted
 ) -> None:
     letters = _letters()
     roster, graveyard = LocalRoster(), Graveyard()
@@ -135,7 +136,9 @@ async def test_a_week_of_real_traffic_arrives_whole_once_and_in_order(
     assert len({envelope.id for agent in agents.values() for envelope in agent.transcript}) == len(letters)
     assert not any([await agent.has_more() for agent in agents.values()])
     assert graveyard.letters == []
-    print(f"{len(letters):,} messages of {len(agents)} agents, {len(sent)} pairs, in {seconds:.1f} s")  # noqa: T201 - shown by `pytest -rP`
+    record_property(
+        "counted", f"{len(letters):,} messages of {len(agents)} agents, {len(sent)} pairs, in {seconds:.1f} s"
+    )
 
 
 async def _replay(agents: Mapping[str, Agent], letters: Sequence[Letter]) -> None:

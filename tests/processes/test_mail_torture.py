@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from coterie.mailbox.dead_letters import DeadLetters
+from tests.counted import Counted
 from tests.processes.mail_worker import make_transport, whole_lines
 
 ROOT = Path(__file__).parents[2]
@@ -95,17 +96,17 @@ class Torture:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_mail_survives_the_killing_of_anybody(tmp_path: Path) -> None:
+def test_mail_survives_the_killing_of_anybody(tmp_path: Path, record_property: Counted) -> None:
     torture = Torture(root=tmp_path, writers=4, messages=3000, kills=12, random=random.Random(4))
     torture.run(patience=40)
-    print(torture.check())  # noqa: T201 - the counts are what one runs it for
+    record_property("counted", torture.check())
     assert torture.killed.total() == 12
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_mail_survives_three_hundred_kills(tmp_path: Path) -> None:
+def test_mail_survives_three_hundred_kills(tmp_path: Path, record_property: Counted) -> None:
     torture = Torture(root=tmp_path, writers=8, messages=100_000, kills=300, random=random.Random(8))
     torture.run(patience=1700)
-    print(torture.check())  # noqa: T201 - the counts are what one runs it for
+    record_property("counted", torture.check())
     assert torture.killed.total() == 300

@@ -14,6 +14,7 @@ from coterie.memory.store.change import Author
 from coterie.memory.store.index import INDEX, index_lines
 from coterie.memory.store.replaying import replayed
 from coterie.memory.store.store import Store
+from tests.counted import Counted
 from tests.processes.store_worker import COUNTER, counts, memory, whole_lines
 
 ROOT = Path(__file__).parents[2]
@@ -102,17 +103,17 @@ class Torture:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_store_survives_the_killing_of_its_writers(tmp_path: Path) -> None:
+def test_a_store_survives_the_killing_of_its_writers(tmp_path: Path, record_property: Counted) -> None:
     torture = Torture(root=tmp_path, writers=8, memories=25, kills=6, random=random.Random(7))
     torture.run(patience=50)
-    print(torture.check())  # noqa: T201 - the counts are what one runs it for
+    record_property("counted", torture.check())
     assert torture.killed == 6
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_eight_writers_of_a_thousand_memories_each_lose_nothing(tmp_path: Path) -> None:
+def test_eight_writers_of_a_thousand_memories_each_lose_nothing(tmp_path: Path, record_property: Counted) -> None:
     torture = Torture(root=tmp_path, writers=8, memories=1000, kills=120, random=random.Random(8))
     torture.run(patience=1700)
-    print(torture.check())  # noqa: T201 - the counts are what one runs it for
+    record_property("counted", torture.check())
     assert torture.killed == 120

@@ -1,6 +1,5 @@
 """Teams under random faults: whatever goes wrong, they end as done or say why not, and nothing is lost or doubled."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from coterie.scenarios.runner.fuzz_command import summary_of
 from coterie.scenarios.runner.fuzzing import look_at_scene, try_plans
 from coterie.scenarios.runner.reading import load_story
+from tests.counted import Counted
 
 pytestmark = pytest.mark.slow
 
@@ -18,9 +18,6 @@ FEW = 5
 MANY = 50
 AT_ONCE = 10
 """Plans in one test of the long version, so that several processes share them."""
-
-
-Counted = Callable[[str, object], None]
 
 
 def check(name: str, seeds: range, record_property: Counted) -> None:
