@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One more than there are processors: a test that starts a session mostly waits for one process after another.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PROCESSORS := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+# Two more than there are processors: a test that starts a session mostly waits for one process after another.
+WORKERS ?= $(shell expr $(PROCESSORS) + 2)
 
 .PHONY: help setup demo test check format schemas bench soak clean
 .DEFAULT_GOAL := help
@@ -37,7 +38,7 @@ test: $(READY)
 check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers $(PROCESSORS)
 	@$(BIN)/python -m pytest -q tests/test_imports.py
 
 format: $(READY)
