@@ -5,7 +5,6 @@ import shutil
 import sys
 
 from coterie.orchestrator.cli.live.keys import has_keyboard
-from coterie.orchestrator.cli.live.view import LiveView
 from coterie.orchestrator.cli.views.plain import PlainView
 from coterie.orchestrator.cli.views.programs import ResultView, StreamView, SummaryView
 from coterie.orchestrator.cli.views.terminal import TerminalView
@@ -27,6 +26,9 @@ def choose_view(output_format: str, *, only_result: bool, is_live: bool = False)
     if only_result:
         return ResultView()
     if is_live and can_draw():
+        # Most runs have no board, and to import one takes them a tenth of a second.
+        from coterie.orchestrator.cli.live.view import LiveView  # noqa: PLC0415
+
         return LiveView()
     return TerminalView() if _can_move() else PlainView()
 
