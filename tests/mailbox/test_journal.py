@@ -240,6 +240,24 @@ async def test_text_that_imitates_a_journal_is_text(tmp_path: Path, disk: Disk) 
     assert not graveyard.letters
 
 
+async def test_a_damaged_copy_is_not_put_back_and_does_not_keep_others_from_it(tmp_path: Path, disk: Disk) -> None:
+    post, log = durable(tmp_path), segment_path(tmp_path / "ada", 1)
+    for sequence in range(1, 4):
+        await post.send(envelope(sequence))
+    before = log.read_bytes()
+    crash(post)
+    disk.cut_power(tmp_path / "ada", keeps_length=True)
+    [(_, journal)] = find_journals(tmp_path / "ada")
+    copies = journal.read_bytes()
+    end = copies.rindex(b"}\n") + 1
+    journal.write_bytes(copies[:end] + b"x" * 100 + copies[end + 100 :].replace(b"\0", b"\n", 1))
+    graveyard = Graveyard()
+    assert await read(tmp_path, graveyard) == [1, 2]
+    assert graveyard.reasons() == ["corrupt"]
+    third = before.rindex(b"\n{")
+    assert log.read_bytes() == before[:third].ljust(len(before), b"\0"), "nothing of it, and nothing behind the end"
+
+
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
 def test_whatever_of_a_journal_is_damaged_no_log_is(
