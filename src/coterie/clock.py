@@ -39,7 +39,7 @@ class Clock:
 
     def now(self) -> float:
         """Seconds since the epoch, moved by the offset."""
-        return time.time() + (self._offset if self.file is None else self.offset)
+        return time.time() + self.offset
 
     @property
     def offset(self) -> float:

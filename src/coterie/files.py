@@ -197,12 +197,8 @@ class Blocks:
     path: Path
     size: int
     _descriptor: int
-    _memory: mmap.mmap
+    _buffer: memoryview
     """At the start of a page, as the kernel wants it that is to pass its cache by."""
-    _buffer: memoryview = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._buffer = memoryview(self._memory)
 
     @classmethod
     def create(cls, path: Path, size: int) -> "Blocks":
@@ -235,7 +231,7 @@ class Blocks:
         except BaseException:
             os.close(descriptor)
             raise
-        return cls(path, size, descriptor, mmap.mmap(-1, size))
+        return cls(path, size, descriptor, memoryview(mmap.mmap(-1, size)))
 
     def write(self, content: bytes, offset: int) -> int:
         """Put *content* at *offset*, where a block begins; the rest of its last block is of what was written before.
@@ -255,7 +251,6 @@ class Blocks:
         """Close the descriptor, which ends the lock; writing afterwards is an error."""
         os.close(self._descriptor)
         self._buffer.release()
-        self._memory.close()
 
 
 def restore_bytes(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:

@@ -26,7 +26,7 @@ def choose_view(output_format: str, *, only_result: bool, is_live: bool = False)
     if only_result:
         return ResultView()
     if is_live and can_draw():
-        # Most runs have no board, and to import one takes them a tenth of a second.
+        # Most runs have no board, and its modules would be a tenth of all that the command imports.
         from coterie.orchestrator.cli.live.view import LiveView  # noqa: PLC0415
 
         return LiveView()
