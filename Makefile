@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PROCESSORS := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
-# Two more than there are processors: a test that starts a session mostly waits for one process after another.
-WORKERS ?= $(shell expr $(PROCESSORS) + 2)
+# One more than there are processors: a test that starts a session mostly waits for one process after another.
+WORKERS ?= $(shell expr $(PROCESSORS) + 1)
 
 .PHONY: help setup demo test check format schemas bench soak clean
 .DEFAULT_GOAL := help

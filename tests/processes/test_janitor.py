@@ -59,8 +59,12 @@ def session(project: Path) -> Session:
 @contextmanager
 def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that does nothing; it is killed in the end."""
-    with subprocess.Popen(["/bin/sleep", "600"], env=environment, start_new_session=True) as process:
+    command, pipe = ["/bin/sh", "-c", "echo running; read line"], subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, start_new_session=True) as process:
         try:
+            # Only now can it be found: a program that has just been started has no environment for a moment.
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"running\n"
             yield process
         finally:
             process.kill()
