@@ -5,9 +5,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import settings
+
+from tests.descendants import descendants
 
 # The same examples in every run, so that a change is judged by what it changed; `make soak` looks for new ones.
 settings.register_profile("repeatable", derandomize=True)
@@ -35,10 +36,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def no_orphans() -> Iterator[None]:
     """Fail a test that ends with more children than it began with."""
-    before = set(psutil.Process().children(recursive=True))
+    before = descendants()
     yield
-    left = [child for child in psutil.Process().children(recursive=True) if child not in before]
-    assert not left, f"left behind: {left}"
+    left = descendants() - before
+    assert not left, f"left behind: {', '.join(map(str, left))}"
 
 
 @pytest.fixture

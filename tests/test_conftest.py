@@ -1,0 +1,78 @@
+"""The rules of conftest.py, each with a run of pytest that breaks it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import descendants as module
+from tests.descendants import descendants
+
+ROOT = Path(__file__).parents[1]
+
+LEAVES_A_CHILD = """
+import subprocess
+from pathlib import Path
+
+def test_leaves_a_child():
+    child = subprocess.Popen(["sleep", "60"])
+    Path(__file__).with_name("pid").write_text(str(child.pid))
+    child.returncode = 0  # its destructor is not to warn
+"""
+
+
+def run_pytest(directory: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run one file of tests, *text*, under the rules of this directory."""
+    path = directory / "test_inner.py"
+    path.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+    return subprocess.run(
+        [*command, *options, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_test_that_leaves_a_child_fails_and_the_child_is_named(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, LEAVES_A_CHILD)
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    assert done.returncode == 1, done.stdout
+    assert "1 passed, 1 error" in done.stdout
+    assert f"left behind: {pid} sleep 60" in done.stdout
+
+
+GRANDCHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_children_file", [True, False], ids=["proc", "psutil"])
+def test_children_of_children_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_children_file: bool
+) -> None:
+    if not has_children_file:
+        monkeypatch.setattr(module, "PROC", tmp_path)
+    before = descendants()
+    with subprocess.Popen([sys.executable, "-c", GRANDCHILD], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        grandchild = int(child.stdout.readline())
+        found = {one.pid for one in descendants() - before}
+        os.kill(grandchild, signal.SIGKILL)
+    assert found == {child.pid, grandchild}
+    assert descendants() == before
+
+
+@pytest.mark.skipif(
+    not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists(),
+    reason="needs a kernel with CONFIG_PROC_CHILDREN",
+)
+def test_a_zombie_is_a_child_too() -> None:
+    child = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
+    assert f"{child.pid} true" in map(str, descendants())
+    child.wait()
+    assert child.pid not in {one.pid for one in descendants()}
