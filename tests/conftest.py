@@ -1,6 +1,7 @@
 """What holds for every test: no process is left behind, and a run repeats itself."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # Whoever runs the tests may have hooks, which are none of theirs.
 os.environ["CLAUDE_CONFIG_DIR"] = os.devnull
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt, here and in the children of tests, if it is ignored.
+
+    A shell without job control starts `make test &` with SIGINT ignored, and every child inherits that. The workers
+    of pytest-xdist run this hook too.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,11 +25,23 @@ def test_leaves_a_child():
 """
 
 
-def run_pytest(directory: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run one file of tests, *text*, under the rules of this directory."""
+def run_pytest(directory: Path, text: str, *options: str, start: str = "exec") -> subprocess.CompletedProcess[str]:
+    """Run one file of tests, *text*, under the rules of this directory; *start* begins the command line."""
     path = directory / "test_inner.py"
     path.write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+    command = [
+        "/bin/sh",
+        "-c",
+        f'{start} "$0" "$@"',
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conftest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+    ]
     return subprocess.run(
         [*command, *options, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -76,3 +88,24 @@ def test_a_zombie_is_a_child_too() -> None:
     assert f"{child.pid} true" in map(str, descendants())
     child.wait()
     assert child.pid not in {one.pid for one in descendants()}
+
+
+INTERRUPTS_A_CHILD = """
+import signal, subprocess
+
+def test_interrupts_a_child():
+    child = subprocess.Popen(["sleep", "60"])
+    child.send_signal(signal.SIGINT)
+    try:
+        assert child.wait(10) == -signal.SIGINT
+    finally:
+        child.kill()
+        child.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_children_can_be_interrupted_where_the_shell_ignores_sigint(tmp_path: Path, workers: str) -> None:
+    done = run_pytest(tmp_path, INTERRUPTS_A_CHILD, "-n", workers, start="trap '' INT; exec")
+    assert done.returncode == 0, done.stdout
