@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,8 +36,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Keep the reason of an asynchronous test that skips itself: pytest-trio skips it anew without one."""
+    try:
+        yield
+    except pytest.skip.Exception as skipped:
+        group = skipped.__context__
+        if skipped.msg or not isinstance(group, BaseExceptionGroup):
+            raise
+        raise next(_leaves(group)) from None
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for exception in group.exceptions:
+        if isinstance(exception, BaseExceptionGroup):
+            yield from _leaves(exception)
+        else:
+            yield exception
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests have counted: those that `record_property("counted", ...)`."""
+    """Print the reasons of skipped tests, and the values that tests gave to `record_property("counted", ...)`."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason.removeprefix('Skipped: ')}")
     for outcome in ("passed", "failed"):
         for report in terminalreporter.stats.get(outcome, []):
             for name, value in getattr(report, "user_properties", ()):

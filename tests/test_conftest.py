@@ -109,3 +109,24 @@ def test_interrupts_a_child():
 def test_children_can_be_interrupted_where_the_shell_ignores_sigint(tmp_path: Path, workers: str) -> None:
     done = run_pytest(tmp_path, INTERRUPTS_A_CHILD, "-n", workers, start="trap '' INT; exec")
     assert done.returncode == 0, done.stdout
+
+
+SKIPS = """
+import pytest
+
+def test_skips():
+    pytest.skip("no quartz; install quartz")
+
+async def test_skips_in_a_task():
+    pytest.skip("no quartz; install quartz")
+
+@pytest.mark.skipif(True, reason="no moon")
+def test_is_skipped():
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_the_reasons_of_skipped_tests_are_printed_once_each(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, SKIPS)
+    assert "skipped 2: no quartz; install quartz\nskipped 1: no moon\n" in done.stdout

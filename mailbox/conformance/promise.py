@@ -41,9 +41,9 @@ class Promise:
 
     def _check_applies(self, place: Place) -> None:
         if self.need == "tampering" and place.tampering is None:
-            raise NotApplicable("nobody but the transport can write to its mailboxes")
+            raise NotApplicable("the place gives no tampering: stored messages cannot be changed past the transport")
         if self.need == "macs" and not place.has_macs:
-            raise NotApplicable("the reader does not get the sender's own MAC")
+            raise NotApplicable("the place has no MACs: the reader does not get the MAC that the sender made")
 
 
 def promise(

@@ -170,7 +170,7 @@ def test_a_link_instead_of_a_directory_is_refused(runtime: Path, tmp_path: Path)
 def test_a_directory_of_another_user_is_refused(runtime: Path) -> None:
     (runtime / "coterie").mkdir(mode=0o700)
     if os.getuid() != 0:
-        pytest.skip("only root can give a directory away")
+        pytest.skip("only root can change the owner of a directory; run the tests as root")
     os.chown(runtime / "coterie", 12345, -1)
     with pytest.raises(BridgeUnusable, match="belongs to user 12345"):
         make_directory()

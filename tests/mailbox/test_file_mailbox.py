@@ -597,7 +597,7 @@ async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.skipif(IS_ROOT, reason="root may write anywhere")
+@pytest.mark.skipif(IS_ROOT, reason="root may write to read-only directories; run the tests as another user")
 async def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)  # noqa: ASYNC240 - quick
     with pytest.raises(MailboxFailed, match="Permission denied"):

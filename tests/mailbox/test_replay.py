@@ -21,6 +21,7 @@ from coterie.mailbox.file import FileTransport
 from coterie.mailbox.queue import QueueTransport
 from coterie.mailbox.roster import LocalRoster
 from tests.counted import Counted
+from tests.data import absent
 
 EVENTS = Path(__file__).parents[2] / "../shared/data/messages/gastown_events.jsonl.gz"
 LEAD = "mayor"
@@ -107,7 +108,7 @@ def _files(directory: Path, roster: LocalRoster, graveyard: Graveyard) -> Iterat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not EVENTS.exists(), reason=f"the recording {EVENTS.name} is not there")
+@pytest.mark.skipif(not EVENTS.exists(), reason=absent(EVENTS))
 @pytest.mark.parametrize("open_transports", [_queue, _files], ids=["queue", "files"])
 async def test_a_week_of_real_traffic_arrives_whole_once_and_in_order(
     tmp_path: Path, open_transports: OpenTransports, record_property: Counted

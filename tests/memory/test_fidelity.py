@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from coterie.agents.conversation import Conversation, KeyHeader
 from coterie.memory.compaction.fidelity import dropped, marked_words
 from coterie.memory.compaction.readable import readable, texts_of
+from tests.data import absent
 
 TRAJECTORIES = Path(__file__).parents[2] / "../shared/data/trajectories/swe_agent_demos.jsonl.gz"
 WORDS = st.sampled_from(
@@ -95,7 +96,7 @@ def test_any_text_can_be_looked_at_and_nothing_of_itself_is_dropped(text: str, m
 def trajectories() -> Iterator[list[str]]:
     """The texts of real runs of an agent."""
     if not TRAJECTORIES.exists():
-        pytest.skip(f"{TRAJECTORIES} is not there")
+        pytest.skip(absent(TRAJECTORIES))
     with gzip.open(TRAJECTORIES, "rt") as file:
         for line in file:
             conversation = Conversation.begin(KeyHeader(model="m"))

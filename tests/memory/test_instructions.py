@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from coterie.memory import instructions
 from coterie.memory.includes import Mention, find_mentions
 from coterie.memory.instructions import LONG, SIZE_LIMIT, Instructions, Places, load_instructions
+from tests.data import absent
 
 CORPUS = Path(__file__).parents[2] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
 
@@ -278,7 +279,10 @@ def test_no_odd_entry_stops_the_others(places: Places) -> None:
     ]
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that is there and cannot be read")
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(),
+    reason="needs /proc/self/mem, a file that exists and cannot be read; mount /proc",
+)
 def test_a_file_that_cannot_be_read_is_noted(places: Places) -> None:
     (places.home / "CLAUDE.md").symlink_to("/proc/self/mem")
     assert _reasons(_load(places)) == ["cannot be read: Input/output error"]
@@ -314,7 +318,7 @@ def test_a_name_that_is_not_utf8_can_still_be_sent(places: Places) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of real files is not beside this checkout")
+@pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS))
 def test_every_real_file_loads(places: Places) -> None:
     names = {"claude_md": "CLAUDE.md", "agents_md": "AGENTS.md", "rule": ".claude/rules/a.md"}
     (places.project / ".claude/rules").mkdir(parents=True)

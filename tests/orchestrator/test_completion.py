@@ -158,7 +158,7 @@ def test_a_tab_imports_neither_the_sdk_nor_trio(words: list[str], sessions: list
 def _shell(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"the shell {name} is not installed; install the package {name}")
     return found
 
 

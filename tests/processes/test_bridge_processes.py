@@ -151,7 +151,7 @@ async def test_the_socket_of_a_killed_session_is_taken_over_and_that_of_a_live_o
     assert not socket_path("home").exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start another user's process")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user; run the tests as root")
 async def test_another_users_process_does_not_get_in(stream: Stream) -> None:
     """Neither through the directory nor, were that open, past the kernel's word on who it is."""
     async with stream.receiver():

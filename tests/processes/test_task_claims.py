@@ -16,6 +16,7 @@ import pytest
 from coterie.clock import Clock
 from coterie.mailbox.tasks import ListedTask, Owner, TaskList
 from coterie.mailbox.tasks.errors import DependencyCycle
+from tests.data import absent
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +89,7 @@ def running(script: str, directory: Path, count: int, *, first: int = 0) -> Iter
 def lines(name: str) -> list[dict[str, Any]]:
     path = DATA / f"{name}.jsonl.gz"
     if not path.exists():
-        pytest.skip(f"the recorded tasks are not there: {path}")
+        pytest.skip(absent(path))
     with gzip.open(path) as file:
         return [json.loads(line) for line in file]
 

@@ -14,12 +14,13 @@ import yaml
 from coterie.agents.definitions import read_definition
 from coterie.agents.skills import read_skill
 from coterie.memory.front_matter import read_front_matter
+from tests.data import absent
 
 CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of definitions is not on this machine"),
+    pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS)),
 ]
 
 

@@ -24,10 +24,11 @@ from benchmarks.replayed_tools import definitions, session_tools
 from coterie.agents.conversation import text_block
 from coterie.agents.prompt import render
 from coterie.scenarios.server.caching.tokens import BYTES_PER_TOKEN
+from tests.data import absent
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not has_runs(), reason=f"{DIRECTORY} is not there"),
+    pytest.mark.skipif(not has_runs(), reason=absent(DIRECTORY)),
 ]
 
 

@@ -8,10 +8,11 @@ from benchmarks.layers import BASELINE, UNFOLLOWED, setups
 from benchmarks.long_session import LongSession, build_session
 from benchmarks.recorded_runs import DIRECTORY, has_runs
 from benchmarks.session_play import Setup, play
+from tests.data import absent
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not has_runs(), reason=f"{DIRECTORY} is not there"),
+    pytest.mark.skipif(not has_runs(), reason=absent(DIRECTORY)),
 ]
 
 CALLS, SEED = 70, 4

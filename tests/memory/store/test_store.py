@@ -285,7 +285,7 @@ def test_a_lock_that_was_deleted_while_it_was_waited_for_is_nobodys(
     assert [change.path for change in store.changes()] == ["b.md"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only directories; run the tests as another user")
 def test_a_directory_that_takes_no_files_is_the_systems_own_error(store: Store) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     store.directory.chmod(0o500)
