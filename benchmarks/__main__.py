@@ -14,6 +14,7 @@ from benchmarks.figures import Figure, rows
 
 # Those that hold much memory come last, so that the others' garbage collection does not walk it.
 NAMES = (
+    "trace_path",
     "cache_lookup",
     "server_rate",
     "streams",
