@@ -46,8 +46,8 @@ format: $(READY)
 	@$(BIN)/ruff check --fix .
 
 schemas: $(READY)
-	@$(BIN)/python -m coterie.orchestrator.events.schemas docs
-	@$(BIN)/python -m coterie.scenarios.runner.schema docs
+	@$(BIN)/python -m coterie.orchestrator.events.json_schemas docs
+	@$(BIN)/python -m coterie.scenarios.runner.parsing.schema docs
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)

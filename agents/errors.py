@@ -1,4 +1,4 @@
-"""The errors of one agent, sorted by who must act.
+"""Errors of one agent, grouped by who must act.
 
 AgentError
 ├── ConfigInvalid            the user must act: one line, exit code 2
@@ -20,26 +20,11 @@ from typing import Literal
 
 import attrs
 
+from coterie.errors import AgentError
+
 BudgetScope = Literal["session", "subtree", "agent"]
 """Whose budget: everybody's, an agent's with all it has spawned, or one agent's own."""
 BudgetUnit = Literal["dollars", "tokens"]
-
-
-class AgentError(Exception):
-    """Base of everything `coterie.agents` raises on purpose."""
-
-
-@attrs.define(eq=False)
-class ConfigInvalid(AgentError):
-    """Something the user wrote cannot be used."""
-
-    source: str
-    """Where it stands: a file, a flag or an environment variable."""
-    reason: str
-    """What is wrong and what would be right, in one line."""
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.reason}"
 
 
 @attrs.define(eq=False)

@@ -12,27 +12,22 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__" and not __package__:
-    # Run as a file it is the module of this name, which finds the others from the root directory only.
-    os.chdir(Path(__file__).parents[1])
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.bill", *sys.argv[1:]])  # noqa: S606 - our own program
-
 import attrs
 import click
 import msgspec
 import trio
 
 from benchmarks.bill_optimum import optimum
-from benchmarks.bill_play import MODEL, TURNS, Bench, Told, Way, open_bench
+from benchmarks.bill_team import MODEL, TURNS, FixedResultTool, TeamServer, Way, open_team_server
 from benchmarks.figures import Figure, Goal, at_most, rows
-from coterie.agents.agent import Agent
-from coterie.agents.conversation import text_block
-from coterie.agents.forks import ForkPoint, take_point
-from coterie.agents.forks.refresh import PURPOSE
-from coterie.agents.loop import run_loop
-from coterie.agents.outcome import Limits
+from coterie.agents.layers.prompt_cache.keepalive import PURPOSE, CacheKeepalive, open_keepalive
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.forks.fork import create_fork_point
+from coterie.agents.loop.forks.fork_point import ForkPoint
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.run_result import RunLimits
 from coterie.clock import Clock
-from coterie.orchestrator.keeping_warm import PrefixKeeper, open_keeper
 
 WAYS = {"over_optimum": Way(), "without_gate": Way(has_gate=False), "without_sharing": Way(shares=False)}
 SYSTEM = "You work on one code base, together with others. " * 1_000
@@ -50,7 +45,7 @@ LOOK: dict[str, Any] = {"tools": [{"Look": {}}]}
 PARENT = [LOOK, LOOK, {"text": "I have read it and share out the work."}, {"text": "Done."}]
 CHILD = [{"tools": [{"List": {}}], "delay": DELAY}, {"text": "Looked.", "delay": DELAY}]
 SCRIPT = {"main": [*PARENT, {"text": "x", "when": {"purpose": PURPOSE}, "times": "always"}], "default": CHILD}
-LOOKING, LISTING = Told(name="Look", result=CODE), Told(name="List", result="one\ntwo\n")
+LOOKING, LISTING = FixedResultTool(name="Look", result=CODE), FixedResultTool(name="List", result="one\ntwo\n")
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +54,7 @@ class Case:
 
     name: str
     goal: Goal
-    play: Callable[[Bench], Awaitable[None]]
+    play: Callable[[TeamServer], Awaitable[None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -88,32 +83,32 @@ class Billed:
         }
 
 
-async def play_forks(bench: Bench) -> None:
+async def run_forks(bench: TeamServer) -> None:
     """Forks of a parent with a long conversation, all started at once."""
     async with _open_parent(bench) as parent:
         await _run_forks(bench, parent, FORKS)
 
 
-async def play_workers(bench: Bench) -> None:
+async def run_workers(bench: TeamServer) -> None:
     """Fresh workers of one type, all started at once."""
     async with trio.open_nursery() as nursery:
         for number in range(WORKERS):
             nursery.start_soon(_run_worker, bench, f"worker-{number}")
 
 
-async def play_waiting(bench: Bench) -> None:
+async def run_waiting(bench: TeamServer) -> None:
     """A parent that goes on when its children, who began with its conversation, have reported."""
     async with _open_parent(bench) as parent:
         await _run_forks(bench, parent, CHILDREN)
         await _wait(bench, parent)
-        parent.agent.say("user", [text_block("All children have reported.")])
+        parent.agent.append_message("user", [text_block("All children have reported.")])
         await run_loop(parent.agent, TURNS)
 
 
 CASES = (
-    Case(name=f"{FORKS} forks of a parent of 100K tokens", goal=at_most(1.05), play=play_forks),
-    Case(name=f"{WORKERS} fresh workers of one type", goal=at_most(1.05), play=play_workers),
-    Case(name=f"a parent that waits {WAIT / 60:.0f} minutes", goal=at_most(1.15), play=play_waiting),
+    Case(name=f"{FORKS} forks of a parent of 100K tokens", goal=at_most(1.05), play=run_forks),
+    Case(name=f"{WORKERS} fresh workers of one type", goal=at_most(1.05), play=run_workers),
+    Case(name=f"a parent that waits {WAIT / 60:.0f} minutes", goal=at_most(1.15), play=run_waiting),
 )
 
 
@@ -141,7 +136,7 @@ async def _bill(case: Case) -> Billed:
     dollars: dict[str, Decimal] = {}
     best: Decimal | None = None
     for name, way in WAYS.items():
-        async with open_bench(way, SCRIPT, LOOKING, LISTING) as bench:
+        async with open_team_server(way, SCRIPT, LOOKING, LISTING) as bench:
             await case.play(bench)
             dollars[name] = bench.input_dollars()
             if best is None:
@@ -175,32 +170,32 @@ class _Parent:
 
     agent: Agent
     point: ForkPoint
-    keeper: PrefixKeeper
+    keeper: CacheKeepalive
     passing: _Passing
 
 
 @asynccontextmanager
-async def _open_parent(bench: Bench) -> AsyncIterator[_Parent]:
+async def _open_parent(bench: TeamServer) -> AsyncIterator[_Parent]:
     passing = _Passing()
     async with bench.open_client("main") as client:
         agent = bench.fresh("main", SYSTEM, CONTEXT, "Read it, and share out the work.", client=client)
-        async with open_keeper(agent, passing.sleep_until) as keeper:
-            await run_loop(agent, Limits(turns=3))
-            yield _Parent(agent=agent, point=take_point(agent), keeper=keeper, passing=passing)
+        async with open_keepalive(agent, passing.sleep_until) as keeper:
+            await run_loop(agent, RunLimits(turns=3))
+            yield _Parent(agent=agent, point=create_fork_point(agent), keeper=keeper, passing=passing)
 
 
-async def _run_forks(bench: Bench, parent: _Parent, count: int) -> None:
+async def _run_forks(bench: TeamServer, parent: _Parent, count: int) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(count):
             nursery.start_soon(bench.run_fork, parent.agent, parent.point, number, SYSTEM)
 
 
-async def _run_worker(bench: Bench, name: str) -> None:
+async def _run_worker(bench: TeamServer, name: str) -> None:
     async with bench.open_client(name) as client:
         await run_loop(bench.fresh(name, SYSTEM, CONTEXT, f"You are {name}: do your part.", client=client), TURNS)
 
 
-async def _wait(bench: Bench, parent: _Parent) -> None:
+async def _wait(bench: TeamServer, parent: _Parent) -> None:
     """Let the time pass, with the refresh calls that a waiting agent makes."""
     if not bench.way.has_gate:
         bench.server.clock.advance(WAIT)
@@ -219,6 +214,12 @@ def main(*, as_json: bool) -> None:
         return
     for row in rows(trio.run(measure)):
         click.echo(row)
+
+
+if __name__ == "__main__" and not __package__:
+    # Run as a file it is the module of this name, which finds the others from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.bill", *sys.argv[1:]])  # noqa: S606 - our own program
 
 
 if __name__ == "__main__":

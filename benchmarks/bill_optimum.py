@@ -15,9 +15,9 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.conversation.markers import Ttl
-from coterie.agents.models import MILLION, Price
-from coterie.scenarios.server.caching.tokens import count_block
+from coterie.agents.loop.conversation.cache_markers import Ttl
+from coterie.agents.loop.model.catalog import MILLION, Price
+from coterie.scenarios.api_server.caching.token_count import count_block
 
 LIVES: dict[Ttl, float] = {"5m": 300.0, "1h": 3_600.0}
 """Seconds."""

@@ -12,12 +12,12 @@ from typing import TypeVar
 import attrs
 
 from benchmarks.figures import Figure, at_most
-from benchmarks.history import MAX_TOKENS, build_conversation
-from coterie.agents.models import known_models
-from coterie.scenarios.server.api.call import Caller, parse_call
-from coterie.scenarios.server.caching.cache import PromptCache
-from coterie.scenarios.server.caching.markers import find_markers
-from coterie.scenarios.server.caching.prompt import build_prompt
+from benchmarks.sample_history import MAX_TOKENS, build_conversation
+from coterie.agents.loop.model.catalog import known_models
+from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
+from coterie.scenarios.api_server.caching.prompt_cache import PromptCache
+from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
+from coterie.scenarios.api_server.request.api_request import ApiCaller, parse_request
 
 SIZE = 800_000
 PASSES = 60
@@ -67,10 +67,10 @@ async def measure() -> list[Figure]:
 
 
 def _look_up(cache: PromptCache, body: bytes) -> dict[str, float]:
-    caller, models, timed = Caller(key="benchmark"), known_models(), _Pass()
-    call = timed.time("parse_call", lambda: parse_call(body, caller, models))
-    prompt = timed.time("build_prompt", lambda: build_prompt(call))
-    markers = timed.time("find_markers", lambda: find_markers(call, prompt))
+    caller, models, timed = ApiCaller(key="benchmark"), known_models(), _Pass()
+    call = timed.time("parse_call", lambda: parse_request(body, caller, models))
+    prompt = timed.time("build_prompt", lambda: build_prompt_digest(call))
+    markers = timed.time("find_markers", lambda: find_breakpoints(call, prompt))
     minimum = call.model.cache_minimum
     verdict = timed.time("look_up", lambda: cache.look_up(prompt, markers, minimum=minimum, now=1.0))
     cache.publish(verdict)

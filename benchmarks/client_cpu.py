@@ -13,14 +13,14 @@ import anthropic
 import msgspec
 
 from benchmarks.figures import Figure, at_least
-from benchmarks.history import MAX_TOKENS, MODEL, build_conversation
-from benchmarks.scripted import open_scripted_server
-from coterie.agents.conversation import Conversation
-from coterie.agents.gate import LocalGate
-from coterie.agents.model.client import ModelClient, open_model_client
-from coterie.agents.model.request import ModelRequest
-from coterie.agents.models import known_models
-from coterie.agents.tokens import JSON_BYTES
+from benchmarks.sample_history import MAX_TOKENS, MODEL, build_conversation
+from benchmarks.scripted_server import open_scripted_server
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import ModelClient, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import ModelRequest
+from coterie.agents.loop.token_estimate import JSON_BYTES
 
 SIZE = 800_000
 ROUNDS = 30
@@ -37,7 +37,7 @@ async def measure() -> list[Figure]:
     async with (
         open_scripted_server() as server,
         anthropic.AsyncAnthropic(api_key="benchmark", base_url=server.url, max_retries=0, http_client=transport) as sdk,
-        open_model_client(LocalGate(), base_url=server.url, api_key="benchmark") as client,
+        open_model_client(LocalGateway(), base_url=server.url, api_key="benchmark") as client,
     ):
         create, stream = _sdk_ways(sdk, conversation)
         whole, streamed, ours = await cpu_of([create, stream, lambda: ask(client, conversation)], rounds=ROUNDS)

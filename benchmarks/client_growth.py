@@ -12,12 +12,12 @@ import trio
 
 from benchmarks.client_cpu import ask, cpu_of, request_of
 from benchmarks.figures import Figure, at_most
-from benchmarks.fixed_reply import open_fixed_server
-from benchmarks.history import MAX_TOKENS, build_conversation
-from benchmarks.wire import open_wire, post
-from coterie.agents.conversation import Conversation
-from coterie.agents.gate import LocalGate
-from coterie.agents.model.client import open_model_client
+from benchmarks.fixed_reply_server import open_fixed_server
+from benchmarks.raw_http import messages_request, open_connection
+from benchmarks.sample_history import MAX_TOKENS, build_conversation
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.model.client import open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
 
 SIZES = (400_000, 800_000, 1_600_000)
 ROUNDS = 120
@@ -30,13 +30,13 @@ async def measure() -> list[Figure]:
     bodies = [conversation.render(max_tokens=MAX_TOKENS).body for conversation in conversations]
     async with (
         open_fixed_server() as server,
-        open_model_client(LocalGate(), base_url=server.url, api_key="benchmark") as client,
-        open_wire(server.port) as wire,
+        open_model_client(LocalGateway(), base_url=server.url, api_key="benchmark") as client,
+        open_connection(server.port) as wire,
     ):
         asks = [partial(ask, client, conversation) for conversation in conversations]
         renders = [partial(_render, conversation) for conversation in conversations]
         readies = [partial(client.ask, request_of(body)) for body in bodies]
-        writes = [partial(wire.exchange, post(body)) for body in bodies]
+        writes = [partial(wire.exchange, messages_request(body)) for body in bodies]
         spent = await cpu_of([*asks, *renders, *readies, *writes], rounds=ROUNDS)
     by_way = {
         "ours": spent[:3],

@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from benchmarks.context_outcome import EARLY, Outcome
-from benchmarks.context_play import Order, play_apart
+from benchmarks.context_run import ContextRunOrder, run_in_process
 from benchmarks.context_session import Size
 from benchmarks.context_strategies import EDITING, OURS, OVERFLOWING, STRATEGIES, SUMMARISING, WITHOUT_NOTES
 from benchmarks.figures import Figure, aligned, at_least, at_most, missed, rows
@@ -49,21 +49,23 @@ async def measure() -> list[Figure]:
     if not has_runs():
         print(f"context: skipped: {DIRECTORY} is not there", file=sys.stderr, flush=True)
         return []
-    return figures_of(await play_all(list(STRATEGIES), WHOLE, compares_turns=True))
+    return figures_of(await run_all(list(STRATEGIES), WHOLE, compares_turns=True))
 
 
-async def play_all(names: Sequence[str], size: Size, *, compares_turns: bool = False) -> dict[str, Outcome]:
+async def run_all(names: Sequence[str], size: Size, *, compares_turns: bool = False) -> dict[str, Outcome]:
     """What becomes of one session with each strategy, by name; whether the turns of ours stay as quick, if asked."""
     outcomes: dict[str, Outcome] = {}
     limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def play(name: str) -> None:
-        order = Order(strategy=name, size=size, seed=SEED, compares_turns=compares_turns and name == OURS.name)
+        order = ContextRunOrder(
+            strategy=name, size=size, seed=SEED, compares_turns=compares_turns and name == OURS.name
+        )
         async with limiter:
-            outcomes[name] = await play_apart(order)
+            outcomes[name] = await run_in_process(order)
             if order.compares_turns:
                 # Within seconds of the late turns: minutes before, the machine may have been another one.
-                young = await play_apart(msgspec.structs.replace(order, size=YOUNG))
+                young = await run_in_process(msgspec.structs.replace(order, size=YOUNG))
                 outcomes[name] = msgspec.structs.replace(outcomes[name], again=young.cpu)
 
     async with trio.open_nursery() as nursery:

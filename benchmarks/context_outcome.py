@@ -10,12 +10,13 @@ from typing import Any
 import attrs
 import msgspec
 
-from benchmarks.history import MODEL
-from coterie.agents.agent import Agent
-from coterie.agents.events import CacheBroke, Compacted, Event, LayerFailed, NotesUpdated, ResultsCleared, ToolEnded
-from coterie.agents.model.reply import Reply
-from coterie.agents.models import MILLION, known_models
-from coterie.scenarios.server.caching.tokens import BYTES_PER_TOKEN, TOOL_BLOCK
+from benchmarks.sample_history import MODEL
+from coterie.agents.events.agent_events import Event, ToolEnded
+from coterie.agents.events.layer_events import CacheBroke, Compacted, LayerFailed, NotesUpdated, ResultsCleared
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.model.catalog import MILLION, known_models
+from coterie.agents.loop.model.reply import Reply
+from coterie.scenarios.api_server.caching.token_count import BYTES_PER_TOKEN, TOOL_BLOCK
 
 EARLY = slice(9, 109)
 LATE = slice(-100, None)
@@ -94,7 +95,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @attrs.define(eq=False)
-class Seen:
+class Observed:
     """Watches an agent."""
 
     agent: Agent
@@ -105,9 +106,9 @@ class Seen:
     """Turn, epoch, and the client's CPU so far."""
 
     def __attrs_post_init__(self) -> None:
-        self.agent.tell = lambda event: self.events.append((self.agent.turn, event))
+        self.agent.emit = lambda event: self.events.append((self.agent.turn, event))
 
-    def heard(self, agent: Agent, _reply: Reply) -> None:
+    def on_reply(self, agent: Agent, _reply: Reply) -> None:
         """Note when a reply came, and to which epoch."""
         self.replied.append((agent.turn - 1, agent.conversation.epoch, time.process_time()))
 
@@ -127,7 +128,7 @@ class Seen:
         return (event for _, event in self.events if isinstance(event, kind))
 
 
-def outcome_of(strategy: str, seen: Seen, requests: Sequence[Mapping[str, Any]]) -> Outcome:
+def outcome_of(strategy: str, seen: Observed, requests: Sequence[Mapping[str, Any]]) -> Outcome:
     """What *seen* and the server's log say together."""
     answered = [entry for entry in requests if entry["status"] == 200]
     turns = [entry for entry in answered if entry["purpose"] == "turn"]
@@ -140,8 +141,8 @@ def outcome_of(strategy: str, seen: Seen, requests: Sequence[Mapping[str, Any]])
         turns=len(turns),
         ended=seen.ended,
         refused=len(requests) - len(answered),
-        words=len(seen.agent.words),
-        lost_words=len(_lost_words(seen.agent)),
+        words=len(seen.agent.user_texts),
+        lost_words=len(_missing_user_texts(seen.agent)),
         results=sum(-(-event.characters // BYTES_PER_TOKEN) + TOOL_BLOCK for event in seen.of(ToolEnded)),
         largest=max(map(_prompt, answered)),
         sent=sum(map(_prompt, turns)),
@@ -159,17 +160,17 @@ def outcome_of(strategy: str, seen: Seen, requests: Sequence[Mapping[str, Any]])
     )
 
 
-def _cpu(seen: Seen) -> Iterator[float]:
+def _cpu(seen: Observed) -> Iterator[float]:
     compacted = {turn for turn, event in seen.events if isinstance(event, Compacted)}
     for (_, _, before), (turn, _, after) in pairwise(seen.replied):
         if turn not in compacted:
             yield after - before
 
 
-def _lost_words(agent: Agent) -> list[str]:
+def _missing_user_texts(agent: Agent) -> list[str]:
     blocks = (msgspec.json.decode(segment.data) for segment in agent.conversation.segments if segment.role == "user")
     said = "\n".join(block["text"] for block in blocks if block["type"] == "text")
-    return [words for words in agent.words if words not in said]
+    return [words for words in agent.user_texts if words not in said]
 
 
 def _dollars(entries: Iterable[Mapping[str, Any]]) -> Decimal:

@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.long_session import LongSession, draw_pauses
 from benchmarks.package_calls import LINES, PackageCalls
-from benchmarks.recorded_runs import CODING, SERVICE, Call, Exchange, Said, read_runs
+from benchmarks.recorded_runs import CODING, SERVICE, Call, Exchange, RecordedReply, read_runs
 from benchmarks.replayed_tools import session_tools
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, call_tool
 
@@ -45,7 +45,7 @@ def build_days(size: Size, seed: int) -> LongSession:
     for exchange in _endless(source, coding, service):
         if len(pauses) >= size.calls:
             break
-        exchanges.append(_with_looks(source, exchange, places, size.looks))
+        exchanges.append(_with_package_calls(source, exchange, places, size.looks))
         pauses += draw_pauses(source, len(exchanges[-1].replies))
     names = frozenset(call.name for run in service for exchange in run for call in _calls(exchange))
     return LongSession(exchanges=tuple(exchanges), pauses=tuple(pauses), service_tools=names)
@@ -98,9 +98,9 @@ class RememberingTool:
         """Characters over which a result is stored."""
         return self._tool.result_cap
 
-    def touches(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
+    def paths_affected(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
         """The paths that a call names."""
-        return self._tool.touches(arguments, workspace)
+        return self._tool.paths_affected(arguments, workspace)
 
     async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
         """The result, the first time for real."""
@@ -116,12 +116,14 @@ def _endless(source: random.Random, coding: list[list[Exchange]], service: list[
         yield from chain.from_iterable(chain.from_iterable(zip(coding, service, strict=False)))
 
 
-def _with_looks(source: random.Random, exchange: Exchange, places: Sequence[Call], looks: Sequence[int]) -> Exchange:
-    replies: list[Said] = []
+def _with_package_calls(
+    source: random.Random, exchange: Exchange, places: Sequence[Call], looks: Sequence[int]
+) -> Exchange:
+    replies: list[RecordedReply] = []
     for reply in exchange.replies:
         for _ in range(source.choice(looks) if reply.calls else 0):
             calls = tuple(source.sample(places, source.choice(AT_ONCE)))
-            replies.append(Said(text="I look at how others have done this.", calls=calls))
+            replies.append(RecordedReply(text="I look at how others have done this.", calls=calls))
         replies.append(reply)
     return attrs.evolve(exchange, replies=tuple(replies))
 

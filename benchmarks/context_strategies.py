@@ -5,22 +5,21 @@ from contextlib import asynccontextmanager, nullcontext
 
 import attrs
 
-from coterie.agents.agent import Agent, Pipeline
-from coterie.agents.compaction.step import CompactContext
-from coterie.agents.conversation import text_block
-from coterie.agents.layers.notes import KeepNotes, open_notes
-from coterie.agents.layers.window_check import CheckWindow
-from coterie.agents.loop import OUTPUT_SIZES
-from coterie.agents.overflow import Overflow
-from coterie.agents.pipeline import LayerSettings, layered_pipeline
-from coterie.agents.tokens import estimate_block
-from coterie.memory.clearing import cleared
-from coterie.memory.compaction.cut import messages_of, oldest_rounds
-from coterie.memory.compaction.limits import CompactionLimits
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, open_notes
+from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.loop import OUTPUT_SIZES
+from coterie.agents.loop.model.api_errors import PromptTooLong
+from coterie.agents.loop.pipeline import PipelineOptions, WindowCheck, build_pipeline
+from coterie.agents.loop.token_estimate import estimate_block
+from coterie.memory.compaction.cut_point import oldest_rounds, split_messages
+from coterie.memory.compaction.kept_size import CompactionLimits
+from coterie.memory.compaction.result_clearing import clear_results
 
 LEFT_OUT = "(The oldest part of this conversation has been left out.)"
-NO_LAYERS = LayerSettings(stores_results=False, clears_by_time=False, clears_by_cache=False, clears_by_api=False)
-TWO_LAYERS = LayerSettings(clears_by_cache=True)
+NO_LAYERS = PipelineOptions(stores_results=False, clears_by_time=False, clears_by_cache=False, clears_by_api=False)
+TWO_LAYERS = PipelineOptions(clears_by_cache=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -28,17 +27,17 @@ class Strategy:
     """One way."""
 
     name: str
-    layers: LayerSettings
+    layers: PipelineOptions
     """The first two."""
     has_notes: bool = False
     compaction: CompactionLimits | None = None
     """None: when the window is full, the oldest rounds leave."""
 
     @asynccontextmanager
-    async def open_steps(self, agent: Agent) -> AsyncIterator[KeepNotes | None]:
+    async def open_steps(self, agent: Agent) -> AsyncIterator[SessionNotesLayer | None]:
         """Give *agent* its pipeline, and its notes their task, until the block ends."""
-        compact = None if self.compaction is None else CompactContext(limits=self.compaction)
-        agent.pipeline = layered_pipeline(self.layers, dict(agent.tools), agent.workspace.scratch, compact)
+        compact = None if self.compaction is None else CompactionStep(limits=self.compaction)
+        agent.pipeline = build_pipeline(self.layers, dict(agent.tools), agent.workspace.scratch, compact)
         if compact is None:
             agent.pipeline = _dropping(agent.pipeline, DropOldest(agent.model.window))
         keep = None if self.compaction is None else self.compaction.keep
@@ -66,16 +65,16 @@ class DropOldest:
     async def prepare(self, agent: Agent) -> None:
         """Make room if it is time."""
         if agent.meter.tokens(agent.conversation) > self.window - OUTPUT_SIZES[0]:
-            await self.recover(agent, Overflow())
+            await self.recover(agent, PromptTooLong())
 
-    async def recover(self, agent: Agent, _overflow: Overflow) -> bool:
+    async def recover(self, agent: Agent, _overflow: PromptTooLong) -> bool:
         """Begin a new epoch with the newest rounds, behind a word that there was more."""
-        messages = messages_of(agent.conversation.segments)
+        messages = split_messages(agent.conversation.segments)
         sizes = [sum(estimate_block(segment.data) for segment in message) for message in messages]
         # The last round stays whatever its size: its calls wait for their results to be read.
         start = oldest_rounds(messages[:-2], sizes[:-2], int(sum(sizes) * self.share))
         staying = [segment for message in messages[start:] for segment in message]
-        agent.conversation.rewrite([("user", [text_block(LEFT_OUT)]), *cleared(staying, has_changed=True)])
+        agent.conversation.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(staying, has_changed=True)])
         agent.transcript.record(agent.conversation)
         agent.announced.append("the oldest rounds dropped")
         return start > 0
@@ -83,5 +82,5 @@ class DropOldest:
 
 def _dropping(pipeline: Pipeline, drop: DropOldest) -> Pipeline:
     """*pipeline* with *drop* in the place of what ends a run whose window is full."""
-    calls = (step for step in pipeline.calls if not isinstance(step, CheckWindow))
+    calls = (step for step in pipeline.calls if not isinstance(step, WindowCheck))
     return attrs.evolve(pipeline, calls=(*calls, drop), overflows=(drop,))

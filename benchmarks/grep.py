@@ -12,9 +12,9 @@ import trio
 
 from benchmarks.figures import Figure, Goal, at_least
 from benchmarks.package_calls import PACKAGES
-from coterie.agents.tools.grep import Grep, GrepInput
+from coterie.agents.tools.files.directory_walk import list_files
+from coterie.agents.tools.search.grep import Grep, GrepInput
 from coterie.agents.tools.tool import Workspace
-from coterie.agents.tools.walk import list_files
 
 ROUNDS = 5
 CALLS: tuple[tuple[str, GrepInput, Goal | None], ...] = (

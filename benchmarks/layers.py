@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from benchmarks.figures import Figure, aligned, at_least, at_most, missed, rows
-from benchmarks.history import MODEL
 from benchmarks.long_session import SHORT, LongSession, build_session
 from benchmarks.recorded_runs import DIRECTORY, has_runs
-from benchmarks.session_play import MECHANISMS, Played, Setup, play
-from coterie.agents.layers.clearing import api_trigger
-from coterie.agents.models import known_models
-from coterie.agents.pipeline import LayerSettings
-from coterie.agents.tokens import Thresholds
+from benchmarks.sample_history import MODEL
+from benchmarks.session_run import MECHANISMS, SessionOutcome, Setup, run_session
+from coterie.agents.layers.layer2_clearing import api_trigger
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.pipeline import PipelineOptions
+from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import RESULT_CAP
 
 CALLS = 330
@@ -40,7 +40,7 @@ def setups(compact_window: int) -> list[Setup]:
     """The choices of layers, each compared with the first."""
 
     def setup(name: str, *, stores: bool = True, mechanisms: str = "", follows_api: bool = True) -> Setup:
-        layers = LayerSettings(
+        layers = PipelineOptions(
             stores_results=stores,
             clears_by_time="a" in mechanisms,
             clears_by_cache="b" in mechanisms,
@@ -65,10 +65,10 @@ async def measure() -> list[Figure]:
         _progress(f"skipped: {DIRECTORY} is not there")
         return []
     session = build_session(CALLS, SEED)
-    played: list[Played] = []
+    played: list[SessionOutcome] = []
     for setup in setups(COMPACT_WINDOW):
         _progress(f"{setup.name} ...")
-        played.append(await play(session, setup))
+        played.append(await run_session(session, setup))
     compared = [figure for each in played for figure in _compared(each, played[0])]
     return [*_described(session, played[0]), *compared, _following(played)]
 
@@ -85,7 +85,7 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
     yield from missed(figures)
 
 
-def _described(session: LongSession, played: Played) -> Iterator[Figure]:
+def _described(session: LongSession, played: SessionOutcome) -> Iterator[Figure]:
     sizes = played.result_sizes
     window = Thresholds.for_window(COMPACT_WINDOW, known_models().get(MODEL).max_output)
     yield Figure(name="window by which the API clears", value=COMPACT_WINDOW, unit="tokens", digits=0)
@@ -102,7 +102,7 @@ def _described(session: LongSession, played: Played) -> Iterator[Figure]:
     yield Figure(name="history without layers", value=played.history / 1e3, unit="KB", digits=0)
 
 
-def _compared(played: Played, baseline: Played) -> Iterator[Figure]:
+def _compared(played: SessionOutcome, baseline: SessionOutcome) -> Iterator[Figure]:
     name = played.setup.name
     yield Figure(name=f"{name}: calls", value=len(played.requests), unit="calls", digits=0)
     for mechanism, column in zip(MECHANISMS, MECHANISM_COLUMNS, strict=True):
@@ -125,7 +125,7 @@ def _compared(played: Played, baseline: Played) -> Iterator[Figure]:
         yield Figure(name=f"{name}: again", value=played.repeats, unit="calls", digits=0, goal=goal)
 
 
-def _following(played: Sequence[Played]) -> Figure:
+def _following(played: Sequence[SessionOutcome]) -> Figure:
     """Whether it pays to leave out what the API has cleared, though that writes the rest to the cache once more."""
     dollars = {each.setup.name: each.dollars for each in played}
     ratio = float(dollars[FOLLOWED] / dollars[UNFOLLOWED])

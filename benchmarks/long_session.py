@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from benchmarks.package_calls import PackageCalls
-from benchmarks.recorded_runs import CODING, SERVICE, Exchange, Said, read_runs
+from benchmarks.recorded_runs import CODING, SERVICE, Exchange, RecordedReply, read_runs
 
 CALLED_IN_BETWEEN = 0.25
 """How often a recorded call is preceded by a look into the packages."""
@@ -33,7 +33,7 @@ class LongSession:
     """Names of the tools that stand for those of other servers, whose results are never cleared."""
 
     @property
-    def replies(self) -> list[Said]:
+    def replies(self) -> list[RecordedReply]:
         """All replies, in the order of the model calls that they answer."""
         return [reply for exchange in self.exchanges for reply in exchange.replies]
 
@@ -57,19 +57,19 @@ def build_session(calls: int, seed: int = 0) -> LongSession:
     for exchange in chain.from_iterable(chain.from_iterable(zip(coding, service, strict=False))):
         if len(pauses) >= calls:
             break
-        exchanges.append(_with_looks(exchange, packages))
+        exchanges.append(_with_package_calls(exchange, packages))
         pauses += draw_pauses(source, len(exchanges[-1].replies))
     return LongSession(exchanges=tuple(exchanges), pauses=tuple(pauses), service_tools=frozenset(service_tools))
 
 
-def _with_looks(exchange: Exchange, packages: PackageCalls) -> Exchange:
+def _with_package_calls(exchange: Exchange, packages: PackageCalls) -> Exchange:
     """*exchange* with calls over the packages before some of its own."""
     source = packages.source
-    replies: list[Said] = []
+    replies: list[RecordedReply] = []
     for reply in exchange.replies:
         if reply.calls and source.random() < CALLED_IN_BETWEEN:
             looks = tuple(packages.draw() for _ in range(source.choice(AT_ONCE)))
-            replies.append(Said(text="I look at how others have done this.", calls=looks))
+            replies.append(RecordedReply(text="I look at how others have done this.", calls=looks))
         replies.append(reply)
     return attrs.evolve(exchange, replies=tuple(replies))
 
@@ -81,7 +81,7 @@ def draw_pauses(source: random.Random, replies: int) -> Iterator[float]:
         yield source.uniform(*(LONG if source.random() < share else SHORT))
 
 
-def scripted(reply: Said) -> dict[str, Any]:
+def scripted(reply: RecordedReply) -> dict[str, Any]:
     """*reply* as a script has it."""
     text = {"text": reply.text} if reply.text else {}
     tools = {"tools": [{call.name: call.arguments} for call in reply.calls]} if reply.calls else {}

@@ -18,8 +18,8 @@ import attrs
 import trio
 
 from benchmarks.figures import Figure, at_most
-from benchmarks.loops import CALL, LOOPS, OURS, READY, SDK, UNSYNCED, TakeTurns
-from benchmarks.scripted import open_scripted_server
+from benchmarks.scripted_server import open_scripted_server
+from benchmarks.turn_loops import CALL, LOOPS, OURS, READY, SDK, UNSYNCED, TakeTurns
 
 SIZES = (100_000, 200_000, 400_000, 800_000)
 COMPARED = 400_000

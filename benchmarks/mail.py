@@ -10,24 +10,20 @@ same with 100 of them.
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean, median
-
-if __name__ == "__main__":
-    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
-    os.chdir(Path(__file__).parents[1])
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "mail", *sys.argv[1:]])  # noqa: S606 - our own program
-
-import tempfile
 
 import attrs
 import trio
 
 from benchmarks.figures import Figure, at_least, at_most, rows
 from benchmarks.mail_backlog import BACKLOGS, Cost, measure_costs
-from benchmarks.mail_peers import OURS_POWER, OURS_PROCESS, PEERS, REDIS_EVERYSEC, Peer
-from benchmarks.mail_peers.peer import Survives
+from benchmarks.mail_peers import PEERS
+from benchmarks.mail_peers.coterie_file import OURS_POWER, OURS_PROCESS
+from benchmarks.mail_peers.peer import Peer, Survives
+from benchmarks.mail_peers.redis_streams import REDIS_EVERYSEC
 from benchmarks.mail_runs import Flow, Placement, measure_flow, measure_latency, placements
 
 ROUNDS = 5
@@ -67,7 +63,7 @@ class _Measured:
     """Seconds, sorted, by round."""
     costs: list[Cost] = attrs.field(factory=list)
 
-    async def play_round(self) -> None:
+    async def measure_round(self) -> None:
         """Measure rates and latency once more."""
         for writers, placed in self.flows.items():
             for placement, flows in placed.items():
@@ -107,7 +103,7 @@ async def measure() -> list[Figure]:
     for number in range(ROUNDS):
         for each in measured.values():
             _progress(f"round {number + 1} of {ROUNDS}: {each.peer.name} ...")
-            await each.play_round()
+            await each.measure_round()
     for each in measured.values():
         _progress(f"backlog: {each.peer.name} ...")
         await each.pile_up()
@@ -179,3 +175,9 @@ def _compared(measured: dict[str, _Measured]) -> Iterator[Figure]:
 
 def _progress(line: str) -> None:
     print(f"mail: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "mail", *sys.argv[1:]])  # noqa: S606 - our own program

@@ -9,9 +9,8 @@ from statistics import median
 
 import attrs
 
-from benchmarks.mail_peers import Post
-from benchmarks.mail_peers.peer import Box, ReceivingEnd, SendingEnd
-from benchmarks.mail_runs import message, run_roles, tell
+from benchmarks.mail_peers.peer import Box, Mailboxes, ReceivingEnd, SendingEnd
+from benchmarks.mail_runs import message, run_roles, send_result
 
 BACKLOGS = (100, 100_000)
 EXCHANGING = 1.5
@@ -36,13 +35,13 @@ class Cost:
         return self.sending + self.receiving
 
 
-def measure_costs(post: Post) -> list[Cost]:
+def measure_costs(post: Mailboxes) -> list[Cost]:
     """What a message costs over each of the `BACKLOGS`; empty if the post keeps none."""
     costs: list[Cost] = run_roles(_cost, [], post)
     return costs
 
 
-async def _cost(post: Post, _barrier: Barrier, _number: int, told: Connection | None) -> None:
+async def _cost(post: Mailboxes, _barrier: Barrier, _number: int, told: Connection | None) -> None:
     boxes: tuple[Box, ...] = ("left", "right")
     waiting = [
         await post.fill(box, [message(0, number) for number in range(backlog)])
@@ -55,7 +54,7 @@ async def _cost(post: Post, _barrier: Barrier, _number: int, told: Connection | 
                 receiver = await stack.enter_async_context(post.open_receiver(box))
                 lanes.append(_Lane(await stack.enter_async_context(post.open_sender(box, 0)), receiver))
             await _exchange(lanes)
-    tell(told, [lane.cost(count) for lane, count in zip(lanes, waiting, strict=False)])
+    send_result(told, [lane.cost(count) for lane, count in zip(lanes, waiting, strict=False)])
 
 
 async def _exchange(lanes: Sequence["_Lane"]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import trio
 
-from benchmarks.mail_peers import Post
+from benchmarks.mail_peers.peer import Mailboxes
 
 SENDING = 0.5
 """Seconds for which writers send; the reader is timed until it has acknowledged everything."""
@@ -53,13 +53,13 @@ def placements(writers: int) -> Sequence[Placement]:
     return range(2) if writers == 1 and len(os.sched_getaffinity(0)) > 1 else [None]
 
 
-def measure_flow(post: Post, writers: int, placement: Placement = None) -> Flow:
+def measure_flow(post: Mailboxes, writers: int, placement: Placement = None) -> Flow:
     """Let *writers* send 1 KB messages to one reader, each as fast as it is given receipts."""
     flow: Flow = run_roles(_read, [_write] * writers, post, placement)
     return flow
 
 
-def measure_latency(post: Post) -> list[float]:
+def measure_latency(post: Mailboxes) -> list[float]:
     """Seconds from one process to another: half of each round trip, sorted.
 
     A message is acknowledged once it has been answered, so that the other's time goes on only until it is there.
@@ -68,11 +68,11 @@ def measure_latency(post: Post) -> list[float]:
     return sorted(latencies[UNCOUNTED_PINGS:])
 
 
-Role = Callable[[Post, Barrier, int, Connection | None], Awaitable[None]]
+Role = Callable[[Mailboxes, Barrier, int, Connection | None], Awaitable[None]]
 """What a process does: with a post, a barrier for all of them, its number, and where to tell what was found out."""
 
 
-def run_roles(first: Role, others: Sequence[Role], post: Post, placement: Placement = None) -> Any:
+def run_roles(first: Role, others: Sequence[Role], post: Mailboxes, placement: Placement = None) -> Any:
     """What the *first* of these roles found out, each being played in its own process."""
     heard, told = _context.Pipe(duplex=False)
     barrier = _context.Barrier(len(others) + 1)
@@ -80,8 +80,10 @@ def run_roles(first: Role, others: Sequence[Role], post: Post, placement: Placem
     if placement is not None:
         processors = sorted(os.sched_getaffinity(0))[: len(places)]
         places = processors[placement:] + processors[:placement]
-    roles = [_context.Process(target=_play, args=(places[n], role, post, barrier, n)) for n, role in enumerate(others)]
-    roles.append(_context.Process(target=_play, args=(places[-1], first, post, barrier, -1, told)))
+    roles = [
+        _context.Process(target=_run_role, args=(places[n], role, post, barrier, n)) for n, role in enumerate(others)
+    ]
+    roles.append(_context.Process(target=_run_role, args=(places[-1], first, post, barrier, -1, told)))
     with heard, _running(roles):
         told.close()
         if not heard.poll(LIMIT):
@@ -104,8 +106,8 @@ def _running(processes: Sequence[Any]) -> Iterator[None]:
             process.close()
 
 
-def _play(
-    processor: int | None, role: Role, post: Post, barrier: Barrier, number: int, told: Connection | None = None
+def _run_role(
+    processor: int | None, role: Role, post: Mailboxes, barrier: Barrier, number: int, told: Connection | None = None
 ) -> None:
     if processor is not None:
         os.sched_setaffinity(0, {processor})
@@ -117,7 +119,7 @@ def message(writer: int, number: int) -> str:
     return f"{writer} {number} {_PADDING}"[:BODY_BYTES]
 
 
-async def _write(post: Post, barrier: Barrier, writer: int, _told: Connection | None) -> None:
+async def _write(post: Mailboxes, barrier: Barrier, writer: int, _told: Connection | None) -> None:
     barrier.wait(LIMIT)
     async with post.open_sender("right", writer) as sender:
         barrier.wait(LIMIT)
@@ -150,7 +152,7 @@ class _Tally:
         self._next[writer] = int(number) + 1
 
 
-async def _read(post: Post, barrier: Barrier, _number: int, told: Connection | None) -> None:
+async def _read(post: Mailboxes, barrier: Barrier, _number: int, told: Connection | None) -> None:
     tally = _Tally(barrier.parties - 1)
     async with post.open_receiver("right") as receiver:
         barrier.wait(LIMIT)
@@ -161,10 +163,10 @@ async def _read(post: Post, barrier: Barrier, _number: int, told: Connection | N
                 tally.count(body)
             await receiver.acknowledge()
         seconds = time.perf_counter() - began
-    tell(told, Flow(rate=tally.received / seconds, disordered=tally.disordered))
+    send_result(told, Flow(rate=tally.received / seconds, disordered=tally.disordered))
 
 
-async def _ping(post: Post, barrier: Barrier, _number: int, told: Connection | None) -> None:
+async def _ping(post: Mailboxes, barrier: Barrier, _number: int, told: Connection | None) -> None:
     latencies: list[float] = []
     async with post.open_receiver("left") as receiver:
         barrier.wait(LIMIT)
@@ -178,10 +180,10 @@ async def _ping(post: Post, barrier: Barrier, _number: int, told: Connection | N
                 latencies.append((time.perf_counter() - began) / 2)
                 await receiver.acknowledge()
             await sender.send(_END)
-    tell(told, latencies)
+    send_result(told, latencies)
 
 
-async def _pong(post: Post, barrier: Barrier, _number: int, _told: Connection | None) -> None:
+async def _pong(post: Mailboxes, barrier: Barrier, _number: int, _told: Connection | None) -> None:
     async with post.open_receiver("right") as receiver:
         barrier.wait(LIMIT)
         async with post.open_sender("left", 1) as sender:
@@ -191,7 +193,7 @@ async def _pong(post: Post, barrier: Barrier, _number: int, _told: Connection | 
                 await receiver.acknowledge()
 
 
-def tell(told: Connection | None, found: object) -> None:
+def send_result(told: Connection | None, found: object) -> None:
     """Give back what the first role *found* out."""
     assert told is not None
     told.send(found)

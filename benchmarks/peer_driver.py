@@ -20,7 +20,7 @@ RESULT_LINES = 36
 """Of one result: about 2,500 characters, the mean of recorded sessions."""
 
 
-class Order(NamedTuple):
+class DriverOrder(NamedTuple):
     """What to do."""
 
     framework: str
@@ -40,7 +40,7 @@ class Order(NamedTuple):
 MARKS: list[float] = []
 """CPU in seconds at each call of the tool."""
 
-RunAgents = Callable[[Order], Awaitable[None]]
+RunAgents = Callable[[DriverOrder], Awaitable[None]]
 
 
 def read(path: str, first: int, last: int) -> str:
@@ -64,7 +64,7 @@ def _name(number: int) -> str:
     return f"agent-{number:03}"
 
 
-async def run_pydantic_ai(order: Order) -> None:
+async def run_pydantic_ai(order: DriverOrder) -> None:
     """One agent for all, a run for each, as its documentation says."""
     pydantic_ai = importlib.import_module("pydantic_ai")
     models = importlib.import_module("pydantic_ai.models.anthropic")
@@ -87,7 +87,7 @@ async def run_pydantic_ai(order: Order) -> None:
     await asyncio.gather(*(run(number) for number in range(order.agents)))
 
 
-async def run_langgraph(order: Order) -> None:
+async def run_langgraph(order: DriverOrder) -> None:
     """A graph for each agent, because its headers differ; it is made once, before the first turn."""
     chat = importlib.import_module("langchain_anthropic")
     middleware = importlib.import_module("langchain_anthropic.middleware")
@@ -109,7 +109,7 @@ async def run_langgraph(order: Order) -> None:
     await asyncio.gather(*(run(number) for number in range(order.agents)))
 
 
-async def run_autogen(order: Order) -> None:
+async def run_autogen(order: DriverOrder) -> None:
     """An assistant for each agent; it has no option for the prompt cache."""
     agents = importlib.import_module("autogen_agentchat.agents")
     models = importlib.import_module("autogen_ext.models.anthropic")
@@ -147,7 +147,7 @@ FRAMEWORKS: dict[str, RunAgents] = {
 
 def main() -> None:
     """Do what the only argument asks for."""
-    order = Order(**json.loads(sys.argv[1]))
+    order = DriverOrder(**json.loads(sys.argv[1]))
     order = order._replace(system=Path(order.system).read_text())
     run = FRAMEWORKS[order.framework]
     if order.warm_url is not None:
@@ -165,7 +165,7 @@ def main() -> None:
     print(json.dumps(used))
 
 
-async def _run(run: RunAgents, order: Order) -> None:
+async def _run(run: RunAgents, order: DriverOrder) -> None:
     await run(order)
 
 

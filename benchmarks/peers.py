@@ -20,19 +20,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-if __name__ == "__main__" and not __package__:
-    # Run as a file it is the module of this name, whose like are found from the root directory only.
-    os.chdir(Path(__file__).parents[1])
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.peers", *sys.argv[1:]])  # noqa: S606 - our own program
-
 import attrs
 import click
 import trio
 
 from benchmarks.figures import Figure, aligned
+from benchmarks.peer_coterie import fan_out
 from benchmarks.peer_environments import FRAMEWORKS, Environment, NotMeasured, installed
-from benchmarks.peer_ours import fan_out
-from coterie.orchestrator.embedded import RunningServer, open_server
+from coterie.orchestrator.processes.api_server_process import ApiServerHandle, open_api_server
 
 MODEL = "claude-opus-5-5"
 SYSTEM_TOKENS = 4_000
@@ -91,23 +86,23 @@ async def _installed(name: str) -> Environment | None:
     try:
         return await installed(FRAMEWORKS[name])
     except NotMeasured as exc:
-        _tell(str(exc))
+        _print_progress(str(exc))
         return None
 
 
 async def _conversations(size: Size, environments: Sequence[Environment]) -> list[Figure]:
     figures: list[Figure] = []
     async with open_work(size.turns, SYSTEM_TOKENS) as work:
-        _tell(f"{CONVERSATION}: {OURS}")
+        _print_progress(f"{CONVERSATION}: {OURS}")
         figures += conversation_figures(OURS, size.turns, *await work.by_us())
     for environment, caches in _ways(environments):
         subject = _subject(environment, caches=caches)
-        _tell(f"{CONVERSATION}: {subject}")
+        _print_progress(f"{CONVERSATION}: {subject}")
         try:
             async with open_work(size.turns, SYSTEM_TOKENS) as work:
                 figures += conversation_figures(subject, size.turns, *await work.by(environment, caches=caches))
         except NotMeasured as exc:
-            _tell(str(exc))
+            _print_progress(str(exc))
     return figures
 
 
@@ -115,13 +110,13 @@ async def _fan_outs(size: Size, environments: Sequence[Environment]) -> list[Fig
     figures: list[Figure] = []
     prompt = 0
     for subject, is_shared in ((OURS, False), (OURS_SHARED, True)):
-        _tell(f"{FAN_OUT}: {subject}")
+        _print_progress(f"{FAN_OUT}: {subject}")
         ours = await fan_out(size.agents, size.agent_turns, is_shared=is_shared, model=MODEL)
         prompt = prompt or ours.prompt
         figures += _of_fan_out(subject, ours.wall, ours.cpu, ours.memory, ours.dollars)
     for environment, caches in _ways(environments):
         subject = _subject(environment, caches=caches)
-        _tell(f"{FAN_OUT}: {subject}")
+        _print_progress(f"{FAN_OUT}: {subject}")
         try:
             # Their prompts are made as long as ours, which have many tools and more to say.
             async with open_work(size.agent_turns, prompt, is_warm=False) as work:
@@ -129,7 +124,7 @@ async def _fan_outs(size: Size, environments: Sequence[Environment]) -> list[Fig
                 used, dollars = await work.by(environment, caches=caches, agents=size.agents)
                 wall = time.perf_counter() - began
         except NotMeasured as exc:
-            _tell(str(exc))
+            _print_progress(str(exc))
         else:
             figures += _of_fan_out(subject, wall, used["cpu"], used["memory"], dollars)
     return figures
@@ -177,8 +172,8 @@ def _figures(
 class Work:
     """A conversation that waits at a server, and another at which to warm up."""
 
-    server: RunningServer
-    warm: RunningServer | None
+    server: ApiServerHandle
+    warm: ApiServerHandle | None
     system: Path
     turns: int
 
@@ -201,7 +196,7 @@ class Work:
 
     async def by_us(self) -> tuple[dict[str, Any], float]:
         """Do it ourselves."""
-        command = [sys.executable, "-m", "benchmarks.peer_ours", json.dumps(self.order())]
+        command = [sys.executable, "-m", "benchmarks.peer_coterie", json.dumps(self.order())]
         done = await trio.run_process(command, cwd=_ROOT, capture_stdout=True)
         return json.loads(done.stdout), await self._bill(OURS, 1)
 
@@ -222,11 +217,11 @@ async def open_work(turns: int, prompt: int, *, is_warm: bool = True) -> AsyncIt
         system.write_text((PROSE * (1 + prompt * TOKEN // len(PROSE)))[: prompt * TOKEN])
         long, short = _script(directory / "long.yaml", turns), _script(directory / "short.yaml", 3)
         # Lenient, because not all clients know what this model no longer takes; bills are the same.
-        async with open_server(long, "--lenient") as server:
+        async with open_api_server(long, "--lenient") as server:
             if not is_warm:
                 yield Work(server=server, warm=None, system=system, turns=turns)
                 return
-            async with open_server(short, "--lenient") as warm:
+            async with open_api_server(short, "--lenient") as warm:
                 yield Work(server=server, warm=warm, system=system, turns=turns)
 
 
@@ -239,7 +234,7 @@ def _script(path: Path, turns: int) -> Path:
     return path
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -259,6 +254,12 @@ def main(*, peers: str, turns: int, agents: int, as_json: bool) -> None:
         return
     for line in table(figures):
         click.echo(line)
+
+
+if __name__ == "__main__" and not __package__:
+    # Run as a file it is the module of this name, whose like are found from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.peers", *sys.argv[1:]])  # noqa: S606 - our own program
 
 
 if __name__ == "__main__":

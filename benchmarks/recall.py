@@ -16,10 +16,10 @@ import trio
 
 from benchmarks.figures import Figure, at_least, at_most, rows
 from benchmarks.recall_corpus import DATA, Corpus, Question, load_corpora, write_large_store
-from benchmarks.recall_peers import PlainBm25, simple_words
-from coterie.memory.recall.local import LocalRanker
-from coterie.memory.recall.scan import scan
-from coterie.memory.recall.words import words_of
+from benchmarks.recall_peers import PlainBm25, simple_tokens
+from coterie.memory.recall.bm25 import Bm25Ranker
+from coterie.memory.recall.store_scan import scan_newest
+from coterie.memory.recall.tokenizer import tokenize
 
 LARGE = 20_000
 SCANNED = 200
@@ -75,7 +75,7 @@ def _quality(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
         store.mkdir()
         for memory in corpus.memories:
             memory.write(store)
-        with LocalRanker.open(store, directory / f"{number}.db") as ranker:
+        with Bm25Ranker.open(store, directory / f"{number}.db") as ranker:
             ranker.refresh()
             for name, rank in _ways(corpus, ranker, store).items():
                 for question in corpus.questions:
@@ -91,15 +91,15 @@ def _quality(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
     ]
 
 
-def _ways(corpus: Corpus, ranker: LocalRanker, store: Path) -> dict[str, Rank]:
+def _ways(corpus: Corpus, ranker: Bm25Ranker, store: Path) -> dict[str, Rank]:
     texts = {memory.id: memory.full_text for memory in corpus.memories}
     descriptions = {memory.id: memory.description for memory in corpus.memories}
-    newest = [Path(scanned.path).stem for scanned in scan(store, 5)]
+    newest = [Path(scanned.path).stem for scanned in scan_newest(store, 5)]
     return {
         "ours": lambda query: [Path(ranked.path).stem for ranked in ranker.rank(query)],
-        "same words": PlainBm25.of(texts, words_of).rank,
-        "simple words": PlainBm25.of(texts, simple_words).rank,
-        "descriptions": PlainBm25.of(descriptions, words_of).rank,
+        "same words": PlainBm25.of(texts, tokenize).rank,
+        "simple words": PlainBm25.of(texts, simple_tokens).rank,
+        "descriptions": PlainBm25.of(descriptions, tokenize).rank,
         "newest five": lambda _query: newest,
     }
 
@@ -110,7 +110,7 @@ def _speed(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
         place.mkdir()
         write_large_store(place, count, corpora)
     queries = [question.query for corpus in corpora for question in corpus.questions]
-    with LocalRanker.open(store, directory / "large.db") as ranker:
+    with Bm25Ranker.open(store, directory / "large.db") as ranker:
         first, _ = _timed(ranker.refresh)
         idle, _ = _timed(ranker.refresh)
         ranker.rank(queries[0])
@@ -120,7 +120,7 @@ def _speed(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
         (store / "one-more.md").write_text("---\nname: one more\ndescription: a word\n---\nzyxwvut\n")
         adding, refreshed = _timed(ranker.refresh)
         assert [ranked.path for ranked in ranker.rank("zyxwvut")] == ["one-more.md"]
-    scanning = min(_timed(lambda: scan(small, SCANNED))[0] for _ in range(ROUNDS))
+    scanning = min(_timed(lambda: scan_newest(small, SCANNED))[0] for _ in range(ROUNDS))
     return [
         Figure(name=f"{LARGE:,} files: indexed at first", value=first / 1_000, unit="s"),
         Figure(name=f"{LARGE:,} files: a query, median", value=statistics.median(times), unit="ms", goal=at_most(5)),
@@ -139,9 +139,9 @@ def _speed(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
     ]
 
 
-def _agreement(ranker: LocalRanker, store: Path, queries: Sequence[str]) -> float:
+def _agreement(ranker: Bm25Ranker, store: Path, queries: Sequence[str]) -> float:
     """How much of what plain BM25 over all words of all files puts first is among ours."""
-    plain = PlainBm25.of({path.name: path.read_text(encoding="utf-8") for path in store.iterdir()}, words_of)
+    plain = PlainBm25.of({path.name: path.read_text(encoding="utf-8") for path in store.iterdir()}, tokenize)
     shares = []
     for query in queries:
         best = plain.rank(query)

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from benchmarks.recall_peers import simple_words
+from benchmarks.recall_peers import simple_tokens
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "recall"
 SET = "longmemeval3"
@@ -84,7 +84,7 @@ def write_large_store(directory: Path, count: int, corpora: Sequence[Corpus], wo
     """Write *count* files of about so many words, drawn from the corpus as often as they are in it; always the same."""
     chance = random.Random(SEED)
     texts = [memory.text for corpus in corpora for memory in corpus.memories]
-    vocabulary = list(itertools.chain.from_iterable(map(simple_words, texts)))
+    vocabulary = list(itertools.chain.from_iterable(map(simple_tokens, texts)))
     for number in range(count):
         body = " ".join(chance.choices(vocabulary, k=chance.randint(words // 2, words * 3 // 2)))
         name, description = " ".join(chance.choices(vocabulary, k=3)), " ".join(chance.choices(vocabulary, k=12))

@@ -12,7 +12,7 @@ K1 = 1.2
 B = 0.75
 
 
-def simple_words(text: str) -> list[str]:
+def simple_tokens(text: str) -> list[str]:
     """Runs of letters and digits in lower case; no stop words, no endings taken off."""
     return re.findall(r"\w+", text.lower())
 

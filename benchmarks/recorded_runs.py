@@ -27,7 +27,7 @@ class Call:
 
 
 @attrs.frozen(kw_only=True)
-class Said:
+class RecordedReply:
     """One reply of the model."""
 
     text: str
@@ -39,7 +39,7 @@ class Exchange:
     """What a user says, and all replies up to the one without calls."""
 
     prompt: str
-    replies: tuple[Said, ...]
+    replies: tuple[RecordedReply, ...]
 
 
 def has_runs() -> bool:
@@ -60,21 +60,21 @@ def _path(kind: str) -> Path:
 def _exchanges(messages: list[dict[str, Any]]) -> Iterator[Exchange]:
     blocks = [block for message in messages for block in message["content"]]
     results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
-    prompt, replies = "", list[Said]()
+    prompt, replies = "", list[RecordedReply]()
     for message in messages:
         text = "\n".join(block["text"] for block in message["content"] if block["type"] == "text")
         if message["role"] == "assistant":
-            replies.append(Said(text=text, calls=tuple(_calls(message["content"], results))))
+            replies.append(RecordedReply(text=text, calls=tuple(_calls(message["content"], results))))
         elif text:
             yield from _ended(prompt, replies)
             prompt, replies = text, []
     yield from _ended(prompt, replies)
 
 
-def _ended(prompt: str, replies: list[Said]) -> Iterator[Exchange]:
+def _ended(prompt: str, replies: list[RecordedReply]) -> Iterator[Exchange]:
     """The exchange, unless nobody replied; a run that was recorded up to its last call gets a last word."""
     if replies:
-        closing = (Said(text=CLOSING),) if replies[-1].calls else ()
+        closing = (RecordedReply(text=CLOSING),) if replies[-1].calls else ()
         yield Exchange(prompt=prompt, replies=(*replies, *closing))
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from benchmarks.long_session import LongSession
 from benchmarks.recorded_runs import Call
-from coterie.agents.tools import BUILT_IN
-from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, definition
+from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, tool_definition
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +27,7 @@ class Replayed:
     access: Access = "run"
     result_cap: int | None = RESULT_CAP
 
-    def touches(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
+    def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
         """Nothing of this machine."""
         return ()
 
@@ -48,7 +48,7 @@ def session_tools(session: LongSession) -> dict[str, Tool]:
 
 def definitions(tools: dict[str, Tool]) -> list[bytes]:
     """The entries of a request's `tools`; of a recorded one only the names of its arguments are known."""
-    return [_open_definition(tool) if isinstance(tool, Replayed) else definition(tool) for tool in tools.values()]
+    return [_open_definition(tool) if isinstance(tool, Replayed) else tool_definition(tool) for tool in tools.values()]
 
 
 def _replayed(name: str, calls: list[Call], *, is_clearable: bool) -> Replayed:

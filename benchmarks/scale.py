@@ -14,13 +14,13 @@ import msgspec
 import trio
 
 from benchmarks.figures import Figure, at_least
-from benchmarks.watching import Watch, children_cpu
-from coterie.orchestrator.ledger.spending import total
-from coterie.scenarios.runner.play import play
-from coterie.scenarios.runner.played import Played
-from coterie.scenarios.runner.reading import load_story
-from coterie.scenarios.runner.stage import open_stage
-from coterie.scenarios.runner.story import Story
+from benchmarks.process_monitor import ProcessMonitor, children_cpu
+from coterie.orchestrator.gateway.cost_totals import sum_costs
+from coterie.scenarios.runner.environment import open_environment
+from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
+from coterie.scenarios.runner.run_record import ScenarioRun
+from coterie.scenarios.runner.run_scenario import run_scenario
+from coterie.scenarios.runner.scenario import Scenario
 
 WORKERS = 100
 SECONDS = 600
@@ -30,23 +30,26 @@ HOLD = 15
 
 async def measure() -> list[Figure]:
     """One play, watched from outside."""
-    with tempfile.TemporaryDirectory() as directory, open_stage(_story(Path(directory)), 0, is_kept=False) as stage:
-        story, watch = _story(Path(directory)), Watch(stage)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        open_environment(_scenario(Path(directory)), 0, is_kept=False) as stage,
+    ):
+        story, watch = _scenario(Path(directory)), ProcessMonitor(stage)
         began, before = time.perf_counter(), children_cpu()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
-            played, failures = await play(story, stage)
+            played, failures = await run_scenario(story, stage)
             nursery.cancel_scope.cancel()
         seconds = time.perf_counter() - began
-        failures += [failure for each in story.expectations for failure in each.judge(played)]
+        failures += [failure for each in story.expectations for failure in each.check(played)]
         if failures:
             raise AssertionError(failures[0].reason)
         return list(_figures(played, watch, seconds, children_cpu() - before))
 
 
-def _figures(played: Played, watch: Watch, seconds: float, cpu: float) -> Iterator[Figure]:
+def _figures(played: ScenarioRun, watch: ProcessMonitor, seconds: float, cpu: float) -> Iterator[Figure]:
     done = [name for name, state in played.states.items() if name.startswith("w-") and state == "done"]
-    spent = total(played.ledger)
+    spent = sum_costs(played.ledger)
     yield Figure(name="workers that are done", value=len(done), unit="", digits=0, goal=at_least(WORKERS))
     yield Figure(name="at the same time", value=watch.most_workers, unit="processes", digits=0, goal=at_least(WORKERS))
     yield Figure(name="wall time", value=seconds, unit="s", digits=1)
@@ -66,7 +69,7 @@ def _figures(played: Played, watch: Watch, seconds: float, cpu: float) -> Iterat
     yield Figure(name="orchestration / workers", value=orchestration / workers, unit="x")
 
 
-def _story(directory: Path) -> Story:
+def _scenario(directory: Path) -> Scenario:
     """All workers are started in one turn, read a file, and report; the lead has nothing to say to each report."""
     names = [f"w-{number:03}" for number in range(1, WORKERS + 1)]
     calls = [
@@ -93,4 +96,4 @@ def _story(directory: Path) -> Story:
     }
     path = directory / "scale.yaml"
     path.write_bytes(msgspec.json.encode(facts))
-    return load_story(path)
+    return load_scenario(path)

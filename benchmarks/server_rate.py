@@ -11,9 +11,9 @@ import psutil
 import trio
 
 from benchmarks.figures import Figure, at_most
-from benchmarks.fixed_reply import open_fixed_server
-from benchmarks.scripted import open_scripted_server
-from benchmarks.wire import open_wire, small_post
+from benchmarks.fixed_reply_server import open_fixed_server
+from benchmarks.raw_http import open_connection, small_request
+from benchmarks.scripted_server import open_scripted_server
 
 CONNECTIONS = 8
 ROUNDS = 12
@@ -43,7 +43,7 @@ class _Target:
         self.rates.append((self.answered - answered) / (trio.current_time() - began))
 
     async def _ask_until(self, deadline: float) -> None:
-        async with open_wire(self.port) as wire:
+        async with open_connection(self.port) as wire:
             while trio.current_time() < deadline:
                 await wire.exchange(self.request)
                 self.answered += 1
@@ -66,7 +66,8 @@ async def measure() -> list[Figure]:
     async with open_scripted_server() as ours, open_fixed_server() as fixed:
         pairs = {
             name: [
-                _Target(server.port, psutil.Process(server.pid), small_post(stream=stream)) for server in (ours, fixed)
+                _Target(server.port, psutil.Process(server.pid), small_request(stream=stream))
+                for server in (ours, fixed)
             ]
             for name, stream in (("JSON", False), ("SSE", True))
         }

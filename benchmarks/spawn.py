@@ -18,21 +18,19 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from statistics import median
 
-if __name__ == "__main__":
-    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
-    os.chdir(Path(__file__).parents[1])
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "spawn", *sys.argv[1:]])  # noqa: S606 - our own program
-
 import attrs
 import msgspec
 import trio
 
 from benchmarks import spawn_child
 from benchmarks.figures import Figure, at_least, at_most
-from benchmarks.fixed_reply import FixedReply
+from benchmarks.fixed_reply_server import FixedReply
 from benchmarks.spawn_child import Memory, Task
-from coterie.orchestrator.starting import AGENT_WARMTH, Child, PlainStarter, Start, Starter, open_warm_starter
-from coterie.scenarios.server.edge.http import HttpRequest, Responder, serve_http
+from coterie.orchestrator.processes.child_process import ChildProcess
+from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
+from coterie.orchestrator.processes.process_starters import AGENT_PRELOADS, ExecStarter, open_zygote_starter
+from coterie.scenarios.api_server.http.http_connection import HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = 15
@@ -64,7 +62,7 @@ class _Measured:
     rounds: int
     seconds: list[float] = attrs.field(factory=list)
 
-    async def play(self, server: NotingReply, url: str) -> None:
+    async def start_once(self, server: NotingReply, url: str) -> None:
         """Start one process."""
         began = time.perf_counter()
         await self.way(Task(url=url))
@@ -90,21 +88,21 @@ async def measure() -> list[Figure]:
     """Medians of each way, and the ratios to ours."""
     server = NotingReply()
     os.environ["PYTHONPATH"] = str(ROOT)  # for the entries, which lie beside this module
-    async with _open_http(server) as url, open_warm_starter([*AGENT_WARMTH, spawn_child.__name__]) as warm:
+    async with _open_http(server) as url, open_zygote_starter([*AGENT_PRELOADS, spawn_child.__name__]) as warm:
         zygote = _Measured(_started_by(warm), ROUNDS)
-        cold = _Measured(_started_by(PlainStarter()), COLD_ROUNDS)
+        cold = _Measured(_started_by(ExecStarter()), COLD_ROUNDS)
         forkserver = _Measured(_forked_by_server(), ROUNDS)
-        await _take_turns([zygote, cold, forkserver], server, url)
+        await _alternate([zygote, cold, forkserver], server, url)
         memory = await zygote.weigh(url)
         crowd = await _crowd(warm, url)
     return [*_figures(zygote, cold, forkserver), *_weights(memory), *crowd]
 
 
-async def _take_turns(ways: Sequence[_Measured], server: NotingReply, url: str) -> None:
+async def _alternate(ways: Sequence[_Measured], server: NotingReply, url: str) -> None:
     for number in range(-1, ROUNDS):
         for measured in ways:
             if number < measured.rounds:
-                await measured.play(server, url)
+                await measured.start_once(server, url)
     for measured in ways:  # the first round starts the fork server and fills the machine's caches
         del measured.seconds[0]
 
@@ -136,8 +134,8 @@ async def _open_http(server: NotingReply) -> AsyncIterator[str]:
         nursery.cancel_scope.cancel()
 
 
-def _start_of(entry: str, task: Task) -> Start:
-    return Start(
+def _start_of(entry: str, task: Task) -> ProcessStart:
+    return ProcessStart(
         title="coterie benchmark",
         entry=f"{spawn_child.__name__}:{entry}",
         payload=msgspec.json.encode(task),
@@ -146,7 +144,7 @@ def _start_of(entry: str, task: Task) -> Start:
     )
 
 
-def _started_by(starter: Starter) -> Way:
+def _started_by(starter: ProcessStarter) -> Way:
     async def start(task: Task) -> None:
         child = await starter.start(_start_of("take_a_turn", task), stderr=2)
         assert await child.wait() == 0
@@ -168,11 +166,11 @@ def _forked_by_server() -> Way:
     return start
 
 
-async def _crowd(starter: Starter, url: str) -> list[Figure]:
+async def _crowd(starter: ProcessStarter, url: str) -> list[Figure]:
     """Start many at once, hold them all, and end them together."""
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # each child is held by a descriptor
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     ours, theirs = os.pipe()
 
     async def start() -> None:
@@ -194,8 +192,14 @@ async def _crowd(starter: Starter, url: str) -> list[Figure]:
     ]
 
 
-async def _end(children: Sequence[Child]) -> None:
+async def _end(children: Sequence[ChildProcess]) -> None:
     for child in children:
         child.send_signal(signal.SIGTERM)
     for child in children:
         assert await child.wait() == -signal.SIGTERM
+
+
+if __name__ == "__main__":
+    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
+    os.chdir(Path(__file__).parents[1])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "spawn", *sys.argv[1:]])  # noqa: S606 - our own program

@@ -10,14 +10,15 @@ import attrs
 import msgspec
 import trio
 
-from coterie.orchestrator.starting import AGENT_WARMTH
-from coterie.orchestrator.starting.zygote import prepare
+from coterie.orchestrator.processes.process_starters import AGENT_PRELOADS
+from coterie.orchestrator.processes.zygote import prepare
 
 if TYPE_CHECKING:
-    from coterie.agents.model.client import ModelClient
+    from coterie.agents.loop.model.client import ModelClient
+
 
 MODEL = "claude-opus-5-5"
-MODULES = tuple(name.partition(":")[0] for name in AGENT_WARMTH)
+MODULES = tuple(name.partition(":")[0] for name in AGENT_PRELOADS)
 """What a process imports that is not forked from a zygote."""
 ASKING = b'{"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"hello"}]}]}'
 
@@ -62,8 +63,8 @@ def stay_idle(payload: bytes, descriptors: Sequence[int]) -> None:
 
 async def _ask(url: str) -> None:
     async with _open_client(url) as client:
-        from coterie.agents.model.request import ModelRequest  # noqa: PLC0415 - see _open_client
-        from coterie.agents.models import known_models  # noqa: PLC0415
+        from coterie.agents.loop.model.catalog import known_models  # noqa: PLC0415
+        from coterie.agents.loop.model.request import ModelRequest  # noqa: PLC0415 - see _open_client
 
         request = ModelRequest(body=ASKING, model=known_models().get(MODEL), max_tokens=8_000, prompt_tokens=10)
         await client.ask(request)
@@ -79,10 +80,10 @@ async def _stay(url: str, descriptor: int) -> None:
 async def _open_client(url: str) -> AsyncIterator["ModelClient"]:
     """A client, after the imports of an agent: a cold process makes them within the time that is measured."""
     prepare(MODULES)
-    from coterie.agents.gate import LocalGate  # noqa: PLC0415
-    from coterie.agents.model.client import open_model_client  # noqa: PLC0415
+    from coterie.agents.loop.model.client import open_model_client  # noqa: PLC0415
+    from coterie.agents.loop.model.gateway import LocalGateway  # noqa: PLC0415
 
-    async with open_model_client(LocalGate(), base_url=url, api_key="benchmark") as client:
+    async with open_model_client(LocalGateway(), base_url=url, api_key="benchmark") as client:
         yield client
 
 

@@ -12,8 +12,8 @@ import psutil
 import trio
 
 from benchmarks.figures import Figure, at_least
-from benchmarks.scripted import open_scripted_server
-from benchmarks.wire import open_wire, small_post
+from benchmarks.raw_http import open_connection, small_request
+from benchmarks.scripted_server import open_scripted_server
 
 STREAMS = 1_000
 WARM_UP = 100
@@ -21,7 +21,7 @@ SILENCE = 10.0
 """Seconds of each stream; opening all of them has to take less."""
 OPENING_AT_ONCE = 20
 
-_REQUEST = small_post(stream=True)
+_REQUEST = small_request(stream=True)
 
 
 @attrs.define(eq=False)
@@ -43,7 +43,7 @@ class _Crowd:
 
     async def _hold(self) -> None:
         await self._opening.acquire()
-        async with open_wire(self.port) as wire:
+        async with open_connection(self.port) as wire:
             await wire.begin(_REQUEST, until=b"event: content_block_start")
             self._opening.release()
             self.begun += 1

@@ -26,7 +26,7 @@ import trio
 
 from benchmarks import trace_hook
 from benchmarks.figures import Figure
-from coterie.orchestrator.embedded import open_server
+from coterie.orchestrator.processes.api_server_process import open_api_server
 
 REQUEST = b"POST /v1/messages"
 CALL = b"SendMessage"
@@ -196,7 +196,7 @@ async def _trace(task: str, *options: str, window: int) -> list[Step]:
             script = {"default": [{"text": "Hello.", "times": "always"}]}
             (trace.directory / "script.yaml").write_text(json.dumps(script))
         async with (
-            open_server(trace.directory / "script.yaml") as server,
+            open_api_server(trace.directory / "script.yaml") as server,
             _open_proxy(trace, server.port) as url,
             trio.open_nursery() as nursery,
         ):

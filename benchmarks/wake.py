@@ -15,16 +15,17 @@ import attrs
 import trio
 
 from benchmarks.figures import Figure, at_most
-from benchmarks.scripted import open_scripted_server
-from coterie.agents.events import AgentChanged, Event
-from coterie.agents.models import known_models
+from benchmarks.scripted_server import open_scripted_server
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.root_events import AgentChanged
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender
-from coterie.mailbox.router import Draft
-from coterie.orchestrator.root import Root, open_root
-from coterie.orchestrator.session import MAIN, Session
-from coterie.orchestrator.settings import Settings
-from coterie.orchestrator.tree.ordering import Order
+from coterie.mailbox.router import OutgoingMessage
+from coterie.orchestrator.session.root import SessionRoot, open_root
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.session_directory import MAIN, SessionDirectory
 
 WAKES = 30
 MODEL = known_models().get("sonnet")
@@ -37,7 +38,7 @@ class _States:
 
     reached: dict[str, trio.Event] = attrs.field(factory=dict)
 
-    def hear(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
         """Wake whoever waits for a state."""
         if isinstance(event, AgentChanged) and event.state in self.reached:
             self.reached.pop(event.state).set()
@@ -50,9 +51,9 @@ class _States:
 async def measure() -> list[Figure]:
     """The median, and the longest, of many."""
     with _home() as project:
-        session = Session.create(project, Clock.from_environment(), task="a benchmark", model=MODEL.id)
+        session = SessionDirectory.create(project, Clock.from_environment(), task="a benchmark", model=MODEL.id)
         async with open_scripted_server() as server, open_root(session, server=server.url) as root:
-            seconds = await _wake(root)
+            seconds = await _measure_wakeups(root)
     milliseconds = [1e3 * each for each in seconds]
     return [
         Figure(name="an idle agent is woken in", value=median(milliseconds), unit="ms", digits=1, goal=at_most(50)),
@@ -60,19 +61,19 @@ async def measure() -> list[Figure]:
     ]
 
 
-async def _wake(root: Root) -> list[float]:
-    states, office = _States(), root.supervisor.office
-    root.supervisor.tell = states.hear
+async def _measure_wakeups(root: SessionRoot) -> list[float]:
+    states, office = _States(), root.supervisor.mail
+    root.supervisor.emit = states.note_event
     await office.roster.join(MAIN)
     seconds: list[float] = []
-    async with root.gate.open_asker(MAIN), trio.open_nursery() as nursery:
+    async with root.gateway.open_client(MAIN), trio.open_nursery() as nursery:
         idle = states.next("idle")
         nursery.start_soon(root.run, _order())
         await idle.wait()
         for number in range(WAKES):
             idle, running = states.next("idle"), states.next("running")
             began = time.perf_counter()
-            await office.router().send(_lead(root.session), Draft(to=NAME, body=f"message {number}"))
+            await office.router().send(_lead(root.session), OutgoingMessage(to=NAME, body=f"message {number}"))
             await running.wait()
             seconds.append(time.perf_counter() - began)
             await idle.wait()
@@ -80,12 +81,12 @@ async def _wake(root: Root) -> list[float]:
     return seconds
 
 
-def _order() -> Order:
+def _order() -> SpawnSpec:
     settings = Settings.build({"permissions.mode": "plan"}, {})
-    return Order(name=NAME, task="Wait.", model=MODEL.id, settings=settings, parent=MAIN, is_bare=True, stays=True)
+    return SpawnSpec(name=NAME, task="Wait.", model=MODEL.id, settings=settings, parent=MAIN, is_bare=True, stays=True)
 
 
-def _lead(session: Session) -> Sender:
+def _lead(session: SessionDirectory) -> Sender:
     return Sender(name=MAIN, incarnation=1, session=session.id, kind="lead")
 
 

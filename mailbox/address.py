@@ -1,4 +1,4 @@
-"""Whom a message is for, as people and models write it."""
+"""Addresses of messages, as people and models write them."""
 
 import functools
 import re

@@ -12,15 +12,14 @@ from typing import Literal, Protocol
 
 import attrs
 
-from coterie.mailbox.envelope import Envelope, Sender
-from coterie.mailbox.ids import MessageId
+from coterie.mailbox.envelope import Envelope, MessageId, Sender
 
 MemberState = Literal["running", "idle", "ended"]
 DeadReason = Literal["corrupt", "expired", "stale_incarnation", "bad_mac", "recipient_ended", "refused"]
 
 
 @attrs.frozen(kw_only=True)
-class Limits:
+class MailLimits:
     """How much mail may wait, and how much one message may hold."""
 
     messages: int = 10_000
@@ -30,7 +29,7 @@ class Limits:
 
 
 @attrs.frozen(kw_only=True)
-class Engagement:
+class MemberOrigin:
     """What somebody was started for, so that nobody has to remember it."""
 
     kind: str | None = None
@@ -48,7 +47,7 @@ class Member:
     name: str
     incarnation: int
     state: MemberState = "running"
-    engagement: Engagement = attrs.field(factory=Engagement)
+    engagement: MemberOrigin = attrs.field(factory=MemberOrigin)
 
 
 class Roster(Protocol):
@@ -102,7 +101,7 @@ class DeadLetter:
     """What stood there; of a message, its bytes."""
 
 
-Bury = Callable[[DeadLetter], None]
+StoreDeadLetter = Callable[[DeadLetter], None]
 """Keeps a dead letter. It returns once the letter is stored, and raises `OSError` if it cannot be."""
 
 

@@ -1,18 +1,35 @@
-"""What one agent sends another: a message is written once, never edited, and safe to deliver twice."""
+"""Message envelopes: immutable, signed, and safe to deliver twice; and message ids."""
 
 import hashlib
 import hmac
 import itertools
 import math
 import operator
-from typing import Literal
+import os
+import time
+from typing import Literal, NewType
 
 import attrs
 import msgspec
 
 from coterie.mailbox.address import check_name
 from coterie.mailbox.errors import EnvelopeCorrupt, NameInvalid
-from coterie.mailbox.ids import MessageId, new_message_id
+
+MessageId = NewType("MessageId", str)
+
+_SIX_BYTES = (1 << 48) - 1
+_VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+
+
+def new_message_id() -> MessageId:
+    """A UUID of version 7: 48 bits of milliseconds, then random bits."""
+    milliseconds = time.time_ns() // 1_000_000 & _SIX_BYTES
+    digits = (milliseconds.to_bytes(6, "big") + os.urandom(10)).hex()
+    # The version comes before the random bits, and the variant is a digit that begins with the bits 10.
+    return MessageId(
+        f"{digits[:8]}-{digits[8:12]}-7{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:]}"
+    )
+
 
 VERSION = 1
 MAC_SIZE = 16
@@ -20,7 +37,7 @@ _NO_MAC = b'"mac":null'
 """A quote inside a string is escaped, so a member stands in one place only, and need not be encoded to be exchanged."""
 
 SenderKind = Literal["human", "lead", "peer", "system"]
-Kind = Literal[
+MessageKind = Literal[
     "message",
     "shutdown_request",
     "shutdown_response",
@@ -69,7 +86,7 @@ class Envelope(_Encoded):
     recipient: Recipient
     sequence: int
     """Counts what this start of the sender sends to this name, from 1."""
-    kind: Kind = "message"
+    kind: MessageKind = "message"
     body: str
     """Text; of a structured kind, a JSON object."""
     summary: str | None = None

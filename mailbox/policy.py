@@ -1,27 +1,27 @@
-"""Who may send which kind of message to whom; kept by the router, not by a prompt."""
+"""Rules for which sender may send which kind of message to which recipient."""
 
 from collections.abc import Mapping
 
 import attrs
 
-from coterie.mailbox.envelope import Envelope, Kind, SenderKind
+from coterie.mailbox.envelope import Envelope, MessageKind, SenderKind
 from coterie.mailbox.errors import NotAllowed
-from coterie.mailbox.lifecycle import BODIES
+from coterie.mailbox.message_bodies import BODIES
 
-AUTHORITY: frozenset[Kind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
+AUTHORITY: frozenset[MessageKind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
 """Kinds that make somebody do, or be allowed, something. They travel inside a process, or by its socket to the root: a
 file proves nothing."""
-REFERRED: frozenset[Kind] = frozenset({"plan_approval_response"})
+REFERRED: frozenset[MessageKind] = frozenset({"plan_approval_response"})
 """Kinds that the root judges, where there is one: it holds what they answer, and knows by the socket who sends them."""
-NEVER_WAKES: frozenset[Kind] = frozenset({"idle"})
+NEVER_WAKES: frozenset[MessageKind] = frozenset({"idle"})
 """Kinds that wait for the next turn: nobody pays for a turn because somebody else has nothing to do."""
 
-_BOSSES: frozenset[SenderKind] = frozenset({"human", "lead", "system"})
-_SENDERS: Mapping[Kind, frozenset[SenderKind]] = {
-    "shutdown_request": _BOSSES,
-    "plan_approval_response": _BOSSES,
-    "permission_response": _BOSSES,
-    "task_assignment": _BOSSES,
+_SUPERIORS: frozenset[SenderKind] = frozenset({"human", "lead", "system"})
+_SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
+    "shutdown_request": _SUPERIORS,
+    "plan_approval_response": _SUPERIORS,
+    "permission_response": _SUPERIORS,
+    "task_assignment": _SUPERIORS,
     "shutdown_response": frozenset({"peer"}),
     "plan_approval_request": frozenset({"peer", "system"}),
     "permission_request": frozenset({"peer"}),
@@ -29,17 +29,17 @@ _SENDERS: Mapping[Kind, frozenset[SenderKind]] = {
     "idle": frozenset({"peer"}),
 }
 """Kinds that not everybody may send."""
-_ANSWERS: frozenset[Kind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
+_ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
 
 
 @attrs.frozen(kw_only=True)
-class Post:
+class SendAttempt:
     """A message about to be sent, as far as policy looks at it."""
 
     sender: str
     sender_kind: SenderKind
     recipient: str
-    kind: Kind
+    kind: MessageKind
     body: str
     is_named: bool
     """Whether it is for one agent of this session, by name."""
@@ -49,7 +49,7 @@ class Post:
     """Whether the root says who may send it."""
 
 
-def check_post(post: Post) -> None:
+def check_send(post: SendAttempt) -> None:
     """Raise `NotAllowed` unless *post* may be sent."""
     if post.kind == "message":
         return
@@ -65,17 +65,17 @@ def check_post(post: Post) -> None:
     _check_body(post)
 
 
-def is_entitled(envelope: Envelope) -> bool:
+def has_authority(envelope: Envelope) -> bool:
     """Whether who sent *envelope* may send its kind: asked again before it is acted upon, whoever let it pass."""
     return envelope.kind == "message" or envelope.sender.kind in _SENDERS[envelope.kind]
 
 
-def _check_body(post: Post) -> None:
+def _check_body(post: SendAttempt) -> None:
     try:
         BODIES[post.kind].from_body(post.body)
     except ValueError as exc:
         raise _not_allowed(post, f"its body is not what this kind says: {exc}") from exc
 
 
-def _not_allowed(post: Post, reason: str) -> NotAllowed:
+def _not_allowed(post: SendAttempt, reason: str) -> NotAllowed:
     return NotAllowed(sender=post.sender, recipient=post.recipient, kind=post.kind, reason=reason)

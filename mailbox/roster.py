@@ -1,4 +1,4 @@
-"""Who is in a session: names are unique, and the starts of a name only count up."""
+"""Rosters: the members of a session; names are unique and incarnations only count up."""
 
 import difflib
 import os
@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from coterie.files import replace_file
 from coterie.mailbox.address import USER, check_name
-from coterie.mailbox.contract import Engagement, Member, MemberState, Roster
+from coterie.mailbox.contract import Member, MemberOrigin, MemberState, Roster
 from coterie.mailbox.errors import MailboxError, NameInvalid, UnknownRecipient
 
 VERSION = 1
@@ -46,7 +46,7 @@ def find_member(roster: Roster, name: str) -> Member:
 
 
 @attrs.frozen(kw_only=True)
-class Register:
+class RosterState:
     """What a roster says at one moment."""
 
     members: Mapping[str, Member] = attrs.field(factory=dict)
@@ -54,7 +54,7 @@ class Register:
     """How often each name was started, by its case-folded form; also of names that left."""
     v: int = VERSION
 
-    def join(self, name: str, engagement: Engagement | None = None) -> "Register":
+    def join(self, name: str, engagement: MemberOrigin | None = None) -> "RosterState":
         """With the next start of *name*; without an *engagement* it has the one of its last start.
 
         Raises `NameInvalid`, also if somebody's name differs only in case.
@@ -67,17 +67,17 @@ class Register:
             raise NameInvalid(name, f"it differs from {holder!r} only in case")
         start = self.starts.get(folded, 0) + 1
         if engagement is None:
-            engagement = self.members[name].engagement if name in self.members else Engagement()
+            engagement = self.members[name].engagement if name in self.members else MemberOrigin()
         member = Member(name=name, incarnation=start, engagement=engagement)
         starts = {**self.starts, folded: member.incarnation}
         return attrs.evolve(self, members={**self.members, name: member}, starts=starts)
 
-    def set_state(self, name: str, state: MemberState) -> "Register":
+    def set_state(self, name: str, state: MemberState) -> "RosterState":
         """With *name* in *state*. Raises `NameInvalid` and `UnknownRecipient`."""
         member = attrs.evolve(find_member(LocalRoster(self), name), state=state)
         return attrs.evolve(self, members={**self.members, name: member})
 
-    def leave(self, name: str) -> "Register":
+    def leave(self, name: str) -> "RosterState":
         """Without *name*; its starts stay counted. Raises `NameInvalid` and `UnknownRecipient`."""
         gone = find_member(LocalRoster(self), name)
         return attrs.evolve(self, members={other: m for other, m in self.members.items() if m is not gone})
@@ -87,7 +87,7 @@ class Register:
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Register":
+    def from_bytes(cls, data: bytes) -> "RosterState":
         """What `to_bytes` wrote. Raises `ValueError` with the reason, whatever *data* is."""
         try:
             version = _version.decode(data).v
@@ -107,20 +107,20 @@ class _Version(msgspec.Struct):
 
 
 _version = msgspec.json.Decoder(_Version)
-_decoder = msgspec.json.Decoder(Register)
+_decoder = msgspec.json.Decoder(RosterState)
 
 
 @attrs.define(eq=False)
 class LocalRoster:
     """The roster of agents that are tasks in one process."""
 
-    _register: Register = attrs.field(factory=Register)
+    _register: RosterState = attrs.field(factory=RosterState)
 
     def members(self) -> Mapping[str, Member]:
         """Everybody, by name; what it gave does not change later."""
         return self._register.members
 
-    def join(self, name: str, engagement: Engagement | None = None) -> Member:
+    def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
         """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
         self._register = self._register.join(name, engagement)
         return self._register.members[name]
@@ -144,16 +144,16 @@ class FileRoster:
     """
 
     path: Path
-    _reading: "_Reading | None" = attrs.field(default=None, init=False)
+    _snapshot: "_RosterSnapshot | None" = attrs.field(default=None, init=False)
     _was_there: bool = attrs.field(default=False, init=False)
 
     def members(self) -> Mapping[str, Member]:
         """Everybody, by name; from memory, at the price of one `fstat`, while the file is the same."""
-        if self._reading is None or not self._reading.is_current():
-            self._reading = self._read()
-        return self._reading.register.members if self._reading is not None else {}
+        if self._snapshot is None or not self._snapshot.is_current():
+            self._snapshot = self._read()
+        return self._snapshot.register.members if self._snapshot is not None else {}
 
-    async def join(self, name: str, engagement: Engagement | None = None) -> Member:
+    async def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
         """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
         register = await trio.to_thread.run_sync(self._change_sync, lambda register: register.join(name, engagement))
         return register.members[name]
@@ -162,7 +162,7 @@ class FileRoster:
         """Say what *name* does now. Raises `NameInvalid` and `UnknownRecipient`."""
         await trio.to_thread.run_sync(self._change_sync, lambda register: register.set_state(name, state))
 
-    def end_sync(self, names: Iterable[str]) -> None:
+    def mark_ended_sync(self, names: Iterable[str]) -> None:
         """Say of all these, in one change, that they have ended. Blocks; raises `UnknownRecipient`."""
         self._change_sync(
             lambda register: reduce(lambda changed, name: changed.set_state(name, "ended"), names, register)
@@ -172,12 +172,12 @@ class FileRoster:
         """Strike *name* off. Raises `NameInvalid` and `UnknownRecipient`."""
         await trio.to_thread.run_sync(self._change_sync, lambda register: register.leave(name))
 
-    def _change_sync(self, change: Callable[[Register], Register]) -> Register:
+    def _change_sync(self, change: Callable[[RosterState], RosterState]) -> RosterState:
         lock = FileLock(f"{self.path}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
         try:
             with lock:
                 found = self._read()
-                changed = change(Register() if found is None else found.register)
+                changed = change(RosterState() if found is None else found.register)
                 replace_file(self.path, changed.to_bytes(), mode=0o600)
         except Timeout as exc:
             raise RosterFailed(self.path, f"another process has held its lock for {LOCK_TIMEOUT:.0f} seconds") from exc
@@ -185,9 +185,9 @@ class FileRoster:
             raise RosterFailed(self.path, f"it cannot be changed: {exc.strerror}") from exc
         return changed
 
-    def _read(self) -> "_Reading | None":
+    def _read(self) -> "_RosterSnapshot | None":
         try:
-            reading = _Reading.of(self.path)
+            reading = _RosterSnapshot.of(self.path)
         except FileNotFoundError as exc:
             # Begun anew it would count from 1 again, and old mail could reach a new start.
             if self._was_there:
@@ -202,20 +202,20 @@ class FileRoster:
 
 
 @attrs.define(eq=False)
-class _Reading:
+class _RosterSnapshot:
     """What the file said. It is kept open: then no other can get its inode, however quickly it is replaced."""
 
-    register: Register
+    register: RosterState
     _descriptor: int
     _written: int
     """Nanoseconds since 1970."""
 
     @classmethod
-    def of(cls, path: Path) -> "_Reading":
+    def of(cls, path: Path) -> "_RosterSnapshot":
         """Read *path*. Raises `OSError` and `ValueError`."""
         with path.open("rb", buffering=0) as file:
             written = os.fstat(file.fileno()).st_mtime_ns
-            reading = cls(Register.from_bytes(file.read()), os.dup(file.fileno()), written)
+            reading = cls(RosterState.from_bytes(file.read()), os.dup(file.fileno()), written)
         weakref.finalize(reading, os.close, reading._descriptor)
         return reading
 

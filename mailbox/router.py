@@ -1,4 +1,4 @@
-"""By which way a message travels: inside the process, through the session's files, or over a bridge."""
+"""Routing of messages: inside the process, through files, over a bridge, or to the root."""
 
 from typing import Protocol
 
@@ -7,16 +7,15 @@ import attrs
 from coterie.clock import Clock
 from coterie.mailbox.address import MAIN, Address, Everyone, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import Keys, Receipt, Roster, Transport
-from coterie.mailbox.envelope import Envelope, Kind, Recipient, Sender, sign_new
+from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender, new_message_id, sign_new
 from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
-from coterie.mailbox.ids import MessageId, new_message_id
-from coterie.mailbox.policy import AUTHORITY, REFERRED, Post, check_post
+from coterie.mailbox.policy import AUTHORITY, REFERRED, SendAttempt, check_send
 
 TIME_TO_LIVE = 7 * 24 * 3600.0
 """Seconds after which a message that nobody took is dead."""
 
 
-class Bridge(Protocol):
+class BridgePort(Protocol):
     """The way to other sessions."""
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
@@ -36,13 +35,13 @@ class AuthorityPort(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Draft:
+class OutgoingMessage:
     """What somebody wants to say."""
 
     to: str
     """An address, as `parse_address` reads it."""
     body: str
-    kind: Kind = "message"
+    kind: MessageKind = "message"
     summary: str | None = None
     in_reply_to: MessageId | None = None
     traceparent: str | None = None
@@ -52,7 +51,7 @@ class Draft:
 
 
 @attrs.frozen(kw_only=True)
-class Posted:
+class SendResult:
     """What became of a message for one recipient."""
 
     recipient: str
@@ -73,7 +72,7 @@ class Router:
     """For recipients that are tasks of this process; it alone carries authority."""
     files: Transport | None = None
     """For the other members of the session."""
-    bridge: Bridge | None = None
+    bridge: BridgePort | None = None
     clock: Clock = attrs.field(factory=Clock)
     locals: set[str] = attrs.field(factory=set)
     """Who is a task of this process."""
@@ -86,7 +85,7 @@ class Router:
         """Whether anything was ever addressed to somebody here."""
         return bool(self._sequences)
 
-    async def send(self, sender: Sender, draft: Draft) -> list[Posted]:
+    async def send(self, sender: Sender, draft: OutgoingMessage) -> list[SendResult]:
         """Send *draft* to everyone it is for, one envelope each.
 
         A refusal for one of several recipients is in the result, and the others get it all the same; for a single
@@ -96,25 +95,25 @@ class Router:
         if isinstance(address, Everyone):
             return await self._broadcast(sender, draft)
         name = address if isinstance(address, str) else MAIN
-        return [Posted(recipient=draft.to, receipt=await self._post(sender, name, draft, address))]
+        return [SendResult(recipient=draft.to, receipt=await self._send_one(sender, name, draft, address))]
 
-    async def _broadcast(self, sender: Sender, draft: Draft) -> list[Posted]:
+    async def _broadcast(self, sender: Sender, draft: OutgoingMessage) -> list[SendResult]:
         group = new_message_id()
         members = [m.name for m in self.roster.members().values() if m.name != sender.name and m.state != "ended"]
-        posted: list[Posted] = []
+        posted: list[SendResult] = []
         for name in members:
             try:
-                receipt = await self._post(sender, name, draft, Everyone(), group)
-                posted.append(Posted(recipient=name, receipt=receipt))
+                receipt = await self._send_one(sender, name, draft, Everyone(), group)
+                posted.append(SendResult(recipient=name, receipt=receipt))
             except SendRefused as exc:
-                posted.append(Posted(recipient=name, refusal=exc))
+                posted.append(SendResult(recipient=name, refusal=exc))
         return posted
 
-    async def _post(
-        self, sender: Sender, name: str, draft: Draft, address: Address, group: str | None = None
+    async def _send_one(
+        self, sender: Sender, name: str, draft: OutgoingMessage, address: Address, group: str | None = None
     ) -> Receipt:
-        check_post(
-            Post(
+        check_send(
+            SendAttempt(
                 sender=sender.name,
                 sender_kind=sender.kind,
                 recipient=name,
@@ -130,9 +129,9 @@ class Router:
             if self.bridge is None:
                 raise BridgeRefused(draft.to, "this session has no bridge")
             return await self.bridge.send(envelope, address)
-        return await self._way_to(sender, name, draft.kind).send(envelope)
+        return await self._select_transport(sender, name, draft.kind).send(envelope)
 
-    def _way_to(self, sender: Sender, name: str, kind: Kind) -> Transport | AuthorityPort:
+    def _select_transport(self, sender: Sender, name: str, kind: MessageKind) -> Transport | AuthorityPort:
         if self.authority is not None and kind in REFERRED:
             return self.authority
         if name in self.locals or self.files is None:
@@ -144,7 +143,7 @@ class Router:
             raise NotAllowed(sender=sender.name, recipient=name, kind=kind, reason=reason)
         return self.files
 
-    def _envelope(self, sender: Sender, name: str, draft: Draft, group: str | None) -> Envelope:
+    def _envelope(self, sender: Sender, name: str, draft: OutgoingMessage, group: str | None) -> Envelope:
         now = self.clock.now()
         member = self.roster.members().get(name)
         # What makes somebody act is for this start of the name alone; words may reach the one that takes it up again.

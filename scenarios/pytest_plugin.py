@@ -1,4 +1,4 @@
-"""Scenarios as tests: `pytest --coterie-scenarios DIR` plays each file, and the fixture `scenario` plays one.
+"""pytest plugin: `--coterie-scenarios DIR` runs each file, the fixture `scenario` runs one.
 
 pytest loads this module in every run of every project that has Coterie installed, so nothing of ours is imported before
 a scenario is wanted.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from _pytest._code.code import ExceptionInfo, TerminalRepr, TracebackStyle
 
     from coterie.scenarios.testing import ScenarioOutcome
+
 
 MARK = "coterie_scenario"
 SUFFIX = ".yaml"
@@ -74,10 +75,10 @@ class ScenarioFile(pytest.File):
 
     def collect(self) -> Iterator["ScenarioItem"]:
         """The scenario in it; nothing for a script, which scenarios name. Raises `CollectError` with its lines."""
-        from coterie.scenarios.testing import ScenarioUnusable, name_of  # noqa: PLC0415 - see above
+        from coterie.scenarios.testing import ScenarioUnusable, read_name  # noqa: PLC0415 - see above
 
         try:
-            name = name_of(self.path)
+            name = read_name(self.path)
         except ScenarioUnusable as exc:
             raise self.CollectError(str(exc)) from exc
         if name is not None:
@@ -93,9 +94,9 @@ class ScenarioItem(pytest.Item):
 
     def runtest(self) -> None:
         """Play it."""
-        from coterie.scenarios.testing import ScenarioFailed, play_file  # noqa: PLC0415 - see above
+        from coterie.scenarios.testing import ScenarioFailed, run_file  # noqa: PLC0415 - see above
 
-        outcome = play_file(self.path, self.config.getoption("--coterie-seed"))
+        outcome = run_file(self.path, self.config.getoption("--coterie-seed"))
         if not outcome.passed:
             raise ScenarioFailed(outcome)
 
@@ -119,12 +120,12 @@ def scenario(request: pytest.FixtureRequest) -> PlayScenario:
     """Give a test what plays scenarios, see `PlayScenario`."""
 
     def play(name: str | Path, *, seed: int | None = None, faults: str | Path | None = None) -> "ScenarioOutcome":
-        from coterie.scenarios.testing import ScenarioUnusable, find_file, play_file  # noqa: PLC0415 - see above
+        from coterie.scenarios.testing import ScenarioUnusable, find_file, run_file  # noqa: PLC0415 - see above
 
         places = (request.path.parent, *_directories(request.config))
         chosen = request.config.getoption("--coterie-seed") if seed is None else seed
         try:
-            return play_file(
+            return run_file(
                 find_file(name, places), chosen, faults=None if faults is None else find_file(faults, places)
             )
         except ScenarioUnusable as exc:

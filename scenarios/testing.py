@@ -1,4 +1,4 @@
-"""A scenario played from a test: what came of it, in the test's hands."""
+"""Runs a scenario from a test and returns its outcome."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,14 @@ from pathlib import Path
 
 import attrs
 
-from coterie.agents.errors import ConfigInvalid
-from coterie.orchestrator.events.observed import Observed
-from coterie.orchestrator.events.reader import read_session
-from coterie.scenarios.runner.flaws import StoryInvalid
-from coterie.scenarios.runner.library import find_story
-from coterie.scenarios.runner.outcome import Outcome, play_story
-from coterie.scenarios.runner.played import Failure, notable
-from coterie.scenarios.runner.reading import load_faults, load_story
-from coterie.scenarios.server.script.yaml_lines import LineInvalid, read_yaml
+from coterie.agents.events.event_reader import SessionEvent
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.scenarios.api_server.script.located_yaml import LineInvalid, read_yaml
+from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
+from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_faults, load_scenario
+from coterie.scenarios.runner.run_record import ScenarioFailure, without_text_events
+from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 
 LARGEST = 1_000_000
 """Bytes of a file that a test gets to see."""
@@ -38,9 +37,9 @@ class ScenarioOutcome:
     name: str
     source: Path
     seed: int
-    failures: tuple[Failure, ...]
+    failures: tuple[ScenarioFailure, ...]
     """What was not as it must be: `reason`, `line` of the file, and events `around`."""
-    events: Sequence[Observed]
+    events: Sequence[SessionEvent]
     """All that happened, by time, without the parts of replies: `agent`, `kind`, and `members` as JSON has them."""
     files: Mapping[str, str]
     """The texts that were in the workspace in the end, by path; nothing below `.git`."""
@@ -77,13 +76,13 @@ class ScenarioFailed(AssertionError):
         return str(self.outcome)
 
 
-def name_of(path: Path) -> str | None:
+def read_name(path: Path) -> str | None:
     """What the scenario in *path* is called; None if a script is in it. Blocks. Raises `ScenarioUnusable`."""
     if _is_script(path):
         return None
     try:
-        return load_story(path).name
-    except StoryInvalid as exc:
+        return load_scenario(path).name
+    except ScenarioInvalid as exc:
         raise ScenarioUnusable(str(exc)) from exc
 
 
@@ -96,22 +95,22 @@ def find_file(name: str | Path, directories: Sequence[Path]) -> Path:
     if found is not None:
         return found
     try:
-        return find_story(str(name))
+        return find_scenario(str(name))
     except ConfigInvalid as exc:
         raise ScenarioUnusable(str(exc)) from exc
 
 
-def play_file(path: Path, seed: int, *, faults: Path | None = None) -> ScenarioOutcome:
+def run_file(path: Path, seed: int, *, faults: Path | None = None) -> ScenarioOutcome:
     """Play the scenario in *path*, with the *faults* of another file too.
 
     Blocks until nothing of it is left. Raises `ScenarioUnusable` before anything starts, and `OSError`.
     """
     try:
-        story = load_story(path)
+        story = load_scenario(path)
         story = story if faults is None else load_faults(faults, story)
-    except StoryInvalid as exc:
+    except ScenarioInvalid as exc:
         raise ScenarioUnusable(str(exc)) from exc
-    outcome = play_story(story, seed, is_kept=True)
+    outcome = run_repeatedly(story, seed, is_kept=True)
     assert outcome.place is not None, "it was kept"
     try:
         return ScenarioOutcome(
@@ -128,9 +127,9 @@ def play_file(path: Path, seed: int, *, faults: Path | None = None) -> ScenarioO
         shutil.rmtree(outcome.place)
 
 
-def _events(outcome: Outcome, place: Path) -> tuple[Observed, ...]:
+def _events(outcome: ScenarioResult, place: Path) -> tuple[SessionEvent, ...]:
     directories = [path for id_ in outcome.sessions for path in place.glob(f"home/projects/*/sessions/{id_}")]
-    return tuple(event for directory in directories for event in notable(read_session(directory)))
+    return tuple(event for directory in directories for event in without_text_events(read_session(directory)))
 
 
 def _files(project: Path) -> dict[str, str]:

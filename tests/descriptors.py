@@ -1,4 +1,4 @@
-"""How many descriptors this process has open."""
+"""Count of the open descriptors of this process."""
 
 import gc
 import os

@@ -19,7 +19,7 @@ ALLOWED = {
 }
 """Directory -> the directories it may import; everything may import coterie.clock and coterie.files."""
 
-SHARED_WITH_SERVER = {"coterie.agents.models", "coterie.agents.usage", "coterie.agents.errors"}
+SHARED_WITH_SERVER = {"coterie.agents.loop.model.catalog", "coterie.agents.loop.model.usage", "coterie.agents.errors"}
 """The embedded server speaks HTTP: of an agent it knows the table of models, what prices count, nothing else."""
 
 
@@ -52,7 +52,7 @@ def test_clock_and_files_stand_on_nothing_of_ours() -> None:
 
 
 def test_the_embedded_server_shares_only_the_table_of_models_with_agents() -> None:
-    for path in _modules("scenarios/server"):
+    for path in _modules("scenarios/api_server"):
         for name in _imports(path):
             if name.startswith("coterie.agents"):
                 assert name.rpartition(".")[0] in SHARED_WITH_SERVER, f"{path.relative_to(ROOT)} imports {name}"
@@ -102,7 +102,7 @@ def test_only_the_process_that_holds_mcp_servers_imports_their_package() -> None
         for path in _modules(directory):
             packages = {name.partition(".")[0] for name in _imports(path)}
             assert path.is_relative_to(host) or not packages & {"mcp", "mcp_types"}, path
-    loaded = _loaded_by("import coterie.orchestrator.root, coterie.orchestrator.tree.agent_process")
+    loaded = _loaded_by("import coterie.orchestrator.session.root, coterie.agents.runtime.agent_main")
     assert not {"mcp", "mcp_types", "coterie.orchestrator.mcp.host"} & loaded
 
 

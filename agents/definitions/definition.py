@@ -1,4 +1,4 @@
-"""A kind of agent, as a file defines it."""
+"""Agent definition: an agent type, as a file defines it."""
 
 from pathlib import Path
 from typing import Literal
@@ -6,17 +6,17 @@ from typing import Literal
 import attrs
 
 from coterie.agents.hooks.hook import Hook
-from coterie.agents.mcp.config import ServerConfig
-from coterie.agents.models import Effort
-from coterie.agents.permissions import Mode
-from coterie.agents.spawning import Isolation, MemoryScope, Process
+from coterie.agents.loop.model.catalog import Effort
+from coterie.agents.mcp.server_config import ServerConfig
+from coterie.agents.permissions.types import Mode
+from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process
 
 Scope = Literal["built-in", "user", "claude", "project"]
 """Whose definition it is, from the weakest to the strongest."""
 
 
 @attrs.frozen(kw_only=True)
-class Definition:
+class AgentDefinition:
     """A kind of agent: when to use it, what it may use, and what it is told."""
 
     name: str

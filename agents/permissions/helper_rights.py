@@ -1,4 +1,4 @@
-"""What a helper may do that reads and writes files: less than its agent, as nobody can be asked beside the turns."""
+"""Permissions of a helper that reads and writes files."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import attrs
 
-from coterie.agents.permissions.authority import Authority
-from coterie.agents.permissions.command_line import CommandLine
-from coterie.agents.permissions.decision import Permissions
-from coterie.agents.permissions.paths import is_inside
-from coterie.agents.permissions.read_only import writes
-from coterie.agents.permissions.rules import Call
-from coterie.agents.permissions.words import Word
+from coterie.agents.permissions.authorizer import Authorizer
+from coterie.agents.permissions.commands.command_line import CommandLine
+from coterie.agents.permissions.commands.read_only_commands import write_reason
+from coterie.agents.permissions.commands.shell_word import ShellWord
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.protected_paths import is_inside
+from coterie.agents.permissions.rules import ToolCallFacts
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Tool, Workspace
 
 NULL = Path("/dev/null")
@@ -25,7 +25,7 @@ class HelperRights:
     readable: tuple[Path, ...] = ()
     """Directories besides the project's, and those it may write in."""
     writable: tuple[Path, ...]
-    authority: Authority | None = None
+    authority: Authorizer | None = None
     """The agent's: what its rules deny is denied to the helper too."""
 
     reading: ClassVar = frozenset({"Read", "Grep", "Glob"})
@@ -33,7 +33,7 @@ class HelperRights:
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
         """As `Denial`; it asks nobody. Raises `ToolFailed` as `touches` does."""
-        call = Call.of(tool, arguments, workspace)
+        call = ToolCallFacts.of(tool, arguments, workspace)
         if rule := self._denying_rule(call):
             return f"The rule {rule} denies this call."
         if tool.name in self.reading:
@@ -44,7 +44,7 @@ class HelperRights:
             return self._command_denial(call.command, workspace)
         return f"{tool.name} cannot be used here. There are {', '.join(sorted(self.reading | self.writing))} and Bash."
 
-    def _denying_rule(self, call: Call) -> str | None:
+    def _denying_rule(self, call: ToolCallFacts) -> str | None:
         permissions: Permissions | None = None if self.authority is None else self.authority.permissions
         while permissions is not None:
             if rule := next((rule for rule in permissions.deny if rule.may_be(call)), None):
@@ -62,10 +62,10 @@ class HelperRights:
         return None
 
     def _command_denial(self, line: CommandLine, workspace: Workspace) -> str | None:
-        if reason := writes(line):
+        if reason := write_reason(line):
             return f"Only commands that surely read and nothing else can be run here, and this has {reason}."
         places = (*self._places(workspace), NULL)
-        for word in _words(line):
+        for word in _arguments(line):
             if (path := _path_of(word, workspace)) is None:
                 return f"Where {word.raw} leads cannot be told before it runs. Write the path out, or use another tool."
             if reason := self._outside([path], places, "read"):
@@ -73,14 +73,14 @@ class HelperRights:
         return None
 
 
-def _words(line: CommandLine) -> Iterator[Word]:
+def _arguments(line: CommandLine) -> Iterator[ShellWord]:
     """What the commands are given, and where their input comes from."""
     for command in (*line.commands, *line.substituted):
         yield from command.words[1:]
         yield from (redirection.target for redirection in command.redirections if redirection.operator == "<")
 
 
-def _path_of(word: Word, workspace: Workspace) -> Path | None:
+def _path_of(word: ShellWord, workspace: Workspace) -> Path | None:
     """The path that *word* is, if it is one; None if that cannot be told."""
     text = word.text if word.is_literal else word.raw
     if text.startswith("-"):
@@ -96,7 +96,7 @@ def _path_of(word: Word, workspace: Workspace) -> Path | None:
         return None
 
 
-def _is_pattern(word: Word) -> bool:
+def _is_pattern(word: ShellWord) -> bool:
     """Whether nothing in *word* is left open but which files match it."""
     return not any(sign in word.raw for sign in "~$`'\"\\")
 

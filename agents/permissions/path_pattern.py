@@ -1,4 +1,4 @@
-"""Patterns of paths, for rules: what is named, and everything below it."""
+"""Patterns of paths in rules."""
 
 import os
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Self
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.walk import LEFT_OUT
-from coterie.agents.tools.wildcard import Wildcard
+from coterie.agents.tools.files.directory_walk import LEFT_OUT
+from coterie.agents.tools.files.glob_pattern import GlobPattern
 
 EXAMPLE = "Edit(src/**)"
 LOOKED_AT = 10_000
@@ -24,7 +24,7 @@ class PathPattern:
     """Where the pattern begins; None for the root of the workspace."""
     fixed: tuple[str, ...]
     """The directories and the file before the first wildcard."""
-    wildcard: Wildcard | None
+    wildcard: GlobPattern | None
     """What follows; None for everything."""
 
     @classmethod
@@ -45,7 +45,7 @@ class PathPattern:
             parts.pop()
         count = next((index for index, part in enumerate(parts) if _is_wild(part)), len(parts))
         try:
-            wildcard = Wildcard.parse("/".join(parts[count:])) if parts[count:] else None
+            wildcard = GlobPattern.parse("/".join(parts[count:])) if parts[count:] else None
         except ToolFailed as exc:
             raise ValueError(exc.reason) from exc
         return cls(anchor=anchor, fixed=tuple(parts[:count]), wildcard=wildcard)

@@ -1,4 +1,4 @@
-"""Rules: which calls are meant, written as people write them in settings."""
+"""Permission rules as people write them, and the tool calls that they match."""
 
 import re
 from collections.abc import Sequence
@@ -7,35 +7,39 @@ from typing import Any, Self
 
 import attrs
 
-from coterie.agents.errors import ConfigInvalid
-from coterie.agents.mcp.naming import PREFIX, means
-from coterie.agents.permissions import command_pattern, domain_pattern, kind_pattern, path_pattern
-from coterie.agents.permissions.command_line import CommandLine, SimpleCommand
-from coterie.agents.permissions.command_pattern import CommandPattern
-from coterie.agents.permissions.domain_pattern import DomainPattern
-from coterie.agents.permissions.kind_pattern import KindPattern
+from coterie.agents.mcp.tool_names import PREFIX, any_matches_tool, matches_tool
+from coterie.agents.permissions import name_patterns, path_pattern
+from coterie.agents.permissions.commands import command_pattern
+from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
+from coterie.agents.permissions.commands.command_parser import parse_command
+from coterie.agents.permissions.commands.command_pattern import CommandPattern
+from coterie.agents.permissions.commands.command_wrappers import opaque_reason
+from coterie.agents.permissions.name_patterns import AgentTypePattern, DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
-from coterie.agents.permissions.shell import read_command
-from coterie.agents.permissions.wrappers import obscurity
-from coterie.agents.tools import NAMES
-from coterie.agents.tools.bash import BashInput
+from coterie.agents.tools.built_in import NAMES
+from coterie.agents.tools.shell.bash import BashInput
 from coterie.agents.tools.tool import Tool, Workspace
-from coterie.agents.tools.web_fetch import WebFetch, WebFetchInput
-from coterie.agents.web.hosts import WebAddress
+from coterie.agents.tools.web.hosts import WebAddress
+from coterie.agents.tools.web.web_fetch import WebFetch, WebFetchInput
+from coterie.errors import ConfigInvalid
 
 EVERY_TOOL = "*"
 AGENT = "Agent"
 
 _RULE = re.compile(r"(\*|mcp__[A-Za-z0-9_-]+\*?|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*)\))?", re.DOTALL)
-Subject = CommandPattern | PathPattern | DomainPattern | KindPattern
+Subject = CommandPattern | PathPattern | DomainPattern | AgentTypePattern
 """What some calls of a tool are about."""
-_EXAMPLES = {"Bash": command_pattern.EXAMPLE, WebFetch.name: domain_pattern.EXAMPLE, AGENT: kind_pattern.EXAMPLE}
+_EXAMPLES = {
+    "Bash": command_pattern.EXAMPLE,
+    WebFetch.name: name_patterns.DOMAIN_EXAMPLE,
+    AGENT: name_patterns.AGENT_TYPE_EXAMPLE,
+}
 _FAMILIES = {"read": "Read", "edit": "Edit"}
 """Rules for these tools are for all tools that do the same to files."""
 
 
 @attrs.frozen(kw_only=True)
-class Call:
+class ToolCallFacts:
     """One call of a tool, as rules see it."""
 
     tool: Tool
@@ -47,7 +51,7 @@ class Call:
     """Every path it touches, for a tool that reads or edits."""
     host: str | None = None
     """Whom it would ask, for a call of WebFetch."""
-    kind: str | None = None
+    agent_type: str | None = None
     """Of which kind the agent would be, for a call that starts one."""
 
     @classmethod
@@ -57,10 +61,10 @@ class Call:
             tool=tool,
             arguments=arguments,
             root=workspace.root.resolve(),
-            command=read_command(arguments.command) if isinstance(arguments, BashInput) else None,
-            paths=() if tool.access == "run" else tuple(tool.touches(arguments, workspace)),
+            command=parse_command(arguments.command) if isinstance(arguments, BashInput) else None,
+            paths=() if tool.access == "run" else tuple(tool.paths_affected(arguments, workspace)),
             host=WebAddress.parse(arguments.url).host if isinstance(arguments, WebFetchInput) else None,
-            kind=getattr(arguments, "subagent_type", None) if tool.name == AGENT else None,
+            agent_type=getattr(arguments, "subagent_type", None) if tool.name == AGENT else None,
         )
 
 
@@ -94,7 +98,7 @@ class Rule:
             example = _EXAMPLES.get(tool, path_pattern.EXAMPLE)
             raise ConfigInvalid(source, f"{text!r} cannot be used: {exc}; a rule looks like {example}") from exc
 
-    def names(self, call: Call) -> bool:
+    def names(self, call: ToolCallFacts) -> bool:
         """Whether it says no more than *call* does: one command, or one path; not a kind of them."""
         if isinstance(self.subject, CommandPattern):
             return not self.subject.is_open
@@ -102,11 +106,11 @@ class Rule:
             return any(self.subject.is_exactly(path, call.root) for path in call.paths)
         if isinstance(self.subject, DomainPattern):
             return self.subject.host == call.host
-        if isinstance(self.subject, KindPattern):
-            return self.subject.kinds == {call.kind}
+        if isinstance(self.subject, AgentTypePattern):
+            return self.subject.agent_types == {call.agent_type}
         return call.command is None and not call.paths and call.host is None
 
-    def may_be(self, call: Call) -> bool:
+    def may_be(self, call: ToolCallFacts) -> bool:
         """Whether *call*, or any part of it, may be what the rule means: enough to deny it, or to ask."""
         if not self._is_for(call):
             return False
@@ -114,8 +118,8 @@ class Rule:
             return call.command is not None and self.subject.may_be_in(call.command)
         if isinstance(self.subject, DomainPattern):
             return self.covers_host(call)
-        if isinstance(self.subject, KindPattern):
-            return self.covers_kind(call)
+        if isinstance(self.subject, AgentTypePattern):
+            return self.covers_agent_type(call)
         pattern = self.subject
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
@@ -123,43 +127,47 @@ class Rule:
         """Whether the rule surely means *command*."""
         return isinstance(self.subject, CommandPattern) and self.subject.covers(command)
 
-    def covers_path(self, path: Path, call: Call) -> bool:
+    def covers_path(self, path: Path, call: ToolCallFacts) -> bool:
         """Whether the rule surely means *path* in *call*."""
         return isinstance(self.subject, PathPattern) and self._is_for(call) and self.subject.covers(path, call.root)
 
-    def covers_host(self, call: Call) -> bool:
+    def covers_host(self, call: ToolCallFacts) -> bool:
         """Whether the rule means the host that *call* asks."""
         return isinstance(self.subject, DomainPattern) and call.host is not None and self.subject.covers(call.host)
 
-    def covers_kind(self, call: Call) -> bool:
+    def covers_agent_type(self, call: ToolCallFacts) -> bool:
         """Whether the rule means the kind of agent that *call* starts."""
-        return isinstance(self.subject, KindPattern) and call.kind is not None and self.subject.covers(call.kind)
+        return (
+            isinstance(self.subject, AgentTypePattern)
+            and call.agent_type is not None
+            and self.subject.covers(call.agent_type)
+        )
 
-    def covers_all(self, call: Call) -> bool:
+    def covers_all(self, call: ToolCallFacts) -> bool:
         """Whether the rule means every call of this tool."""
         return self.subject is None and self._is_for(call)
 
-    def _is_for(self, call: Call) -> bool:
+    def _is_for(self, call: ToolCallFacts) -> bool:
         family = _FAMILIES.get(call.tool.access) if call.paths else None
-        return self.tool in (EVERY_TOOL, call.tool.name, family) or means(self.tool, call.tool.name)
+        return self.tool in (EVERY_TOOL, call.tool.name, family) or matches_tool(self.tool, call.tool.name)
 
 
-def covering(rules: Sequence[Rule], call: Call) -> list[Rule]:
+def matching_rules(rules: Sequence[Rule], call: ToolCallFacts) -> list[Rule]:
     """The rules that together surely mean all of *call*; empty if some part of it is left over."""
     if whole := next((rule for rule in rules if rule.covers_all(call)), None):
         return [whole]
     if call.command is not None:
-        return _covering_commands(rules, call.command)
+        return _matching_command_rules(rules, call.command)
     if call.host is not None:
         return [rule for rule in rules if rule.covers_host(call)][:1]
-    if call.kind is not None:
-        return [rule for rule in rules if rule.covers_kind(call)][:1]
+    if call.agent_type is not None:
+        return [rule for rule in rules if rule.covers_agent_type(call)][:1]
     found = [next((rule for rule in rules if rule.covers_path(path, call)), None) for path in call.paths]
     return [] if None in found else [rule for rule in dict.fromkeys(found) if rule is not None]
 
 
-def _covering_commands(rules: Sequence[Rule], line: CommandLine) -> list[Rule]:
-    if obscurity(line) is not None or line.substituted:
+def _matching_command_rules(rules: Sequence[Rule], line: CommandLine) -> list[Rule]:
+    if opaque_reason(line) is not None or line.substituted:
         return []
     found: dict[Rule, None] = {}
     for command in line.commands:
@@ -186,5 +194,29 @@ def _subject(tool: str, text: str | None) -> Subject | None:
     if tool == WebFetch.name:
         return None if text.strip() == "*" else DomainPattern.parse(text.strip())
     if tool == AGENT:
-        return None if text.strip() == "*" else KindPattern.parse(text)
+        return None if text.strip() == "*" else AgentTypePattern.parse(text)
     return PathPattern.parse(text.strip())
+
+
+@attrs.frozen(kw_only=True)
+class RoleLimit:
+    """Tools that an agent may not use because of what it is there for. It belongs to one agent, not to its children."""
+
+    name: str
+    reason: str
+    """Why, in words for the model."""
+    allowed: frozenset[str] | None = None
+    """The only tools that may be used; None for all."""
+    denied: frozenset[str] = frozenset()
+    only: tuple[Rule, ...] = ()
+    """Of the tools that these rules name, the calls that may be made."""
+
+    def denies(self, call: ToolCallFacts) -> bool:
+        """Whether *call* may not be made."""
+        name = call.tool.name
+        if EVERY_TOOL in self.denied or any_matches_tool(self.denied, name):
+            return True
+        if self.allowed is not None and not any_matches_tool(self.allowed, name):
+            return True
+        narrowing = [rule for rule in self.only if rule.tool == name]
+        return bool(narrowing) and not matching_rules(narrowing, call)

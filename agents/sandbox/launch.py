@@ -1,4 +1,4 @@
-"""The program that gives up rights and becomes another. It stands alone: whatever it imports, each command waits for.
+"""Landlock launcher: it gives up rights and becomes another program. It imports nothing of ours.
 
     python -I -S launch.py [--network] [--hidden PATH | --read PATH | --write PATH]... -- PROGRAM [ARGUMENT]...
 
@@ -40,7 +40,7 @@ _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class NotHeld(Exception):
+class ConfinementFailed(Exception):
     """The kernel would not hold what was asked for."""
 
 
@@ -57,7 +57,7 @@ def main(arguments: "list[str]") -> None:
         _hold_files(views, has_network=has_network)
         _hold_sockets(has_network=has_network)
         os.execv(program[0], program)  # noqa: S606 - what it is there for
-    except (OSError, NotHeld) as exc:
+    except (OSError, ConfinementFailed) as exc:
         sys.stderr.write(f"the sandbox could not be made, and nothing was run: {exc}\n")
         sys.exit(FAILED)
 
@@ -66,7 +66,7 @@ def _hold_files(views: "dict[str, str]", *, has_network: bool) -> None:
     version = _libc.syscall(CREATE_RULESET, None, 0, ASK_VERSION)
     rights = next((_ALL_OF_VERSION[known] for known in sorted(_ALL_OF_VERSION, reverse=True) if known <= version), 0)
     if not rights & _TRUNCATE:
-        raise NotHeld(f"this kernel has version {max(0, version)} of Landlock, and it takes 3")
+        raise ConfinementFailed(f"this kernel has version {max(0, version)} of Landlock, and it takes 3")
     networks = 0 if has_network or version < 4 else 3
     scopes = 3 if version >= 6 else 0
     given = struct.pack("=QQQ", rights, networks, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]

@@ -1,4 +1,4 @@
-"""What commands may see and change: a few places, of which the one that lies deepest decides."""
+"""Sandbox of an agent's commands: the access to each path, and the command that enforces it."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from typing import Literal
 
 import attrs
 
-from coterie.agents.sandbox import bubblewrap, landlock
-from coterie.agents.sandbox.view import View
+from coterie.agents.sandbox import backends
+from coterie.agents.sandbox.backends import PathAccess
 
-Way = Literal["bubblewrap", "landlock"]
+SandboxBackend = Literal["bubblewrap", "landlock"]
 """How the kernel is made to hold it."""
 TEMPORARY_VARIABLE = "TMPDIR"
 
@@ -28,7 +28,7 @@ def _resolved(paths: Sequence[Path]) -> tuple[Path, ...]:
 class Sandbox:
     """The wall around all commands of one agent. What is in none of its places can be read and not written."""
 
-    way: Way
+    way: SandboxBackend
     root: Path = attrs.field(converter=_followed)
     """The workspace, which may be written."""
     temporary: Path = attrs.field(converter=_followed)
@@ -50,13 +50,13 @@ class Sandbox:
     """Whether commands need no permission, as they are in here."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What holds for a command, for the model that wonders why it failed."""
         reach = "" if self.network else ", and there is no network"
         return f"[it ran in a sandbox: only the project directory and {TEMPORARY_VARIABLE} can be written{reach}]"
 
     @property
-    def has_keeper(self) -> bool:
+    def has_init_process(self) -> bool:
         """Whether the first process of a command is not its shell, but one that ends all of it by its own end."""
         return self.way == "bubblewrap"
 
@@ -64,17 +64,17 @@ class Sandbox:
         """What to start instead of *program* for it to run in here, in *directory*. Looks at the disk."""
         views = self.views()
         if self.way == "bubblewrap":
-            return bubblewrap.command(program, directory, views, self.temporary, network=self.network)
-        return landlock.command(program, views, network=self.network)
+            return backends.bubblewrap_command(program, directory, views, self.temporary, network=self.network)
+        return backends.landlock_command(program, views, network=self.network)
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """*environment* as a command in here needs it."""
-        place = bubblewrap.TEMPORARY if self.way == "bubblewrap" else str(self.temporary)
+        place = backends.TEMPORARY if self.way == "bubblewrap" else str(self.temporary)
         return {**environment, TEMPORARY_VARIABLE: place}
 
-    def views(self) -> dict[Path, View]:
+    def views(self) -> dict[Path, PathAccess]:
         """What may be done in each place that is there, the outer ones first."""
-        views: dict[Path, View] = dict.fromkeys(self.hidden, "hidden")
+        views: dict[Path, PathAccess] = dict.fromkeys(self.hidden, "hidden")
         views |= dict.fromkeys(self.readable, "read")
         views |= dict.fromkeys((self.root, self.temporary, *self.writable), "write")
         # Where the workspace is the user's home, keys are both.
@@ -84,13 +84,13 @@ class Sandbox:
         # What cannot be looked at is not there for commands either.
         return {path: views[path] for path in outer_first if os.path.exists(path)}  # noqa: PTH110 - `Path.exists` raises
 
-    def tidy(self) -> None:
+    def remove_unwanted(self) -> None:
         """Take away what a command has left that it must not leave."""
         for path in self.unwanted:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def flaw(self) -> str | None:
+    def problem(self) -> str | None:
         """Why the kernel could not hold it, whichever it is; None if nothing speaks against it."""
         if self.way == "bubblewrap":
             return None
@@ -103,7 +103,7 @@ class Sandbox:
         return None
 
 
-def _inside_out(views: Mapping[Path, View]) -> Iterator[tuple[Path, Path]]:
+def _inside_out(views: Mapping[Path, PathAccess]) -> Iterator[tuple[Path, Path]]:
     """Hidden places inside those that are written, each with the latter."""
     written = [path for path, view in views.items() if view == "write"]
     for path, view in views.items():

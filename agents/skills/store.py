@@ -1,4 +1,4 @@
-"""All skills that hold in a project, and which of two with one name counts."""
+"""Skill store: all skills of a project, and which of two with one name counts."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,13 +7,10 @@ from typing import get_args
 
 import attrs
 
-from coterie.agents.definitions.problem import Problem, Severity
-from coterie.agents.definitions.search import read_text
-from coterie.agents.home import home
-from coterie.agents.nearest import nearest
-from coterie.agents.project import project_directory, project_root
-from coterie.agents.skills.reading import read_skill
-from coterie.agents.skills.skill import Skill, SkillScope
+from coterie.agents.definitions.definition_files import FileProblem, Severity, read_text
+from coterie.agents.skills.skill import Skill, SkillScope, parse_skill
+from coterie.paths import home_directory, project_directory, project_root
+from coterie.suggestions import closest_match
 
 DIRECTORY = "skills"
 FILE = "SKILL.md"
@@ -27,7 +24,7 @@ class Skills:
 
     by_name: Mapping[str, Skill] = attrs.field(factory=dict)
     """The project's first, then the user's, those of one place in the order of their names."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
     files: int = 0
     """How many files were looked at."""
 
@@ -38,7 +35,7 @@ class Skills:
 
     def missing(self, name: str) -> str:
         """What to say of a *name* that no skill has: the nearest ones, if there are any."""
-        near = nearest(name, self.by_name)
+        near = closest_match(name, self.by_name)
         return f"there is no skill {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
@@ -51,7 +48,7 @@ def load_skills(directory: Path) -> Skills:
     """
     root, own = project_root(directory), project_directory(directory) / DIRECTORY
     places: dict[Path, SkillScope] = {
-        home() / DIRECTORY: "user",
+        home_directory() / DIRECTORY: "user",
         root / ".agents" / DIRECTORY: "agents",
         root / ".claude" / DIRECTORY: "claude",
     }
@@ -69,7 +66,7 @@ def load_skill_path(path: Path) -> Skills:
 
 def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skills:
     by_name: dict[str, Skill] = {}
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     files = 0
     for scope, place in places:
         for path in [place] if place.is_file() else _find(place, problems):
@@ -84,7 +81,7 @@ def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skill
     return Skills(by_name={skill.name: skill for skill in order}, problems=tuple(problems), files=files)
 
 
-def _find(place: Path, problems: list[Problem]) -> Iterator[Path]:
+def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
     """The file of each skill in *place*, in the order of their directories."""
     try:
         names = sorted(entry.name for entry in place.iterdir())
@@ -101,24 +98,24 @@ def _find(place: Path, problems: list[Problem]) -> Iterator[Path]:
             yield path
 
 
-def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | None, list[Problem]]:
+def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | None, list[FileProblem]]:
     file = Path(os.path.realpath(path))
     if root is not None and not file.is_relative_to(root.resolve()):
         return None, [
             _error(path, f"leads out of the project, to {file}; put the skill itself here, or among your own")
         ]
     text = read_text(path)
-    return (None, [text]) if isinstance(text, Problem) else read_skill(text, path=path, scope=scope, file=file)
+    return (None, [text]) if isinstance(text, FileProblem) else parse_skill(text, path=path, scope=scope, file=file)
 
 
-def _shadowing(winner: Skill, loser: Skill | None) -> list[Problem]:
+def _shadowing(winner: Skill, loser: Skill | None) -> list[FileProblem]:
     """That *loser* no longer counts; in one place that is an accident, across places it is how to override."""
     if loser is None:
         return []
     severity: Severity = "warning" if winner.scope == loser.scope else "note"
     reason = f"takes the place of {loser.name!r} of {loser.source}"
-    return [Problem(path=winner.source, line=1, severity=severity, reason=reason)]
+    return [FileProblem(path=winner.source, line=1, severity=severity, reason=reason)]
 
 
-def _error(path: Path, reason: str) -> Problem:
-    return Problem(path=path, line=1, severity="error", reason=reason)
+def _error(path: Path, reason: str) -> FileProblem:
+    return FileProblem(path=path, line=1, severity="error", reason=reason)

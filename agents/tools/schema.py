@@ -1,4 +1,4 @@
-"""The input of a tool is a frozen attrs class: this makes its JSON Schema, and reads what the model sends."""
+"""JSON Schema of a tool's input class, and parsing of the model's input."""
 
 import functools
 import types
@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.nearest import suggestion
+from coterie.suggestions import did_you_mean
 
 Input = TypeVar("Input", bound=attrs.AttrsInstance)
 
@@ -47,7 +47,7 @@ def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     }
 
 
-def read_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
+def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
     """The instance of *input_type* that *value* describes.
 
     Raises `ToolFailed` that names every field which is unknown, missing or of the wrong type. Nothing is
@@ -55,16 +55,16 @@ def read_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
     """
     fields = {field.name: field for field in attrs.fields(input_type)}
     hints = _hints(input_type)
-    problems = [f"unknown field {name!r}: {suggestion(name, fields)}" for name in value if name not in fields]
+    problems = [f"unknown field {name!r}: {did_you_mean(name, fields)}" for name in value if name not in fields]
     read: dict[str, Any] = {}
     for name, field in fields.items():
         try:
             if name in value:
                 read[name] = msgspec.convert(value[name], hints[name])
             elif _is_required(field):
-                problems.append(f"missing field {name!r}: it must be {_in_words(hints[name])}")
+                problems.append(f"missing field {name!r}: it must be {_type_text(hints[name])}")
         except msgspec.ValidationError as exc:
-            problems.append(f"field {name!r} must be {_in_words(hints[name])}: {exc}")
+            problems.append(f"field {name!r} must be {_type_text(hints[name])}: {exc}")
     if problems:
         raise ToolFailed(f"The input cannot be used. {'; '.join(problems)}")
     return input_type(**read)
@@ -99,14 +99,14 @@ def _schema_of(hint: Any) -> dict[str, Any]:
     return {"anyOf": [_schema_of(part) for part in _alternatives(hint)]}
 
 
-def _in_words(hint: Any) -> str:
+def _type_text(hint: Any) -> str:
     if hint in PLAIN:
         return PLAIN[hint][1]
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     if get_origin(hint) is list:
-        return f"a list, each item {_in_words(*get_args(hint))}"
-    return " or ".join(map(_in_words, _alternatives(hint)))
+        return f"a list, each item {_type_text(*get_args(hint))}"
+    return " or ".join(map(_type_text, _alternatives(hint)))
 
 
 def _alternatives(hint: Any) -> Iterator[Any]:

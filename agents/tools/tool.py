@@ -1,4 +1,4 @@
-"""What a tool is, how the model learns of it, and how the model's call of it is answered."""
+"""Tool protocol: definition, workspace, permission check and result of a tool call."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -7,18 +7,56 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import attrs
 import msgspec
 
-from coterie.agents.conversation.records import UsedSkill
 from coterie.agents.errors import ToolFailed
-from coterie.agents.nearest import suggestion
-from coterie.agents.prompt import render
-from coterie.agents.sandbox import Sandbox
-from coterie.agents.tools.existing import PlainFile
-from coterie.agents.tools.jobs import Jobs
-from coterie.agents.tools.memory_files import MemoryFile, OpenMemory
-from coterie.agents.tools.schema import input_schema, read_input
-from coterie.agents.tools.seen import SeenFiles
-from coterie.agents.tools.used_skills import UsedSkills
-from coterie.agents.tools.working_directory import Shell
+from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.prompts import render
+from coterie.agents.sandbox.sandbox import Sandbox
+from coterie.agents.tools.files.file_change import PlainFile
+from coterie.agents.tools.files.read_tracking import ReadFiles
+from coterie.agents.tools.memory.memory_files import StoredMemoryFile, WritableMemory
+from coterie.agents.tools.schema import input_schema, parse_input
+from coterie.agents.tools.shell.background_jobs import BackgroundJobs
+from coterie.agents.tools.shell.working_directory import ShellState
+from coterie.suggestions import did_you_mean
+
+REMEMBERED = 100
+"""Skills; of more, those used longest ago are forgotten."""
+
+
+@attrs.define(eq=False)
+class UsedSkills:
+    """The skills that one agent has used, each as it was used last. Belongs to the task that runs the agent's tools."""
+
+    _used: dict[str, UsedSkill] = attrs.field(factory=dict, init=False, repr=False)
+    _undrained: dict[str, None] = attrs.field(factory=dict, init=False, repr=False)
+
+    def record(self, used: UsedSkill) -> None:
+        """The model has been shown this skill."""
+        self._remember(used)
+        self._undrained.pop(used.name, None)
+        self._undrained[used.name] = None
+
+    def known(self) -> list[UsedSkill]:
+        """All of them, the one used last at the end."""
+        return list(self._used.values())
+
+    def take_changes(self) -> list[UsedSkill]:
+        """Those noted since this was last asked, in their order."""
+        drained = [self._used[name] for name in self._undrained if name in self._used]
+        self._undrained.clear()
+        return drained
+
+    def restore(self, used: Iterable[UsedSkill]) -> None:
+        """Take over what `drain` said in an earlier run."""
+        for each in used:
+            self._remember(each)
+
+    def _remember(self, used: UsedSkill) -> None:
+        self._used.pop(used.name, None)
+        self._used[used.name] = used
+        if len(self._used) > REMEMBERED:
+            del self._used[next(iter(self._used))]
+
 
 RESULTS_DIRECTORY = "tool-results"
 JOBS_DIRECTORY = "jobs"
@@ -45,15 +83,15 @@ class Workspace:
     """The directory of the project; relative paths begin here, wherever the shell is."""
     scratch: Path
     """The agent's own directory, for what tools leave behind."""
-    seen: SeenFiles = attrs.field(factory=SeenFiles)
+    seen: ReadFiles = attrs.field(factory=ReadFiles)
     """What the agent's model knows of files."""
-    shell: Shell = attrs.field(default=attrs.Factory(lambda self: Shell(root=self.root), takes_self=True))
+    shell: ShellState = attrs.field(default=attrs.Factory(lambda self: ShellState(root=self.root), takes_self=True))
     """What one command leaves to the next."""
-    jobs: Jobs | None = None
+    jobs: BackgroundJobs | None = None
     """The commands in the background; None where there can be none."""
     environment: Mapping[str, str] = attrs.field(factory=dict)
     """What commands are told besides what this process was."""
-    memory: OpenMemory | None = None
+    memory: WritableMemory | None = None
     """The memories that the agent may change; None for one that keeps none."""
     shared: Path | None = None
     """What all agents of the session may read and write besides; None for nothing."""
@@ -66,7 +104,9 @@ class Workspace:
 
     def changes(self) -> WorkspaceChange | None:
         """What has changed since this was last asked, to be recorded; None if nothing has."""
-        change = WorkspaceChange(seen=self.seen.drain(), directory=self.shell.drain(), skills=self.skills.drain())
+        change = WorkspaceChange(
+            seen=self.seen.take_changes(), directory=self.shell.take_changes(), skills=self.skills.take_changes()
+        )
         return change if change.seen or change.skills or change.directory is not None else None
 
     def restore(self, change: WorkspaceChange) -> None:
@@ -87,7 +127,7 @@ class Workspace:
         except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: links that lead round in a circle
             raise ToolFailed(f"{path!r} is not a usable path: {exc}") from exc
 
-    def target(self, path: str) -> PlainFile | MemoryFile:
+    def target(self, path: str) -> PlainFile | StoredMemoryFile:
         """The file that the model means by *path*, to be changed. Raises `ToolFailed`.
 
         A memory is known by its path alone, so that nobody can put a link in its place between a decision and the
@@ -189,7 +229,7 @@ class Tool(Protocol):
         """Characters over which a result is stored on disk instead; None for a tool that limits itself."""
         ...
 
-    def touches(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
+    def paths_affected(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
         """The paths that a call names, absolute and with links followed. Raises `ToolFailed`.
 
         For a tool that reads or edits these are all it touches; one that runs things may touch more.
@@ -205,15 +245,15 @@ class Tool(Protocol):
 
 
 @attrs.frozen
-class ForeignInput:
+class ExternalInput:
     """The arguments of a tool that is not ours, as the model gave them: who has the tool knows what they mean."""
 
     values: Mapping[str, Any]
 
 
 @runtime_checkable
-class ForeignTool(Tool, Protocol):
-    """A tool that is not ours: its `input_type` is `ForeignInput`, and the schema of that is somebody else's."""
+class ExternalTool(Tool, Protocol):
+    """A tool that is not ours: its `input_type` is `ExternalInput`, and the schema of that is somebody else's."""
 
     @property
     def schema(self) -> msgspec.Raw:
@@ -225,7 +265,7 @@ Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
 """Says why a call may not run, in words for the model; None if it may. It may have to ask someone first."""
 
 
-async def permit(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
+async def allow_all(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
     """The `Denial` that denies nothing."""
 
 
@@ -234,14 +274,14 @@ def tool_description(name: str) -> str:
     return render(f"tools/{name}")
 
 
-def definition(tool: Tool) -> bytes:
+def tool_definition(tool: Tool) -> bytes:
     """The tool as an entry of a request's `tools`; the same bytes every time."""
-    schema = tool.schema if isinstance(tool, ForeignTool) else input_schema(tool.input_type)
+    schema = tool.schema if isinstance(tool, ExternalTool) else input_schema(tool.input_type)
     return msgspec.json.encode({"name": tool.name, "description": tool.description, "input_schema": schema})
 
 
 async def call_tool(
-    tools: Mapping[str, Tool], name: str, value: Mapping[str, Any], workspace: Workspace, denial: Denial = permit
+    tools: Mapping[str, Tool], name: str, value: Mapping[str, Any], workspace: Workspace, denial: Denial = allow_all
 ) -> ToolResult:
     """Answer the model's call of the tool *name* with the input *value*.
 
@@ -250,7 +290,7 @@ async def call_tool(
     """
     try:
         tool = _find(tools, name)
-        arguments = ForeignInput(value) if isinstance(tool, ForeignTool) else read_input(tool.input_type, value)
+        arguments = ExternalInput(value) if isinstance(tool, ExternalTool) else parse_input(tool.input_type, value)
         if reason := await denial(tool, arguments, workspace):
             return ToolResult(text=reason, is_error=True)
         return await tool.run(arguments, workspace)
@@ -260,5 +300,5 @@ async def call_tool(
 
 def _find(tools: Mapping[str, Tool], name: str) -> Tool:
     if name not in tools:
-        raise ToolFailed(f"There is no tool {name!r}: {suggestion(name, tools)}")
+        raise ToolFailed(f"There is no tool {name!r}: {did_you_mean(name, tools)}")
     return tools[name]

@@ -1,18 +1,13 @@
 """Ways to pass messages between processes, ours among them, behind one interface."""
 
-from benchmarks.mail_peers.enveloped import enveloped
+from benchmarks.mail_peers.coterie_file import OURS_POWER, OURS_PROCESS
 from benchmarks.mail_peers.in_memory import QUEUE, SOCKET
 from benchmarks.mail_peers.json_array import JSON_ARRAY
 from benchmarks.mail_peers.maildir import LIBRARY_MAILDIR, MAILDIR
-from benchmarks.mail_peers.ours import OURS_POWER, OURS_PROCESS
-from benchmarks.mail_peers.peer import Peer, Post
+from benchmarks.mail_peers.peer import Mailboxes, Peer
 from benchmarks.mail_peers.persist_queue import PERSIST_QUEUE
-from benchmarks.mail_peers.redis_streams import (
-    REDIS_ALWAYS,
-    REDIS_ALWAYS_BARE,
-    REDIS_EVERYSEC,
-    REDIS_EVERYSEC_BARE,
-)
+from benchmarks.mail_peers.redis_streams import REDIS_ALWAYS, REDIS_ALWAYS_BARE, REDIS_EVERYSEC, REDIS_EVERYSEC_BARE
+from benchmarks.mail_peers.signed_envelopes import enveloped
 from benchmarks.mail_peers.sqlite_queue import SQLITE_FULL, SQLITE_NORMAL
 
 PEERS = (
@@ -36,4 +31,4 @@ PEERS = (
     SOCKET,
 )
 
-__all__ = ["OURS_POWER", "OURS_PROCESS", "PEERS", "REDIS_EVERYSEC", "Peer", "Post"]
+__all__ = ["OURS_POWER", "OURS_PROCESS", "PEERS", "REDIS_EVERYSEC", "Mailboxes", "Peer"]

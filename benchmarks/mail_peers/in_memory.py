@@ -38,7 +38,7 @@ class _QueueEnd:
 
 
 @attrs.frozen
-class _QueuePost:
+class _QueueMailboxes:
     queues: "Mapping[Box, Queue[str]]"
 
     @asynccontextmanager
@@ -68,7 +68,7 @@ class _SocketEnd:
 
 
 @attrs.frozen
-class _SocketPost:
+class _SocketMailboxes:
     directory: Path
 
     @asynccontextmanager
@@ -88,19 +88,19 @@ class _SocketPost:
 
 
 @asynccontextmanager
-async def _open_queues(_directory: Path) -> AsyncIterator[_QueuePost]:
+async def _open_queues(_directory: Path) -> AsyncIterator[_QueueMailboxes]:
     context = multiprocessing.get_context("forkserver")
     queues: dict[Box, Queue[str]] = {"left": context.Queue(), "right": context.Queue()}
     try:
-        yield _QueuePost(queues)
+        yield _QueueMailboxes(queues)
     finally:
         for each in queues.values():
             each.close()
 
 
 @asynccontextmanager
-async def _open_sockets(directory: Path) -> AsyncIterator[_SocketPost]:
-    yield _SocketPost(directory)
+async def _open_sockets(directory: Path) -> AsyncIterator[_SocketMailboxes]:
+    yield _SocketMailboxes(directory)
 
 
 QUEUE = Peer(

@@ -62,7 +62,7 @@ class _Receiving:
 
 
 @attrs.frozen
-class _ArrayPost:
+class _ArrayMailboxes:
     directory: Path
 
     @asynccontextmanager
@@ -83,13 +83,13 @@ class _ArrayPost:
 
 
 @asynccontextmanager
-async def _open_post(directory: Path) -> AsyncIterator[_ArrayPost]:
-    yield _ArrayPost(directory)
+async def _open_mailboxes(directory: Path) -> AsyncIterator[_ArrayMailboxes]:
+    yield _ArrayMailboxes(directory)
 
 
 JSON_ARRAY = Peer(
     name="JSON array, locked",
     survives="kill -9",
     promises="order, acknowledged by rewriting; polled",
-    open_post=_open_post,
+    open_post=_open_mailboxes,
 )

@@ -13,7 +13,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.default_fill import send_each
 from benchmarks.mail_peers.peer import BATCH, POLL, Box, Peer
 
 
@@ -106,7 +106,7 @@ class _Receiving:
 
 
 @attrs.frozen
-class _MaildirPost:
+class _MaildirMailboxes:
     directory: Path
     is_library: bool
 
@@ -127,19 +127,19 @@ class _MaildirPost:
 
 
 @asynccontextmanager
-async def _open_post(directory: Path, *, is_library: bool) -> AsyncIterator[_MaildirPost]:
-    yield _MaildirPost(directory, is_library)
+async def _open_mailboxes(directory: Path, *, is_library: bool) -> AsyncIterator[_MaildirMailboxes]:
+    yield _MaildirMailboxes(directory, is_library)
 
 
 MAILDIR = Peer(
     name="maildir",
     survives="kill -9",
     promises="order by the clock only, acknowledged by deleting; polled",
-    open_post=partial(_open_post, is_library=False),
+    open_post=partial(_open_mailboxes, is_library=False),
 )
 LIBRARY_MAILDIR = Peer(
     name="mailbox.Maildir",
     survives="kill -9",
     promises="syncs a message but not its name, order by the clock only, acknowledged by deleting; polled",
-    open_post=partial(_open_post, is_library=True),
+    open_post=partial(_open_mailboxes, is_library=True),
 )

@@ -37,7 +37,7 @@ class ReceivingEnd(Protocol):
         ...
 
 
-class Post(Protocol):
+class Mailboxes(Protocol):
     """Two mailboxes. It is pickled into the processes that write and read."""
 
     def open_sender(self, box: Box, writer: int) -> AbstractAsyncContextManager[SendingEnd]:
@@ -62,7 +62,7 @@ class Peer:
     """What a stored message does."""
     promises: str
     """What it guarantees besides, in one line."""
-    open_post: Callable[[Path], AbstractAsyncContextManager[Post]]
+    open_post: Callable[[Path], AbstractAsyncContextManager[Mailboxes]]
     """Empty mailboxes in an empty directory."""
     absence: str | None = None
     """Why it cannot be measured here."""

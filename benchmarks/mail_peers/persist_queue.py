@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import trio
 
-from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.default_fill import send_each
 from benchmarks.mail_peers.peer import BATCH, POLL, Box, Peer
 
 _BUSY_SECONDS = 20.0
@@ -48,7 +48,7 @@ class _Receiving:
 
 
 @attrs.frozen
-class _QueuePost:
+class _SqliteQueueMailboxes:
     directory: Path
 
     @asynccontextmanager
@@ -74,8 +74,8 @@ def _library() -> Any:
 
 
 @asynccontextmanager
-async def _open_post(directory: Path) -> AsyncIterator[_QueuePost]:
-    post = _QueuePost(directory)
+async def _open_mailboxes(directory: Path) -> AsyncIterator[_SqliteQueueMailboxes]:
+    post = _SqliteQueueMailboxes(directory)
     for box in ("left", "right"):
         # The first to come makes the table; several at once would be in each other's way.
         async with post.open_sender(box, 0):
@@ -87,6 +87,6 @@ PERSIST_QUEUE = Peer(
     name="persist-queue",
     survives="power cut",
     promises="order, acknowledged by deleting; polled",
-    open_post=_open_post,
+    open_post=_open_mailboxes,
     absence=None if importlib.util.find_spec("persistqueue") else "persist-queue is not installed",
 )

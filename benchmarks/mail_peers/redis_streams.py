@@ -11,7 +11,7 @@ from typing import Literal
 import attrs
 import trio
 
-from benchmarks.mail_peers.filling import send_each
+from benchmarks.mail_peers.default_fill import send_each
 from benchmarks.mail_peers.peer import BATCH, Box, Peer
 from benchmarks.mail_peers.redis_clients import HAS_LIBRARY, BareClient, Client, LibraryClient
 
@@ -47,7 +47,7 @@ class _Receiving:
 
 
 @attrs.frozen
-class _StreamPost:
+class _StreamMailboxes:
     path: Path
     connect: Connect
 
@@ -66,7 +66,7 @@ class _StreamPost:
 
 
 @asynccontextmanager
-async def _open_post(sync: AppendSync, connect: Connect, directory: Path) -> AsyncIterator[_StreamPost]:
+async def _open_mailboxes(sync: AppendSync, connect: Connect, directory: Path) -> AsyncIterator[_StreamMailboxes]:
     path = directory / "redis.sock"
     options = ("--port", "0", "--unixsocket", str(path), "--dir", str(directory), "--save", "", "--appendonly", "yes")
     command = [shutil.which("redis-server") or "redis-server", *options, "--appendfsync", sync]
@@ -75,7 +75,7 @@ async def _open_post(sync: AppendSync, connect: Connect, directory: Path) -> Asy
             with closing(await _greet(path)) as client:
                 for box in ("left", "right"):
                     client.make(box)
-            yield _StreamPost(path, connect)
+            yield _StreamMailboxes(path, connect)
         finally:
             server.terminate()
 
@@ -96,20 +96,20 @@ REDIS_EVERYSEC = Peer(
     name="Redis Streams",
     survives="kill -9",
     promises=f"{_PROMISES}; by its own library",
-    open_post=partial(_open_post, "everysec", LibraryClient.open),
+    open_post=partial(_open_mailboxes, "everysec", LibraryClient.open),
     absence=_NO_SERVER or (None if HAS_LIBRARY else "the package redis is not installed"),
 )
 REDIS_ALWAYS = attrs.evolve(
     REDIS_EVERYSEC,
     name="Redis Streams, always",
     survives="power cut",
-    open_post=partial(_open_post, "always", LibraryClient.open),
+    open_post=partial(_open_mailboxes, "always", LibraryClient.open),
 )
 REDIS_EVERYSEC_BARE = Peer(
     name="Redis Streams, bare",
     survives="kill -9",
     promises=f"{_PROMISES}; by no more than the bytes of its protocol, without a library",
-    open_post=partial(_open_post, "everysec", BareClient.open),
+    open_post=partial(_open_mailboxes, "everysec", BareClient.open),
     absence=_NO_SERVER,
     is_bare=True,
 )
@@ -117,5 +117,5 @@ REDIS_ALWAYS_BARE = attrs.evolve(
     REDIS_EVERYSEC_BARE,
     name="Redis Streams, always, bare",
     survives="power cut",
-    open_post=partial(_open_post, "always", BareClient.open),
+    open_post=partial(_open_mailboxes, "always", BareClient.open),
 )

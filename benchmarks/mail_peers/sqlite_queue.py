@@ -43,7 +43,7 @@ class _Receiving:
 
 
 @attrs.frozen
-class _TablePost:
+class _TableMailboxes:
     directory: Path
     synchronous: Synchronous
 
@@ -72,8 +72,8 @@ class _TablePost:
 
 
 @asynccontextmanager
-async def _open_post(synchronous: Synchronous, directory: Path) -> AsyncIterator[_TablePost]:
-    post = _TablePost(directory, synchronous)
+async def _open_mailboxes(synchronous: Synchronous, directory: Path) -> AsyncIterator[_TableMailboxes]:
+    post = _TableMailboxes(directory, synchronous)
     boxes: tuple[Box, ...] = ("left", "right")
     for box in boxes:
         with closing(post.connect(box)) as database:
@@ -88,11 +88,11 @@ SQLITE_NORMAL = Peer(
     name="SQLite WAL, normal",
     survives="kill -9",
     promises=_PROMISES,
-    open_post=partial(_open_post, "NORMAL"),
+    open_post=partial(_open_mailboxes, "NORMAL"),
 )
 SQLITE_FULL = Peer(
     name="SQLite WAL, full",
     survives="power cut",
     promises=_PROMISES,
-    open_post=partial(_open_post, "FULL"),
+    open_post=partial(_open_mailboxes, "FULL"),
 )

@@ -1,10 +1,49 @@
 """One suite that every transport of mail must pass; it needs no test framework.
 
-Write a `Place` for the transport, then `await promise.check(open_place)` for each of `PROMISES`.
+Write a `TransportFactory` for the transport, then `await promise.check(open_place)` for each of `PROMISES`.
 """
 
-from coterie.mailbox.conformance.post import OpenPlace, Parts, Place, Tampering
-from coterie.mailbox.conformance.promise import NotApplicable, Promise
-from coterie.mailbox.conformance.suite import PROMISES
+from coterie.mailbox.conformance import (
+    acknowledge_promises,
+    body_promises,
+    dead_letter_promises,
+    order_promises,
+    reader_promises,
+    refusal_promises,
+    send_promises,
+)
+from coterie.mailbox.conformance.harness import (
+    NotApplicable,
+    OpenTransportFactory,
+    Promise,
+    Tampering,
+    TransportFactory,
+    TransportParts,
+)
 
-__all__ = ["PROMISES", "NotApplicable", "OpenPlace", "Parts", "Place", "Promise", "Tampering"]
+_MODULES = (
+    send_promises,
+    order_promises,
+    acknowledge_promises,
+    reader_promises,
+    refusal_promises,
+    body_promises,
+    dead_letter_promises,
+)
+
+PROMISES: tuple[Promise, ...] = tuple(
+    sorted(
+        (value for module in _MODULES for value in vars(module).values() if isinstance(value, Promise)),
+        key=lambda promise: promise.number,
+    )
+)
+
+__all__ = [
+    "PROMISES",
+    "NotApplicable",
+    "OpenTransportFactory",
+    "Promise",
+    "Tampering",
+    "TransportFactory",
+    "TransportParts",
+]

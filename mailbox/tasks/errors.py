@@ -20,7 +20,7 @@ from pathlib import Path
 import attrs
 
 from coterie.mailbox.errors import MailboxError
-from coterie.mailbox.tasks.task import Owner, TaskId
+from coterie.mailbox.tasks.task import TaskId, TaskOwner
 
 
 class TaskError(MailboxError):
@@ -70,7 +70,7 @@ class TaskOwned(TaskRefused):
     """A task is somebody's, so others keep their hands off it."""
 
     id: TaskId
-    owner: Owner
+    owner: TaskOwner
 
     def __str__(self) -> str:
         return f"task {self.id} is in progress; its owner is {self.owner}"
@@ -81,7 +81,7 @@ class TaskDone(TaskRefused):
     """A task that is done cannot be claimed."""
 
     id: TaskId
-    owner: Owner | None
+    owner: TaskOwner | None
     """Who did it, if that is known."""
 
     def __str__(self) -> str:

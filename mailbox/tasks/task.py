@@ -1,4 +1,4 @@
-"""A task: work that one agent at a time may take on, and all that has become of it."""
+"""A task: work for one agent at a time, with its history."""
 
 from typing import Any, Literal, NewType
 
@@ -10,13 +10,13 @@ HISTORY_LIMIT = 500
 """Entries that a history keeps: the first, and the newest."""
 
 TaskId = NewType("TaskId", int)
-Status = Literal["open", "in_progress", "done", "deleted"]
-State = Literal["open", "blocked", "in_progress", "done", "deleted"]
+TaskStatus = Literal["open", "in_progress", "done", "deleted"]
+TaskState = Literal["open", "blocked", "in_progress", "done", "deleted"]
 """A status; an open task that waits for others is blocked."""
 
 
 @attrs.frozen(kw_only=True)
-class Owner:
+class TaskOwner:
     """Somebody who works on tasks: one start of a name, so that a later start owns nothing by mistake."""
 
     name: str
@@ -26,12 +26,12 @@ class Owner:
         return f"{self.name}#{self.incarnation}" if self.incarnation else self.name
 
 
-USER = Owner(name="user", incarnation=0)
+USER = TaskOwner(name="user", incarnation=0)
 """The human; agents count their starts from 1, so none of them can be this one."""
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class TaskHistoryEntry:
     """One change of a task."""
 
     at: float
@@ -47,11 +47,11 @@ class Task:
     id: TaskId
     subject: str
     description: str = ""
-    status: Status = "open"
-    owner: Owner | None = None
+    status: TaskStatus = "open"
+    owner: TaskOwner | None = None
     """Who is at work on it or, of a task that is done, who did it."""
     blocked_by: tuple[TaskId, ...] = ()
-    history: tuple[Entry, ...] = ()
+    history: tuple[TaskHistoryEntry, ...] = ()
     """Oldest first."""
     created: float
     updated: float
@@ -64,9 +64,9 @@ class Task:
         """Whether nothing has to wait for it any more."""
         return self.status in ("done", "deleted")
 
-    def changed(self, at: float, by: Owner, what: str, **facts: Any) -> "Task":
+    def with_change(self, at: float, by: TaskOwner, what: str, **facts: Any) -> "Task":
         """The task with other *facts*, and an entry that says *what* was done."""
-        history = (*self.history, Entry(at=at, by=str(by), what=what))
+        history = (*self.history, TaskHistoryEntry(at=at, by=str(by), what=what))
         if len(history) > HISTORY_LIMIT:
             history = (history[0], *history[1 - HISTORY_LIMIT :])
         return attrs.evolve(self, **facts, updated=at, version=self.version + 1, history=history)
@@ -98,15 +98,15 @@ class ListedTask(Task):
     """The tasks that name it in their `blocked_by`."""
     waits_for: tuple[TaskId, ...]
     """The tasks of its `blocked_by` that are not done."""
-    state: State
+    state: TaskState
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class TaskChange:
     """What is to be different about a task; None leaves a fact as it is."""
 
     subject: str | None = None
     description: str | None = None
-    status: Status | None = None
+    status: TaskStatus | None = None
     add_blocked_by: tuple[TaskId, ...] = ()
     remove_blocked_by: tuple[TaskId, ...] = ()

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from coterie.memory.checking.finding import Finding, Memory
-from coterie.memory.checking.markdown import prose_lines
+from coterie.memory.checking.file_checks import prose_lines
+from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 
 VALUE_WORDS = 5
 """What is longer is an explanation."""
@@ -45,20 +45,20 @@ class Statement:
     shown: str
 
 
-def contradiction_findings(memories: Sequence[Memory]) -> Iterator[Finding]:
+def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
     """Statements of different memories with the same subject and different values; the later one is found."""
     known: dict[str, Statement] = {}
     for memory in memories:
-        for statement in statements_of(memory):
+        for statement in parse_statements(memory):
             first = known.setdefault(statement.subject, statement)
             if first.path != memory.path and first.value != statement.value:
                 reason = f"says {statement.shown!r}, and {first.path}:{first.line} {first.shown!r}"
-                yield Finding(path=memory.path, line=statement.line, kind="contradiction", reason=reason)
+                yield StoreIssue(path=memory.path, line=statement.line, kind="contradiction", reason=reason)
 
 
-def statements_of(memory: Memory) -> Iterator[Statement]:
+def parse_statements(memory: CheckedMemory) -> Iterator[Statement]:
     """The lines of *memory* that can be held against others."""
-    for number, line in prose_lines(memory.topic.body, memory.body_line):
+    for number, line in prose_lines(memory.entry.body, memory.body_line):
         shown = _ITEM.sub("", line).strip()
         found = _read(_MARKS.sub("", shown).rstrip(" .!"))
         if found is not None:

@@ -1,4 +1,4 @@
-"""What a summary must not lose in silence: the paths, names and numbers of the last turns, found again by code."""
+"""Paths, names and numbers that a summary lost, found by comparing texts."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -36,27 +36,27 @@ _PROSE = re.compile(
 )
 
 
-def marked_words(text: str) -> dict[str, None]:
+def find_terms(text: str) -> dict[str, None]:
     """The paths, identifier-like words and numbers of *text*, each once, in the order in which they first stand there.
 
     A number is one of two digits or more, without its commas. Numbers that a listing gives its lines are none.
     """
-    return dict.fromkeys(filter(_is_marked, _words(_chunks(text))))
+    return dict.fromkeys(filter(_is_marked, _terms_in(_chunks(text))))
 
 
-def dropped(before: Iterable[str], after: str) -> list[str]:
+def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
     """The marked words of *before* that are in *after* no more, as words of their own.
 
     *before* has a text for each turn, the oldest first; the words of the newest come first, each once.
     """
     chunks = _chunks(after)
-    known = set(_words(chunks))
+    known = set(_terms_in(chunks))
     found: list[str] = []
     for text in reversed(list(before)):
         # Most of a text was said elsewhere too: only what is new in it is looked into.
         new_chunks = {chunk: None for chunk in _chunks(text) if chunk not in chunks}
         chunks |= new_chunks
-        new = {word: None for word in _words(new_chunks) if word not in known}
+        new = {word: None for word in _terms_in(new_chunks) if word not in known}
         known |= new.keys()
         found += filter(_is_marked, new)
     return found
@@ -67,7 +67,7 @@ def _chunks(text: str) -> dict[str, None]:
     return dict.fromkeys((_NUMBERED.sub("", text) if "\t" in text else text).split())
 
 
-def _words(chunks: Iterable[str]) -> Iterator[str]:
+def _terms_in(chunks: Iterable[str]) -> Iterator[str]:
     for token in dict.fromkeys(_TOKEN.findall(" ".join(chunks))):
         word = token.rstrip(_TAIL)
         if word and not word[0].isalnum() and (head := _HEAD.match(word)):

@@ -1,13 +1,13 @@
-"""Which lines of which transcripts justify a hunk, as the dreaming model says it; what it invents is left out."""
+"""Evidence for hunks: the transcript lines that the model names, checked for existence."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-from coterie.memory.dreaming.change import DreamChange
+from coterie.memory.dreaming.dream_change import DreamChange
 from coterie.memory.dreaming.hunks import DreamFile, Hunk
-from coterie.memory.dreaming.sentences import key_of
+from coterie.memory.dreaming.statements import comparison_key
 
 MOST = 10
 """References of one hunk."""
@@ -16,20 +16,20 @@ _PATH = re.compile(r"[\w./-]+\.md\b")
 
 
 @attrs.frozen(kw_only=True)
-class Claim:
+class EvidenceClaim:
     """A line of evidence: these lines are why this was changed."""
 
     path: str
     words: str
-    """Of the text that was changed, as `key_of` gives them; may be empty."""
+    """Of the text that was changed, as `comparison_key` gives them; may be empty."""
     references: tuple[str, ...]
 
 
-Exists = Callable[[str, str, int], bool]
+ReferenceExists = Callable[[str, str, int], bool]
 """Whether a session has an agent whose transcript has such a line."""
 
 
-def read_claims(text: str) -> list[Claim]:
+def parse_claims(text: str) -> list[EvidenceClaim]:
     """The lines of *text* that look like `file.md | words | session/agent:line`, however they are marked; never raises.
 
     The words may be missing, and there may be several references.
@@ -37,7 +37,7 @@ def read_claims(text: str) -> list[Claim]:
     return list(_claims(text))
 
 
-def with_evidence(change: DreamChange, claims: Sequence[Claim], exists: Exists) -> DreamChange:
+def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists: ReferenceExists) -> DreamChange:
     """*change* with the references that there are. A claim with words is for the hunks that have them, if any."""
     checked = {name: exists(*_parts(name)) for claim in claims for name in claim.references}
     files = (
@@ -49,13 +49,13 @@ def with_evidence(change: DreamChange, claims: Sequence[Claim], exists: Exists) 
     return attrs.evolve(change, files=tuple(files), notes=notes)
 
 
-def _claims(text: str) -> Iterator[Claim]:
+def _claims(text: str) -> Iterator[EvidenceClaim]:
     for line in text.splitlines():
         references = tuple(dict.fromkeys(match[0] for match in _REFERENCE.finditer(line)))
         rest = _REFERENCE.sub(" ", line)
         if references and (path := _PATH.search(rest)):
             words = rest[path.end() :].strip(" |:`*,\u2014-")
-            yield Claim(path=path[0].removeprefix("./"), words=key_of(words), references=references)
+            yield EvidenceClaim(path=path[0].removeprefix("./"), words=comparison_key(words), references=references)
 
 
 def _parts(name: str) -> tuple[str, str, int]:
@@ -64,13 +64,15 @@ def _parts(name: str) -> tuple[str, str, int]:
     return match[1], match[2], int(match[3])
 
 
-def _justified(file: DreamFile, hunk: Hunk, claims: Sequence[Claim], checked: dict[str, bool]) -> Hunk:
+def _justified(file: DreamFile, hunk: Hunk, claims: Sequence[EvidenceClaim], checked: dict[str, bool]) -> Hunk:
     ours = [claim for claim in claims if file.path == claim.path or claim.path.endswith(f"/{file.path}")]
-    named = [claim for claim in ours if claim.words and claim.words in _words(hunk)]
-    general = [claim for claim in ours if not any(claim.words and claim.words in _words(other) for other in file.hunks)]
+    named = [claim for claim in ours if claim.words and claim.words in _hunk_text(hunk)]
+    general = [
+        claim for claim in ours if not any(claim.words and claim.words in _hunk_text(other) for other in file.hunks)
+    ]
     found = dict.fromkeys(name for claim in (*named, *general) for name in claim.references if checked[name])
     return attrs.evolve(hunk, evidence=tuple(found)[:MOST])
 
 
-def _words(hunk: Hunk) -> str:
-    return key_of(" ".join((*hunk.added, *hunk.removed)))
+def _hunk_text(hunk: Hunk) -> str:
+    return comparison_key(" ".join((*hunk.added, *hunk.removed)))

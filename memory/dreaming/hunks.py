@@ -1,4 +1,4 @@
-"""What a dream changed in one file, as hunks that can be taken or left one by one."""
+"""Hunks: the changes of a dream in one file, each of which can be applied alone."""
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
@@ -7,8 +7,8 @@ from typing import Literal
 
 import attrs
 
-from coterie.memory.dreaming.facts import split_lines
-from coterie.memory.store.index import INDEX, index_lines
+from coterie.memory.dreaming.statements import split_lines
+from coterie.memory.store.memory_index import INDEX, index_lines
 
 HunkKind = Literal["addition", "merge", "deletion"]
 """merge: what it takes away stands elsewhere. deletion: it does not."""

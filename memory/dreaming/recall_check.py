@@ -1,15 +1,15 @@
-"""Recall before and after a dream: what past queries found must still be found, wherever it is now."""
+"""Recall before and after a dream: past queries must still find the same facts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coterie.memory.dreaming.change import RecallTest
-from coterie.memory.dreaming.copy import Copied, texts_in
-from coterie.memory.dreaming.facts import said_in
-from coterie.memory.recall.local import LocalRanker
-from coterie.memory.store.index import INDEX
+from coterie.memory.dreaming.dream_change import RecallTest
+from coterie.memory.dreaming.statements import facts_in
+from coterie.memory.dreaming.working_copy import WorkingCopy, read_texts
+from coterie.memory.recall.bm25 import Bm25Ranker
+from coterie.memory.store.memory_index import INDEX
 
 FOUND = 5
 """Memories that a query gives."""
@@ -18,7 +18,7 @@ WORST = 0.1
 SHOWN = 20
 
 
-def compare_recall(copied: Copied, queries: Sequence[str]) -> RecallTest:
+def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
     """What *queries* found in the copy as it was, and find in it as it is now.
 
     A memory that was merged counts as found where at least half of its sentences are. Blocks; needs a moment for
@@ -27,7 +27,7 @@ def compare_recall(copied: Copied, queries: Sequence[str]) -> RecallTest:
     if not queries:
         return RecallTest(queries=0)
     before, after = (_found(directory, queries) for directory in (copied.base, copied.work))
-    homes = _homes(copied, {path for paths in before for path in paths})
+    homes = _moved_to(copied, {path for paths in before for path in paths})
     lost = [
         f"{query} -> {path}"
         for query, paths, now in zip(queries, before, after, strict=True)
@@ -42,22 +42,22 @@ def _found(directory: Path, queries: Sequence[str]) -> list[list[str]]:
     # Not beside the copy: that may be removed meanwhile.
     with (
         TemporaryDirectory(prefix="coterie-") as place,
-        LocalRanker.open(directory, Path(place) / "cache.db") as ranker,
+        Bm25Ranker.open(directory, Path(place) / "cache.db") as ranker,
     ):
         ranker.refresh()
         return [[ranked.path for ranked in ranker.rank(query, FOUND)] for query in queries]
 
 
-def _homes(copied: Copied, paths: Iterable[str]) -> Mapping[str, set[str]]:
+def _moved_to(copied: WorkingCopy, paths: Iterable[str]) -> Mapping[str, set[str]]:
     """Where each of *paths* is now: where it was, and wherever most of it was moved to."""
     homes = {path: {path} for path in paths}
-    moved = {path: _keys(path, text) for path, text in texts_in(copied.base) if path in homes}
+    moved = {path: _keys(path, text) for path, text in read_texts(copied.base) if path in homes}
     moved = {path: keys for path, keys in moved.items() if keys and keys != _now(copied, path)}
     owners: dict[str, list[str]] = {}
     for path, keys in moved.items():
         for key in keys:
             owners.setdefault(key, []).append(path)
-    for place, text in texts_in(copied.work):
+    for place, text in read_texts(copied.work):
         if place != INDEX:
             shared = Counter(path for key in _keys(place, text) for path in owners.get(key, ()))
             for path, count in shared.items():
@@ -66,10 +66,10 @@ def _homes(copied: Copied, paths: Iterable[str]) -> Mapping[str, set[str]]:
     return homes
 
 
-def _now(copied: Copied, path: str) -> set[str]:
+def _now(copied: WorkingCopy, path: str) -> set[str]:
     place = copied.work / path
     return _keys(path, place.read_text(encoding="utf-8")) if place.exists() else set()
 
 
 def _keys(path: str, text: str) -> set[str]:
-    return {said.key for said in said_in(path, text)}
+    return {said.key for said in facts_in(path, text)}

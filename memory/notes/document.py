@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from coterie.memory.notes.template import Template, fold
+from coterie.memory.notes.template import Template, fold_heading
 
 KEPT = "<!-- kept by the session: written anew at each update -->"
 END_OF_KEPT = "<!-- end of what the session keeps -->"
@@ -20,7 +20,7 @@ _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 
 
 @attrs.frozen(kw_only=True)
-class Notes:
+class NotesDocument:
     """What the sections of a template hold."""
 
     template: Template
@@ -30,7 +30,7 @@ class Notes:
     """The sections that we write, behind all others."""
 
     @classmethod
-    def read(cls, text: str, template: Template) -> "Notes":
+    def parse(cls, text: str, template: Template) -> "NotesDocument":
         """The notes in *text*, whatever it is."""
         lines, kept = _without_kept(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
         bodies: list[list[str]] = [[] for _ in template.sections]
@@ -52,9 +52,9 @@ class Notes:
     def body(self, heading: str) -> str:
         """What the section holds; empty if there is no such section."""
         sections = zip(self.template.sections, self.bodies, strict=True)
-        return next((body for section, body in sections if fold(section.heading) == fold(heading)), "")
+        return next((body for section, body in sections if fold_heading(section.heading) == fold_heading(heading)), "")
 
-    def with_kept(self, texts: Mapping[str, str]) -> "Notes":
+    def with_kept(self, texts: Mapping[str, str]) -> "NotesDocument":
         """The notes with these texts, by heading, as the sections that we write; one without text is left out."""
         kept = "\n\n".join(f"# {heading}\n{text.strip()}" for heading, text in texts.items() if text.strip())
         lines = (line for line in kept.split("\n") if line.strip() not in (KEPT, END_OF_KEPT))
@@ -68,13 +68,13 @@ class Notes:
             parts.append(f"{KEPT}\n{self.kept}\n{END_OF_KEPT}")
         return "\n\n".join(filter(None, parts)) + "\n"
 
-    def told(self) -> str:
+    def shown_text(self) -> str:
         """As they stand for what happened: without hints, empty sections, and what we write ourselves."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         return "\n\n".join(f"# {s.heading}\n{body}" if s.heading else body for s, body in sections if body)
 
 
-def closed(body: str) -> str:
+def close_fences(body: str) -> str:
     """*body* with an end for a block of code that has none: it would swallow the headings that follow."""
     fence = None
     for line in body.split("\n"):
@@ -84,7 +84,7 @@ def closed(body: str) -> str:
 
 def _body(lines: Sequence[str]) -> str:
     written = [number for number, line in enumerate(lines) if line.strip()]
-    return closed("\n".join(lines[written[0] : written[-1] + 1])) if written else ""
+    return close_fences("\n".join(lines[written[0] : written[-1] + 1])) if written else ""
 
 
 def _without_kept(lines: Iterable[str]) -> tuple[list[str], str]:
@@ -113,7 +113,7 @@ def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
     starts = {number: whole[line.rstrip()] for number, line in enumerate(lines) if line.rstrip() in whole}
     missing = set(whole.values()) - set(starts.values())
     plain = set(_outside_fences(lines, starts))
-    folded = {fold(template.sections[index].heading): index for index in missing}
+    folded = {fold_heading(template.sections[index].heading): index for index in missing}
     broken = {n: folded[name] for n in plain if (name := _folded(lines[n])) in folded}
     hints = {hint: index for index in missing - set(broken.values()) for hint in template.sections[index].hint}
     hinted = {n: hints[lines[n].strip()] for n in plain if lines[n].strip() in hints}
@@ -122,7 +122,7 @@ def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
 
 def _folded(line: str) -> str:
     found = _BROKEN.fullmatch(line)
-    return fold(found.group(1)) if found else ""
+    return fold_heading(found.group(1)) if found else ""
 
 
 def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable[int]:

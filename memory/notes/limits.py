@@ -1,12 +1,12 @@
-"""How long session notes may get, and what goes when they are longer."""
+"""Limits of session notes, and trimming to them."""
 
 import re
 from collections.abc import Sequence
 
 import attrs
 
-from coterie.memory.notes.document import Notes, closed
-from coterie.memory.notes.template import WORKLOG, fold
+from coterie.memory.notes.document import NotesDocument, close_fences
+from coterie.memory.notes.template import WORKLOG, fold_heading
 
 TOKEN_BYTES = 4
 """Bytes of text that count as one token."""
@@ -37,7 +37,7 @@ def tokens_of(text: str) -> int:
     return -(-len(text.encode()) // TOKEN_BYTES)
 
 
-def trim_notes(notes: Notes, limits: NotesLimits) -> tuple[Notes, list[str]]:
+def trim_notes(notes: NotesDocument, limits: NotesLimits) -> tuple[NotesDocument, list[str]]:
     """The notes within *limits*, and the headings of the sections that were over them.
 
     The worklog loses its oldest lines, any other section its end; a notice in the section says so. When all together
@@ -47,7 +47,7 @@ def trim_notes(notes: Notes, limits: NotesLimits) -> tuple[Notes, list[str]]:
     headings = [section.heading for section in notes.template.sections]
     over = [heading for heading, body in zip(headings, notes.bodies, strict=True) if tokens_of(body) > cap]
     bodies = [
-        _trim(body, cap, is_log=fold(heading) == fold(WORKLOG)) if heading in over else body
+        _trim(body, cap, is_log=fold_heading(heading) == fold_heading(WORKLOG)) if heading in over else body
         for heading, body in zip(headings, notes.bodies, strict=True)
     ]
     return attrs.evolve(notes, bodies=tuple(bodies)), over
@@ -70,8 +70,8 @@ def _trim(body: str, cap: int, *, is_log: bool) -> str:
     text = _NOTICE.sub("", body)
     size = max(0, cap * TOKEN_BYTES - len(notice) - _FENCE_BYTES)
     if is_log:
-        return closed("\n".join(filter(None, [notice, _end(text, size)])))
-    return "\n".join(filter(None, [closed(_beginning(text, size)), notice]))
+        return close_fences("\n".join(filter(None, [notice, _end(text, size)])))
+    return "\n".join(filter(None, [close_fences(_beginning(text, size)), notice]))
 
 
 def _beginning(text: str, size: int) -> str:

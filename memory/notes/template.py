@@ -1,4 +1,4 @@
-"""The template of session notes: which sections there are, and a hint for what belongs into each."""
+"""The template of session notes: its sections, each with a hint."""
 
 import functools
 import re
@@ -47,15 +47,15 @@ class Template:
                 sections.append((heading.group(1), []))
             elif line.strip():
                 sections[-1][1].append(line.strip())
-        names = [fold(heading) for heading, _ in sections]
+        names = [fold_heading(heading) for heading, _ in sections]
         if len(names) == 1:
             raise NotesUnusable(f"has no section; one begins with a line such as '# {WORKLOG}'")
-        if twice := [heading for heading, _ in sections if names.count(fold(heading)) > 1]:
+        if twice := [heading for heading, _ in sections if names.count(fold_heading(heading)) > 1]:
             raise NotesUnusable(f"has the section {twice[0]!r} twice")
         return cls(sections=tuple(TemplateSection(heading=name, hint=tuple(hint)) for name, hint in sections))
 
 
-def fold(heading: str) -> str:
+def fold_heading(heading: str) -> str:
     """A heading for comparison: case, space and the spelling of "and" make no difference."""
     return " ".join(heading.casefold().replace("&", " and ").split())
 
@@ -66,7 +66,7 @@ def default_template() -> Template:
     return Template.parse(DEFAULT.read_text(encoding="utf-8"))
 
 
-def slots_of(text: str) -> set[str]:
+def find_slots(text: str) -> set[str]:
     """The names between double braces in *text*."""
     return {slot.group(1) for slot in _SLOT.finditer(text)}
 
@@ -76,7 +76,7 @@ def fill_slots(text: str, facts: Mapping[str, str]) -> str:
 
     Raises `NotesUnusable` for a name that is none of *facts*.
     """
-    if unknown := sorted(slots_of(text) - facts.keys()):
+    if unknown := sorted(find_slots(text) - facts.keys()):
         known = ", ".join(f"{{{{{name}}}}}" for name in sorted(facts))
         raise NotesUnusable(f"has a slot {{{{{unknown[0]}}}}}; there is {known}")
     return _SLOT.sub(lambda slot: facts[slot.group(1)], text)

@@ -1,8 +1,10 @@
-"""What a model chose: read from its answer, whatever stands around it, and checked against what there is."""
+"""The memories that a model selected, parsed from its answer; and the limits of recall."""
 
 import json
 from collections.abc import Collection
 from typing import Any
+
+import attrs
 
 KEY = "selected_memories"
 SCHEMA: dict[str, Any] = {
@@ -16,7 +18,7 @@ TRIES = 50
 """Braces at which an answer may begin."""
 
 
-def read_selection(answer: str, known: Collection[str], most: int = 5) -> list[str] | None:
+def parse_selection(answer: str, known: Collection[str], most: int = 5) -> list[str] | None:
     """The first *most* of the names in *answer* that are *known*, each once; None if there is no choice in it.
 
     An answer may choose nothing. Prose around the JSON does no harm, and names that are not known are dropped.
@@ -41,3 +43,22 @@ def _names(answer: str) -> list[Any] | None:
         if isinstance(names := value.get(KEY), list):
             return names
     return None
+
+
+@attrs.frozen(kw_only=True)
+class RecallLimits:
+    """The numbers of `[memory.recall]`."""
+
+    model: str = "sonnet"
+    """Who chooses, by id or alias."""
+    most: int = 5
+    """Memories that one message brings."""
+    scan: int = 200
+    """Files that the model chooses from; of more, the local ranker takes the best."""
+    file_lines: int = 200
+    file_bytes: int = 4_096
+    """Of one memory; what is longer is cut."""
+    session_bytes: int = 61_440
+    """Of all memories that one agent is shown; after that there are no more."""
+    stale_days: int = 2
+    """From which on a memory is shown with a warning."""

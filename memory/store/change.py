@@ -1,4 +1,4 @@
-"""One change of a memory: who made it, why, and what stood there before and after."""
+"""One change of a memory: its author, its reason, and the content before and after."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -22,7 +22,7 @@ class Author:
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class MemoryChange:
     """One change of one file of a store."""
 
     id: str
@@ -50,15 +50,15 @@ class Change:
         return "removed" if self.after is None else "changed"
 
 
-def by_path(changes: Iterable[Change]) -> dict[str, list[Change]]:
+def group_by_path(changes: Iterable[MemoryChange]) -> dict[str, list[MemoryChange]]:
     """The *changes* of each file, in their order; what was done past the store was done already, and is left out."""
-    chains: dict[str, list[Change]] = {}
+    chains: dict[str, list[MemoryChange]] = {}
     for change in changes:
         if change.author.by != "outside":
             chains.setdefault(change.path, []).append(change)
     return chains
 
 
-def states(chain: Iterable[Change]) -> list[bytes | None]:
+def file_states(chain: Iterable[MemoryChange]) -> list[bytes | None]:
     """All that a file held on the way."""
     return [content for change in chain for content in (change.before, change.after)]

@@ -1,8 +1,8 @@
-"""What a program that runs sessions has to expect, sorted by when it goes wrong.
+"""Errors of the Python API, by the moment at which they occur.
 
 AgentError
 ├── ConfigInvalid       what was given cannot be used, and no session was begun or taken up (`coterie.agents.errors`)
-│   └── TeamInvalid     the file of a team, with every flaw of it, by line (`coterie.orchestrator.teams.flaws`)
+│   └── TeamInvalid     the file of a team, with every flaw of it, by line (`coterie.orchestrator.teams.team_tables`)
 └── SessionError        a session that was open; `session` is its id
     ├── SessionFailed   it has ended without a result: it could not go on, or was killed
     ├── SessionOver     it does not run any more, so that nothing can be asked of it
@@ -13,9 +13,9 @@ from typing import Literal
 
 import attrs
 
-from coterie.agents.errors import AgentError
+from coterie.errors import AgentError
 
-Asked = Literal["send", "spawn", "decide", "stop"]
+RequestName = Literal["send", "spawn", "decide", "stop"]
 
 
 @attrs.define(eq=False)
@@ -43,7 +43,7 @@ class SessionOver(SessionError):
 class RequestRefused(SessionError):
     """What was asked of it was not done."""
 
-    asked: Asked
+    asked: RequestName
     subject: str
     """Of whom or what: an agent's name, or the id of an approval."""
 

@@ -1,28 +1,80 @@
-"""The commands as facts: their names, options and what is offered for each, without the code behind them.
+"""Command tree for completion: names and options without code, cached by the files they come from.
+
+A shell that offers something when a user presses Tab must answer at once, and most of what it needs changes rarely.
+What is kept can be lost at any time: it is found again.
 
 To import a command can take half a second, and a shell asks with every Tab. So the tree is written down once, kept
 until the code changes, and answered from.
 """
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
-from coterie.orchestrator.cli.kept import kept
+from coterie import __version__
+from coterie.files import replace_file
+
+
+def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -> Any:
+    """What *find* found, now or before: a value that JSON can hold, and the files and directories it depends on.
+
+    It is found again when one of these is no longer as it was. Blocks on the disk.
+    """
+    path = _directory() / f"{name}.json"
+    try:
+        stored = msgspec.json.decode(path.read_bytes())
+        if stored["version"] == __version__ and stored["stand"] == _fingerprint(stored["paths"]):
+            return stored["value"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # never kept, or not as it was written: what is found now takes its place
+    value, found_in = find()
+    paths = [str(each) for each in found_in]
+    content = msgspec.json.encode(
+        {"version": __version__, "paths": paths, "stand": _fingerprint(paths), "value": value}
+    )
+    try:
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        replace_file(path, content, durable=False, mode=0o600)
+    except OSError:
+        pass  # a user without a cache directory waits a little longer
+    return value
+
+
+def _directory() -> Path:
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()) / "coterie" / "completion"
+
+
+def _fingerprint(paths: Iterable[str]) -> str:
+    """How the files at *paths* are now; a directory changes when something comes or goes in it."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        try:
+            status = Path(path).stat()
+            digest.update(f"{path} {status.st_mtime_ns} {status.st_size} {status.st_ino}\n".encode())
+        except OSError:
+            digest.update(f"{path} -\n".encode())
+    return digest.hexdigest()
+
 
 ROOT = Path(__file__).parents[2]
 """The directory that holds those of the packages."""
 _PATHS = ("exists", "file_okay", "dir_okay", "allow_dash")
-Facts = Mapping[str, Any]
+CommandFacts = Mapping[str, Any]
 
 
-def known_tree(program: click.Group) -> click.Group:
+def load_command_tree(program: click.Group) -> click.Group:
     """*program* without its code, to complete command lines with; from the cache, if its code has not changed."""
-    return _group(program.name or "", kept("commands", lambda: (_facts(program), _sources())))
+    # Each installation has a cache of its own: the cached functions are named by their modules.
+    here = hashlib.blake2b(os.fsencode(ROOT), digest_size=8).hexdigest()
+    return _group(program.name or "", cached_by_files(f"commands-{here}", lambda: (_facts(program), _sources())))
 
 
 def _sources() -> list[Path]:
@@ -77,7 +129,7 @@ def _dotted(completer: Any) -> str:
 class _Tree(click.Group):
     """A group whose commands are made from facts when they are asked for."""
 
-    facts: Facts
+    facts: CommandFacts
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, as they were written down."""
@@ -99,23 +151,23 @@ class _Tree(click.Group):
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _group(name: str, facts: Facts) -> click.Group:
+def _group(name: str, facts: CommandFacts) -> click.Group:
     group = _Tree(name, params=list(_parameters(facts)), help=facts["help"], context_settings=_settings(facts))
     group.facts = facts
     return group
 
 
-def _command(name: str, facts: Facts) -> click.Command:
+def _command(name: str, facts: CommandFacts) -> click.Command:
     return click.Command(name, params=list(_parameters(facts)), help=facts["help"], context_settings=_settings(facts))
 
 
-def _settings(facts: Facts) -> dict[str, Any]:
+def _settings(facts: CommandFacts) -> dict[str, Any]:
     return {"help_option_names": facts["help_options"]} if facts["help_options"] else {}
 
 
-def _parameters(facts: Facts) -> Iterable[click.Parameter]:
+def _parameters(facts: CommandFacts) -> Iterable[click.Parameter]:
     for each in facts["parameters"]:
-        completer = None if each["completer"] is None else _asking(each["completer"])
+        completer = None if each["completer"] is None else _deferred_completer(each["completer"])
         kind: click.ParamType[Any] | None = click.Choice(each["choices"]) if each["choices"] is not None else None
         kind = click.Path(**each["path"]) if each["path"] is not None else kind
         if "option" not in each:
@@ -137,7 +189,7 @@ def _parameters(facts: Facts) -> Iterable[click.Parameter]:
             )
 
 
-def _asking(dotted: str) -> Any:
+def _deferred_completer(dotted: str) -> Any:
     """Asks the function of that name, which is imported only then."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:

@@ -1,4 +1,4 @@
-"""`coterie completion SHELL`: the script by which a shell offers what there is, and the answers that it asks for."""
+"""`coterie completion SHELL`: prints the completion script, and candidates for a shell."""
 
 import os
 from typing import Literal, get_args
@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from coterie.orchestrator.cli.command_tree import known_tree
+from coterie.orchestrator.cli.command_tree import load_command_tree
 
 Shell = Literal["bash", "zsh", "fish"]
 VARIABLE = "_COTERIE_COMPLETE"
@@ -47,7 +47,7 @@ class _Fish(FishComplete):
 _SHELLS: dict[Shell, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": _Fish}
 
 
-def answer_shell(program: click.Group, instruction: str) -> bool:
+def print_candidates(program: click.Group, instruction: str) -> bool:
     """Print what a shell asks for by *instruction*, `SHELL_source` or `SHELL_complete`; False if it is neither."""
     name, _, wanted = instruction.partition("_")
     shell = next((kind for known, kind in _SHELLS.items() if known == name), None)
@@ -56,7 +56,7 @@ def answer_shell(program: click.Group, instruction: str) -> bool:
     if wanted == "source":
         click.echo(shell(program, {}, PROGRAM, VARIABLE).source())
     else:
-        click.echo(shell(known_tree(program), {}, PROGRAM, VARIABLE).complete())
+        click.echo(shell(load_command_tree(program), {}, PROGRAM, VARIABLE).complete())
     return True
 
 
@@ -77,4 +77,4 @@ def completion(shell: Shell | None) -> None:
         raise click.UsageError(f"Which shell? There are {', '.join(_SHELLS)}: coterie completion bash")
     program = click.get_current_context().find_root().command
     assert isinstance(program, click.Group)
-    answer_shell(program, f"{name}_source")
+    print_candidates(program, f"{name}_source")

@@ -15,13 +15,13 @@ import attrs
 import click
 
 from coterie import __version__
-from coterie.agents.errors import ConfigInvalid
-from coterie.agents.nearest import nearest
-from coterie.orchestrator.cli.exit_codes import ExitCode, Refused
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused
+from coterie.suggestions import closest_match
 
 
 @attrs.frozen
-class Entry:
+class CommandEntry:
     """Where a command lives, and what `--help` says of it."""
 
     target: str
@@ -30,48 +30,72 @@ class Entry:
 
 
 COMMANDS = {
-    "run": Entry("coterie.orchestrator.cli.run:run", "Run a task with one agent."),
-    "resume": Entry("coterie.orchestrator.cli.run:resume", "Take a session up where it stopped."),
-    "demo": Entry("coterie.scenarios.demo:command", "Show an agent at work, five forks, their bill, and a team."),
-    "scenario": Entry("coterie.scenarios.runner.command:scenario", "Play scripted teams, and judge them."),
-    "serve": Entry("coterie.scenarios.server.command:serve", "Run the embedded Messages API server."),
-    "agents": Entry("coterie.orchestrator.cli.agents:agents", "List and check agent definitions."),
-    "skills": Entry("coterie.orchestrator.cli.skills:skills", "List, show and check skills."),
-    "team": Entry("coterie.orchestrator.cli.team:team", "Check the file of a team."),
-    "list": Entry("coterie.orchestrator.cli.sessions:list_sessions", "List sessions, and how they stand."),
-    "attach": Entry("coterie.orchestrator.cli.attach:attach", "Look at a session while it runs, and answer it."),
-    "stop": Entry("coterie.orchestrator.cli.stop:stop", "Stop a running session, or one of its agents."),
-    "background": Entry("coterie.orchestrator.cli.stop:background", "Let nobody wait for an agent that works."),
-    "compact": Entry("coterie.orchestrator.cli.compact:compact", "Compact the conversation of an agent."),
-    "logs": Entry("coterie.orchestrator.cli.logs:logs", "Show what happened in a session."),
-    "costs": Entry("coterie.orchestrator.cli.costs:costs", "Show what a session has cost, and why."),
-    "report": Entry("coterie.orchestrator.cli.report:report", "Make a page about a session, for a browser."),
-    "mail": Entry("coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."),
-    "tasks": Entry("coterie.orchestrator.cli.tasks:tasks", "Show and change the task list of a session."),
-    "approvals": Entry(
-        "coterie.orchestrator.cli.approvals:approvals", "Show what agents wait for your yes to, and answer."
+    "run": CommandEntry("coterie.orchestrator.cli.commands.run:run", "Run a task with one agent."),
+    "resume": CommandEntry("coterie.orchestrator.cli.commands.run:resume", "Take a session up where it stopped."),
+    "demo": CommandEntry(
+        "coterie.scenarios.demo.command:command", "Show an agent at work, five forks, their bill, and a team."
     ),
-    "hooks": Entry("coterie.orchestrator.cli.hooks:hooks", "Show and approve commands that run at events."),
-    "mcp": Entry("coterie.orchestrator.cli.mcp:mcp", "List, approve and test MCP servers."),
-    "memory": Entry("coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."),
-    "completion": Entry(
+    "scenario": CommandEntry("coterie.scenarios.command:scenario", "Play scripted teams, and judge them."),
+    "serve": CommandEntry("coterie.scenarios.api_server.command:serve", "Run the embedded Messages API server."),
+    "agents": CommandEntry("coterie.orchestrator.cli.commands.agents:agents", "List and check agent definitions."),
+    "skills": CommandEntry("coterie.orchestrator.cli.commands.skills:skills", "List, show and check skills."),
+    "team": CommandEntry("coterie.orchestrator.cli.commands.team:team", "Check the file of a team."),
+    "list": CommandEntry(
+        "coterie.orchestrator.cli.commands.sessions:list_sessions", "List sessions, and how they stand."
+    ),
+    "attach": CommandEntry(
+        "coterie.orchestrator.cli.commands.attach:attach", "Look at a session while it runs, and answer it."
+    ),
+    "stop": CommandEntry(
+        "coterie.orchestrator.cli.commands.stop:stop", "Stop a running session, or one of its agents."
+    ),
+    "background": CommandEntry(
+        "coterie.orchestrator.cli.commands.stop:background", "Let nobody wait for an agent that works."
+    ),
+    "compact": CommandEntry(
+        "coterie.orchestrator.cli.commands.compact:compact", "Compact the conversation of an agent."
+    ),
+    "logs": CommandEntry("coterie.orchestrator.cli.logs.command:logs", "Show what happened in a session."),
+    "costs": CommandEntry("coterie.orchestrator.cli.commands.costs:costs", "Show what a session has cost, and why."),
+    "report": CommandEntry(
+        "coterie.orchestrator.cli.commands.report:report", "Make a page about a session, for a browser."
+    ),
+    "mail": CommandEntry(
+        "coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."
+    ),
+    "tasks": CommandEntry(
+        "coterie.orchestrator.cli.commands.tasks:tasks", "Show and change the task list of a session."
+    ),
+    "approvals": CommandEntry(
+        "coterie.orchestrator.cli.commands.approvals:approvals", "Show what agents wait for your yes to, and answer."
+    ),
+    "hooks": CommandEntry(
+        "coterie.orchestrator.cli.commands.hooks:hooks", "Show and approve commands that run at events."
+    ),
+    "mcp": CommandEntry("coterie.orchestrator.cli.commands.mcp:mcp", "List, approve and test MCP servers."),
+    "memory": CommandEntry(
+        "coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."
+    ),
+    "completion": CommandEntry(
         "coterie.orchestrator.cli.completion_script:completion", "Print the script by which a shell completes names."
     ),
-    "doctor": Entry("coterie.orchestrator.cli.doctor:doctor", "Find what crashes have left behind, and mend it."),
+    "doctor": CommandEntry(
+        "coterie.orchestrator.cli.commands.doctor:doctor", "Find what crashes have left behind, and mend it."
+    ),
 }
 
 
 class CommandTable(click.Group):
     """A group whose commands are loaded by name; its help is written from the table alone."""
 
-    table: ClassVar[Mapping[str, Entry]] = COMMANDS
+    table: ClassVar[Mapping[str, CommandEntry]] = COMMANDS
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program, or answer a shell that wants to complete its command line."""
         if instruction := os.environ.get("_COTERIE_COMPLETE"):
-            from coterie.orchestrator.cli.completion_script import answer_shell  # noqa: PLC0415 - seldom asked
+            from coterie.orchestrator.cli.completion_script import print_candidates  # noqa: PLC0415 - seldom asked
 
-            sys.exit(0 if answer_shell(self, instruction) else ExitCode.USAGE)
+            sys.exit(0 if print_candidates(self, instruction) else ExitCode.USAGE)
         return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -94,7 +118,7 @@ class CommandTable(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that *args* name; a misspelt one is refused with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in self.table:
-            near = nearest(args[0], self.table, 1)
+            near = closest_match(args[0], self.table, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.table)}."
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -104,7 +128,7 @@ class CommandTable(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigInvalid as exc:
-            raise Refused(str(exc)) from exc
+            raise UsageRefused(str(exc)) from exc
         except KeyboardInterrupt:
             sys.exit(ExitCode.INTERRUPTED)
 

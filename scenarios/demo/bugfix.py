@@ -1,4 +1,4 @@
-"""The demo's first part: `coterie run` in a scratch repository, with a bug to find, to fix and to prove fixed."""
+"""First part of the demo: `coterie run` fixes a bug in a scratch repository."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coterie.orchestrator.hooks.sources import CLAUDE_HOME_VARIABLE
+from coterie.agents.hooks.hook_files import CLAUDE_HOME_VARIABLE
 
 SCRIPT = Path(__file__).with_name("fix.yaml")
 TASK = "Invoices with a discount come out wrong. Find the bug, fix it, and prove that it is fixed."
@@ -52,7 +52,7 @@ allow = ["Bash(python3 -m unittest:*)"]
 }
 
 
-def play_bugfix(place: Path, *, as_json: bool) -> dict[str, Any]:
+def run_bugfix_demo(place: Path, *, as_json: bool) -> dict[str, Any]:
     """Run the agent as a user would, below *place*, an empty directory; its output is ours, or comes back *as_json*.
 
     Raises `RuntimeError` unless the bug is really fixed.

@@ -1,4 +1,4 @@
-"""What `coterie demo` shows: an agent that fixes a bug, a lead with five forks, their bill, and a team on a board."""
+"""`coterie demo`: an agent that fixes a bug, five forks with their costs, and a team on a board."""
 
 import json
 import tempfile
@@ -9,12 +9,12 @@ import click
 import trio
 from rich.console import Console
 
-from coterie.agents.models import known_models
-from coterie.orchestrator.cli.costs import print_costs
-from coterie.orchestrator.embedded import ServerFailed
-from coterie.orchestrator.starting import StartFailed
-from coterie.scenarios.demo import bugfix, team
-from coterie.scenarios.demo.coordinator import coordinator_story, play_coordinator
+from coterie.agents.loop.model.catalog import known_models
+from coterie.orchestrator.cli.commands.costs import print_costs
+from coterie.orchestrator.processes.api_server_process import ApiServerFailed
+from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.scenarios.demo import bugfix, fork_fan_out
+from coterie.scenarios.demo.coordinator_demo import coordinator_scenario, run_coordinator
 
 
 @click.command()
@@ -30,24 +30,24 @@ def command(*, as_json: bool) -> None:
     console = Console(quiet=as_json, highlight=False)
     with tempfile.TemporaryDirectory(prefix="coterie-demo-") as place:
         try:
-            played = _play(Path(place), console, as_json=as_json)
-        except (ServerFailed, StartFailed, RuntimeError) as exc:
+            played = _run(Path(place), console, as_json=as_json)
+        except (ApiServerFailed, StartFailed, RuntimeError) as exc:
             raise click.ClickException(str(exc)) from exc
     if as_json:
         click.echo(json.dumps(played))
 
 
-def _play(place: Path, console: Console, *, as_json: bool) -> dict[str, Any]:
+def _run(place: Path, console: Console, *, as_json: bool) -> dict[str, Any]:
     console.print(f"[bold]1.[/] an agent in a scratch repository: {bugfix.TASK}\n")
-    fix = bugfix.play_bugfix(place, as_json=as_json)
-    console.print(f"\n[bold]2.[/] a lead there, and five forks of it as processes: {team.TASK}\n")
-    done = trio.run(team.play_team, place / "project", place / "home", console)
+    fix = bugfix.run_bugfix_demo(place, as_json=as_json)
+    console.print(f"\n[bold]2.[/] a lead there, and five forks of it as processes: {fork_fan_out.TASK}\n")
+    done = trio.run(fork_fan_out.run_fan_out, place / "project", place / "home", console)
     if not as_json:
         console.print("\n[bold]What it cost[/], as `coterie costs` shows it\n")
         print_costs(done.report)
         verdict = "equal to" if done.is_equal else "NOT equal to"
         console.print(f"\nour sum is {verdict} the server's own: ${done.billed:f}")
-    story = coordinator_story()
+    story = coordinator_scenario()
     console.print(f"\n[bold]3.[/] a coordinator and its workers, in a repository: {story.task}\n")
-    led = play_coordinator(story, as_json=as_json)
+    led = run_coordinator(story, as_json=as_json)
     return {"fix": fix, "team": done.to_mapping(), "coordinator": led}

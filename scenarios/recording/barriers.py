@@ -1,4 +1,4 @@
-"""Who waits for whom in a play, so that every message comes between the turns between which it came.
+"""Signals between scripted agents that keep the recorded order of messages.
 
 A barrier never turns the time of the session around: what waits came later than what it waits for. So no two wait for
 each other.
@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.lifecycle import PlanApprovalRequest
-from coterie.scenarios.recording.voices import Delivery, Said, Voice
+from coterie.mailbox.message_bodies import PlanApprovalRequest
+from coterie.scenarios.recording.transcript_turns import AgentTurns, ModelTurn, RecordedDelivery
 
 MOMENT = 1.0
 """Seconds in which a report is stored once the last reply of who reports was sent: nobody tells the server of it."""
@@ -26,7 +26,7 @@ class Barriers:
     """Puts signals into the lanes of a script."""
 
     lanes: Lanes
-    voices: Mapping[str, Voice]
+    voices: Mapping[str, AgentTurns]
     letters: Mapping[str, Envelope]
     """All mail that was stored, by id."""
     doubts: list[str] = attrs.field(factory=list)
@@ -40,7 +40,7 @@ class Barriers:
                 if turn in replies and turn < max(replies):
                     self._order(name, replies[turn], group)
 
-    def _order(self, name: str, before: Said, group: list[Delivery]) -> None:
+    def _order(self, name: str, before: ModelTurn, group: list[RecordedDelivery]) -> None:
         """Let *group* come to *name* behind its reply *before*, and ahead of the next.
 
         What a call waited for is in order by itself, and so is what came from the agent that it waited for.
@@ -69,7 +69,7 @@ class Barriers:
                         "it may come a turn later"
                     )
 
-    def _hold(self, name: str, held: Said, sender: str, said: Said) -> bool:
+    def _hold(self, name: str, held: ModelTurn, sender: str, said: ModelTurn) -> bool:
         """Keep the reply *held* back until what *sender* sent with *said* is stored; whether that was so before."""
         later = next((each for each in self.voices[sender].replies if each.turn == said.turn + 1), None)
         if later is not None and later.asked < held.at:
@@ -81,14 +81,14 @@ class Barriers:
             return False
         return True
 
-    def _letters(self, group: list[Delivery]) -> Iterator[tuple[str, Envelope]]:
+    def _letters(self, group: list[RecordedDelivery]) -> Iterator[tuple[str, Envelope]]:
         """What was delivered, with the agent that it is from."""
         for delivery in group:
             letter = self.letters.get(delivery.id)
             if letter is not None and (author := _author(letter)) in self.voices:
                 yield author, letter
 
-    def _sending(self, author: str, letter: Envelope) -> Said | None:
+    def _sending(self, author: str, letter: Envelope) -> ModelTurn | None:
         """The reply by which *letter* was sent, or behind which its author ended."""
         replies = self.voices[author].replies
         return next((said for said in reversed(replies) if said.at <= letter.created), None)
@@ -112,8 +112,8 @@ def _author(letter: Envelope) -> str:
     return PlanApprovalRequest.from_body(letter.body).agent or letter.sender.name
 
 
-def _by_turn(voice: Voice) -> dict[int, list[Delivery]]:
-    groups: defaultdict[int, list[Delivery]] = defaultdict(list)
+def _by_turn(voice: AgentTurns) -> dict[int, list[RecordedDelivery]]:
+    groups: defaultdict[int, list[RecordedDelivery]] = defaultdict(list)
     for delivery in voice.deliveries:
         if delivery.turn:
             groups[delivery.turn].append(delivery)

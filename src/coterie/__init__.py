@@ -8,66 +8,71 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `_OFFERED` holds, for whoever checks types
-    from coterie.agents.approvals.policy import PlanPolicy as PlanPolicy
-    from coterie.agents.errors import AgentError as AgentError
-    from coterie.agents.errors import ConfigInvalid as ConfigInvalid
-    from coterie.agents.events import AgentChanged as AgentChanged
-    from coterie.agents.events import ApprovalAsked as ApprovalAsked
-    from coterie.agents.events import ApprovalDecided as ApprovalDecided
-    from coterie.agents.events import Event as Event
-    from coterie.agents.events import Finished as Finished
-    from coterie.agents.events import Progress as Progress
-    from coterie.agents.events import Started as Started
-    from coterie.agents.events import Text as Text
-    from coterie.agents.events import ToolEnded as ToolEnded
-    from coterie.agents.events import ToolStarted as ToolStarted
-    from coterie.agents.permissions import Answer as Answer
-    from coterie.agents.permissions import ForSession as ForSession
-    from coterie.agents.permissions import Once as Once
-    from coterie.agents.permissions import Question as Question
-    from coterie.agents.permissions import Refusal as Refusal
-    from coterie.agents.spawning import Spawned as Spawned
-    from coterie.agents.usage import Usage as Usage
+    from coterie.agents.events.agent_events import Event as Event
+    from coterie.agents.events.agent_events import Finished as Finished
+    from coterie.agents.events.agent_events import ProgressSummarized as ProgressSummarized
+    from coterie.agents.events.agent_events import RunStarted as RunStarted
+    from coterie.agents.events.agent_events import TextEmitted as TextEmitted
+    from coterie.agents.events.agent_events import ToolEnded as ToolEnded
+    from coterie.agents.events.agent_events import ToolStarted as ToolStarted
+    from coterie.agents.events.event_reader import MessageRecorded as MessageRecorded
+    from coterie.agents.events.event_reader import SessionEvent as SessionEvent
+    from coterie.agents.events.root_events import AgentChanged as AgentChanged
+    from coterie.agents.events.root_events import ApprovalAsked as ApprovalAsked
+    from coterie.agents.events.root_events import ApprovalDecided as ApprovalDecided
+    from coterie.agents.loop.model.usage import Usage as Usage
+    from coterie.agents.permissions.plan_approval import PlanPolicy as PlanPolicy
+    from coterie.agents.permissions.types import AllowForSession as AllowForSession
+    from coterie.agents.permissions.types import AllowOnce as AllowOnce
+    from coterie.agents.permissions.types import Answer as Answer
+    from coterie.agents.permissions.types import DenyCall as DenyCall
+    from coterie.agents.permissions.types import Question as Question
+    from coterie.agents.root_link.spawn_request import Spawned as Spawned
+    from coterie.errors import AgentError as AgentError
+    from coterie.errors import ConfigInvalid as ConfigInvalid
     from coterie.mailbox.contract import Receipt as Receipt
     from coterie.orchestrator.api.errors import RequestRefused as RequestRefused
     from coterie.orchestrator.api.errors import SessionError as SessionError
     from coterie.orchestrator.api.errors import SessionFailed as SessionFailed
     from coterie.orchestrator.api.errors import SessionOver as SessionOver
-    from coterie.orchestrator.api.opening import open_session as open_session
-    from coterie.orchestrator.api.opening import run_sync as run_sync
-    from coterie.orchestrator.api.result import Result as Result
-    from coterie.orchestrator.api.session import LiveSession as LiveSession
-    from coterie.orchestrator.api.stream import EventStream as EventStream
-    from coterie.orchestrator.api.wish import SessionOptions as SessionOptions
-    from coterie.orchestrator.approvals.record import Approval as Approval
-    from coterie.orchestrator.events.observed import MessageRecorded as MessageRecorded
-    from coterie.orchestrator.events.observed import Observed as Observed
-    from coterie.orchestrator.overview import AgentGlance as AgentGlance
-    from coterie.orchestrator.teams.flaws import TeamInvalid as TeamInvalid
+    from coterie.orchestrator.api.live_session import EventStream as EventStream
+    from coterie.orchestrator.api.live_session import LiveSession as LiveSession
+    from coterie.orchestrator.api.open_session import open_session as open_session
+    from coterie.orchestrator.api.open_session import run_sync as run_sync
+    from coterie.orchestrator.api.options import SessionOptions as SessionOptions
+    from coterie.orchestrator.api.session_result import SessionResult as SessionResult
+    from coterie.orchestrator.approvals.store import Approval as Approval
+    from coterie.orchestrator.session.overview import AgentSummary as AgentSummary
+    from coterie.orchestrator.teams.team_tables import TeamInvalid as TeamInvalid
 
 __version__ = "0.1.0"
 
 _MODULES: dict[str, tuple[str, ...]] = {
-    "agents.approvals.policy": ("PlanPolicy",),
-    "agents.errors": ("AgentError", "ConfigInvalid"),
-    "agents.events": (
-        *("AgentChanged", "ApprovalAsked", "ApprovalDecided", "Event", "Finished"),
-        *("Progress", "Started", "Text", "ToolEnded", "ToolStarted"),
+    "agents.events.agent_events": (
+        "Event",
+        "Finished",
+        "ProgressSummarized",
+        "RunStarted",
+        "TextEmitted",
+        "ToolEnded",
+        "ToolStarted",
     ),
-    "agents.permissions": ("Answer", "ForSession", "Once", "Question", "Refusal"),
-    "agents.spawning": ("Spawned",),
-    "agents.usage": ("Usage",),
+    "agents.events.event_reader": ("MessageRecorded", "SessionEvent"),
+    "agents.events.root_events": ("AgentChanged", "ApprovalAsked", "ApprovalDecided"),
+    "agents.loop.model.usage": ("Usage",),
+    "agents.permissions.plan_approval": ("PlanPolicy",),
+    "agents.permissions.types": ("AllowForSession", "AllowOnce", "Answer", "DenyCall", "Question"),
+    "agents.root_link.spawn_request": ("Spawned",),
+    "errors": ("AgentError", "ConfigInvalid"),
     "mailbox.contract": ("Receipt",),
     "orchestrator.api.errors": ("RequestRefused", "SessionError", "SessionFailed", "SessionOver"),
-    "orchestrator.api.opening": ("open_session", "run_sync"),
-    "orchestrator.api.result": ("Result",),
-    "orchestrator.api.session": ("LiveSession",),
-    "orchestrator.api.stream": ("EventStream",),
-    "orchestrator.api.wish": ("SessionOptions",),
-    "orchestrator.approvals.record": ("Approval",),
-    "orchestrator.events.observed": ("MessageRecorded", "Observed"),
-    "orchestrator.overview": ("AgentGlance",),
-    "orchestrator.teams.flaws": ("TeamInvalid",),
+    "orchestrator.api.live_session": ("EventStream", "LiveSession"),
+    "orchestrator.api.open_session": ("open_session", "run_sync"),
+    "orchestrator.api.options": ("SessionOptions",),
+    "orchestrator.api.session_result": ("SessionResult",),
+    "orchestrator.approvals.store": ("Approval",),
+    "orchestrator.session.overview": ("AgentSummary",),
+    "orchestrator.teams.team_tables": ("TeamInvalid",),
 }
 _OFFERED = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 """Public name -> module that defines it."""

@@ -42,7 +42,7 @@ class FaultHook(Protocol):
         ...
 
 
-class Torn(OSError):
+class TornWrite(OSError):
     """A write ended early: the fault hook's stand-in for a crash in the middle of it."""
 
 
@@ -97,7 +97,7 @@ def file_faults(hook: FaultHook) -> Iterator[None]:
         _hook = before
 
 
-def drafts_of(pid: int, directory: Path) -> Iterator[Path]:
+def find_drafts(pid: int, directory: Path) -> Iterator[Path]:
     """What the process *pid* writes below *directory*, and has not put in its place. Blocks."""
     return directory.rglob(f".coterie-{pid}-*.draft")
 
@@ -187,7 +187,7 @@ class Appender:
 
 
 @attrs.define(eq=False)
-class Blocks:
+class BlockFile:
     """A file that never changes its length, held open by one owner and written over.
 
     What is written is on the disk when `write` returns, in three quarters of the time of a synced append: no length, no
@@ -201,7 +201,7 @@ class Blocks:
     """At the start of a page, as the kernel wants it that is to pass its cache by."""
 
     @classmethod
-    def create(cls, path: Path, size: int) -> "Blocks":
+    def create(cls, path: Path, size: int) -> "BlockFile":
         """A new file of *size* zeros, rounded up to whole blocks, that survives a power cut. Raises `OSError`.
 
         It has an exclusive `flock` before anybody sees it under its name, until it is closed.
@@ -221,7 +221,7 @@ class Blocks:
             raise
 
     @classmethod
-    def _open(cls, draft: Path, path: Path, size: int) -> "Blocks":
+    def _open(cls, draft: Path, path: Path, size: int) -> "BlockFile":
         descriptor = _open_direct(draft)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -351,8 +351,8 @@ def _round_up(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _torn(written: int, size: int, path: Path) -> Torn:
-    return Torn(errno.EIO, f"only {written} of {size} bytes were written; the disk may be full", str(path))
+def _torn(written: int, size: int, path: Path) -> TornWrite:
+    return TornWrite(errno.EIO, f"only {written} of {size} bytes were written; the disk may be full", str(path))
 
 
 def _write_all(descriptor: int, content: bytes) -> int:

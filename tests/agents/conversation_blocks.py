@@ -1,11 +1,12 @@
-"""Blocks for tests of conversations: ready ones, and any that a model or a tool could make."""
+"""Content blocks and Hypothesis strategies for tests of conversations."""
 
 import json
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from coterie.agents.conversation import KeyHeader, Role
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.segment import Role
 
 HEADER = KeyHeader(model="claude-opus-5-5")
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from coterie.clock import Clock
-from tests.servers import Served, open_sdk, open_served
+from tests.embedded_server import Served, open_sdk, open_served
 
 Block = dict[str, Any]
 Message = dict[str, Any]
@@ -164,7 +164,7 @@ def text(tokens: int, letter: str = "x") -> Block:
     return {"type": "text", "text": letter * (4 * tokens)}
 
 
-def say(words: str) -> Block:
+def text_block(words: str) -> Block:
     """A text block with these words."""
     return {"type": "text", "text": words}
 

@@ -3,20 +3,8 @@ from typing import Any
 
 import pytest
 
-from coterie.scenarios.server.api.ratelimit import RateLimits
-from tests.conformance.cases import (
-    MODEL,
-    Api,
-    Bill,
-    layered,
-    marked,
-    open_api,
-    rule,
-    say,
-    text,
-    tool,
-    user,
-)
+from coterie.scenarios.api_server.api.rate_limiter import RateLimits
+from tests.conformance.cases import MODEL, Api, Bill, layered, marked, open_api, rule, text, text_block, tool, user
 
 ORDER = (
     "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
@@ -28,7 +16,7 @@ def ttls(tools: str | None, system: str | None, messages: str | None) -> dict[st
     """`layered` with these ttls; an empty one is no breakpoint."""
     sections = (tool(600, "alpha"), tools), (text(70, "s"), system), (text(8, "m"), messages)
     blocks = [block if ttl == "" else marked(block, ttl) for block, ttl in sections]
-    return {"tools": blocks[:1], "system": blocks[1:2], "messages": [user(blocks[2], say("now?"))]}
+    return {"tools": blocks[:1], "system": blocks[1:2], "messages": [user(blocks[2], text_block("now?"))]}
 
 
 @rule("prompt caching / mixed ttl: 1h before 5m is accepted and billed apart")

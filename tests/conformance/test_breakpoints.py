@@ -14,8 +14,8 @@ from tests.conformance.cases import (
     open_api,
     replied,
     rule,
-    say,
     text,
+    text_block,
     tool,
     tool_result,
     tool_use,
@@ -141,7 +141,7 @@ async def test_thinking_is_cached_as_part_of_what_comes_after_it() -> None:
 async def test_an_empty_text_takes_no_breakpoint() -> None:
     """Asked leniently, because strictly an empty text is refused whether it is marked or not."""
     async with open_api(is_strict=False) as api:
-        refusal = await api.refusal(messages=[user(BIG, marked(say("")))])
+        refusal = await api.refusal(messages=[user(BIG, marked(text_block("")))])
     assert refusal == "messages.0.content.1.text: cache_control cannot be set for empty text blocks"
 
 
@@ -174,7 +174,7 @@ async def test_a_breakpoint_can_be_moved_and_dropped(api: Api) -> None:
 @rule("messages / content: a string is one text block")
 async def test_a_string_and_one_text_block_share_an_entry(api: Api, *, is_string_first: bool) -> None:
     block, string = {"role": "user", "content": [BIG]}, {"role": "user", "content": BIG["text"]}
-    said = assistant(say("okay"))
+    said = assistant(text_block("okay"))
     first, second = (string, block) if is_string_first else (block, string)
     await api.ask(messages=[first, said, user(marked(text(1)))])
     assert await api.ask(messages=[second, said, user(marked(text(1)))]) == Bill(read=602)
@@ -190,7 +190,7 @@ async def test_a_system_string_and_one_system_block_share_an_entry(api: Api) -> 
 async def test_a_result_string_and_one_result_block_share_an_entry(api: Api) -> None:
     asked = [user(BIG), assistant(tool_use("toolu_1"))]
     first = await api.ask(messages=[*asked, user(marked(tool_result("toolu_1", "done")))])
-    second = await api.ask(messages=[*asked, user(marked(tool_result("toolu_1", [say("done")])))])
+    second = await api.ask(messages=[*asked, user(marked(tool_result("toolu_1", [text_block("done")])))])
     assert second == Bill(read=first.written)
 
 
@@ -208,7 +208,7 @@ async def test_another_key_order_in_a_tool_call_breaks_the_prefix(api: Api) -> N
 @rule("prompt caching / key: content must be identical to the last byte")
 async def test_one_other_character_is_another_prefix(api: Api) -> None:
     await api.ask(messages=[user(marked(BIG))])
-    changed = say(BIG["text"][:-1] + "y")
+    changed = text_block(BIG["text"][:-1] + "y")
     assert await api.ask(messages=[user(marked(changed))]) == Bill(write_5m=600)
 
 

@@ -9,18 +9,21 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.conversation import Conversation, KeyHeader, TranscriptWriter, load_transcript
-from coterie.agents.gate import LocalGate
-from coterie.agents.model.client import ModelClient, open_model_client
-from coterie.agents.model.request import ModelRequest
-from coterie.agents.models import known_models
-from coterie.scenarios.server.app import EmbeddedServer, ServerOptions
-from coterie.scenarios.server.edge.http import HttpRequest, Responder, serve_http
-from coterie.scenarios.server.errors import ApiError
-from coterie.scenarios.server.script.reading import parse_script
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import ModelClient, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import ModelRequest
+from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.http.http_connection import HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder, serve_http
+from coterie.scenarios.api_server.request.errors import ApiError
+from coterie.scenarios.api_server.script.script_parser import parse_script
 from tests.agents.conversation_blocks import text, tool_result
 from tests.conformance.cases import Bill
-from tests.servers import Served
+from tests.embedded_server import Served
 
 MODEL = "claude-opus-5-5"
 TOOL = b'{ "name": "Bash",\n  "input_schema": {"type": "object"} }'
@@ -64,7 +67,7 @@ class Agent:
     transcript: TranscriptWriter
     bills: list[Bill] = attrs.field(factory=list)
 
-    async def take_turns(self, turns: int, first: int = 1) -> None:
+    async def run_turns(self, turns: int, first: int = 1) -> None:
         """Ask and answer tool calls, *turns* times."""
         for turn in range(first, first + turns):
             rendered = self.conversation.render(max_tokens=8_000)
@@ -107,7 +110,7 @@ async def open_site() -> AsyncIterator[Site]:
     async with trio.open_nursery() as nursery:
         port = await nursery.start(serve_http, recorder)
         served = Served(server=recorder.server, port=port)
-        async with open_model_client(LocalGate(), base_url=served.url, api_key="key") as client:
+        async with open_model_client(LocalGateway(), base_url=served.url, api_key="key") as client:
             yield Site(recorder=recorder, served=served, client=client)
         nursery.cancel_scope.cancel()
     assert not recorder.server.bugs
@@ -122,18 +125,18 @@ def begun() -> Conversation:
 async def uninterrupted(site: Site, path: Path) -> Agent:
     with TranscriptWriter.open(path) as transcript:
         agent = Agent(site.client, begun(), transcript)
-        await agent.take_turns(TURNS)
+        await agent.run_turns(TURNS)
     return agent
 
 
 async def resumed(site: Site, path: Path, turns: int) -> Agent:
     """An agent that is stopped after *turns*, and another that goes on with nothing but the transcript."""
     with TranscriptWriter.open(path) as transcript:
-        await Agent(site.client, begun(), transcript).take_turns(turns)
+        await Agent(site.client, begun(), transcript).run_turns(turns)
     with TranscriptWriter.open(path) as transcript:
         assert transcript.loaded.conversation is not None
         agent = Agent(site.client, transcript.loaded.conversation, transcript)
-        await agent.take_turns(TURNS - turns, turns + 1)
+        await agent.run_turns(TURNS - turns, turns + 1)
     return agent
 
 
@@ -162,7 +165,7 @@ async def test_a_loaded_transcript_renders_the_same_body_at_every_turn(tmp_path:
         with TranscriptWriter.open(path) as transcript:
             agent = Agent(site.client, begun(), transcript)
             for turn in range(1, TURNS):
-                await agent.take_turns(1, turn)
+                await agent.run_turns(1, turn)
                 loaded = load_transcript(path).conversation
                 assert loaded is not None
                 assert loaded.render(max_tokens=8_000) == agent.conversation.render(max_tokens=8_000)
@@ -185,9 +188,9 @@ async def test_a_resumed_agent_reads_all_that_was_cached_before_it_stopped(tmp_p
         path = tmp_path / "transcript.jsonl"
         with TranscriptWriter.open(path) as transcript:
             first = Agent(site.client, begun(), transcript)
-            await first.take_turns(2)
+            await first.run_turns(2)
         with TranscriptWriter.open(path) as transcript:
             assert transcript.loaded.conversation is not None
             second = Agent(site.client, transcript.loaded.conversation, transcript)
-            await second.take_turns(1, 3)
+            await second.run_turns(1, 3)
     assert second.bills[0].read == first.bills[-1].cached > 0

@@ -1,6 +1,6 @@
 import pytest
 
-from coterie.agents.models import load_models
+from coterie.agents.loop.model.catalog import load_models
 from tests.conformance.cases import (
     Api,
     Bill,

@@ -3,7 +3,7 @@ from typing import Any
 import attrs
 import pytest
 
-from coterie.agents.models import Section, load_models
+from coterie.agents.loop.model.catalog import Section, load_models
 from tests.conformance.cases import (
     MESSAGES,
     MODEL,
@@ -17,8 +17,8 @@ from tests.conformance.cases import (
     marked,
     open_api,
     rule,
-    say,
     text,
+    text_block,
     tool,
     tool_result,
     tool_use,
@@ -237,6 +237,6 @@ async def test_a_system_message_in_the_conversation_keeps_everything_before_it(a
 @rule("mid-conversation tool changes / caching: they append without breaking the prefix")
 async def test_a_tool_change_in_the_conversation_keeps_everything_before_it(api: Api, kind: str) -> None:
     change = {"type": kind, "tool": {"type": "tool_reference", "name": "alpha"}}
-    messages = [user(marked(text(8, "m"))), {"role": "system", "content": [change]}, user(say("go on"))]
+    messages = [user(marked(text(8, "m"))), {"role": "system", "content": [change]}, user(text_block("go on"))]
     betas = ("mid-conversation-tool-changes-2026-07-01",)
     assert await read_after(api, {"messages": messages, "betas": betas}) == MESSAGES

@@ -10,8 +10,8 @@ from tests.conformance.cases import (
     assistant,
     marked,
     rule,
-    say,
     text,
+    text_block,
     tool_result,
     tool_use,
     user,
@@ -23,7 +23,7 @@ FIRST = 600
 
 def numbered(count: int, *breakpoints: int) -> dict[str, Any]:
     """A request of *count* blocks, counted from 1 as the documentation does, with these marked."""
-    blocks: list[Block] = [text(FIRST), *(say(f"{number:04}") for number in range(2, count + 1))]
+    blocks: list[Block] = [text(FIRST), *(text_block(f"{number:04}") for number in range(2, count + 1))]
     return {"messages": [user(*(_marked_at(block, at, breakpoints) for at, block in enumerate(blocks, 1)))]}
 
 
@@ -59,8 +59,8 @@ async def test_an_entry_is_found_up_to_nineteen_blocks_back(api: Api, steps: int
 async def test_stable_content_that_was_never_marked_is_not_found(api: Api) -> None:
     """The marker stood on a block that changes each time, so there is no entry where the stable part ends."""
     stable = text(FIRST)
-    await api.ask(messages=[user(stable, marked(say("monday")))])
-    assert (await api.ask(messages=[user(stable, marked(say("friday")))])).read == 0
+    await api.ask(messages=[user(stable, marked(text_block("monday")))])
+    assert (await api.ask(messages=[user(stable, marked(text_block("friday")))])).read == 0
 
 
 @rule("prompt caching / lookback: a second explicit breakpoint takes the search up again")
@@ -73,14 +73,14 @@ async def test_a_second_breakpoint_resumes_the_search(api: Api) -> None:
 async def test_the_search_crosses_from_messages_into_system(api: Api) -> None:
     system = [marked(text(FIRST))]
     await api.ask(system=system)
-    messages = [user(*(say(f"{number:04}") for number in range(18)), marked(say("last")))]
+    messages = [user(*(text_block(f"{number:04}") for number in range(18)), marked(text_block("last")))]
     assert await api.ask(system=[text(FIRST)], messages=messages) == Bill(read=FIRST, write_5m=19)
 
 
 @rule("prompt caching / lookback: one block more than reaches into system is a miss")
 async def test_the_search_for_the_system_ends_after_twenty_positions(api: Api) -> None:
     await api.ask(system=[marked(text(FIRST))])
-    messages = [user(*(say(f"{number:04}") for number in range(19)), marked(say("last")))]
+    messages = [user(*(text_block(f"{number:04}") for number in range(19)), marked(text_block("last")))]
     assert (await api.ask(system=[text(FIRST)], messages=messages)).read == 0
 
 
@@ -129,7 +129,7 @@ async def test_a_run_of_tool_results_is_one_position(api: Api) -> None:
 async def test_runs_and_single_blocks_are_counted_together(api: Api, texts: int, *, is_found: bool) -> None:
     """Two runs and the entry are three positions, so seventeen texts fit."""
     await api.ask(messages=[user(marked(text(FIRST)))])
-    *rest, last = (say(f"{number:04}") for number in range(texts))
+    *rest, last = (text_block(f"{number:04}") for number in range(texts))
     bill = await api.ask(messages=[user(text(FIRST)), calls(25), user(*results(25), *rest, marked(last))])
     assert bill.read == (FIRST if is_found else 0)
 
@@ -137,6 +137,6 @@ async def test_runs_and_single_blocks_are_counted_together(api: Api, texts: int,
 @rule("prompt caching / lookback: tool calls with text between them are no run")
 async def test_tool_calls_with_text_between_them_are_positions_of_their_own(api: Api) -> None:
     await api.ask(messages=[user(marked(text(FIRST)))])
-    spoken = [block for number in range(10) for block in (say(f"{number:04}"), tool_use(f"toolu_{number}"))]
+    spoken = [block for number in range(10) for block in (text_block(f"{number:04}"), tool_use(f"toolu_{number}"))]
     spoken[-1] = marked(spoken[-1])
     assert (await api.ask(messages=[user(text(FIRST)), assistant(*spoken), user(*results(10))])).read == 0

@@ -9,17 +9,19 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.conversation import Conversation, KeyHeader, Rendered
-from coterie.agents.gate import LocalGate
-from coterie.agents.model.client import ModelClient, open_model_client
-from coterie.agents.model.reply import Reply
-from coterie.agents.model.request import ModelRequest
-from coterie.agents.models import known_models
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.request_body import RenderedRequest
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import ModelClient, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.loop.model.request import ModelRequest
 from tests.agents.conversation_blocks import text, thinking, tool_result, tool_use
 from tests.conformance.cases import SCRIPT, Bill
-from tests.conformance.posting import post
-from tests.conformance.reference import count_tokens
-from tests.servers import open_sdk, open_served
+from tests.conformance.raw_requests import send_raw
+from tests.conformance.reference_cache import count_tokens
+from tests.embedded_server import open_sdk, open_served
 
 MODEL = "claude-opus-5-5"
 TOOL = b'{"name":"Bash","description":"Run a command.","input_schema":{"type":"object"}}'
@@ -44,7 +46,7 @@ def tokens(conversation: Conversation, start: int, stop: int) -> int:
     return sum(count_tokens(json.loads(segment.data)) for segment in conversation.segments[start:stop])
 
 
-def whole(conversation: Conversation, *, helper: bool = False) -> Rendered:
+def whole(conversation: Conversation, *, helper: bool = False) -> RenderedRequest:
     """The next request, for a reply that is not streamed."""
     return conversation.render(max_tokens=16, stream=False, helper=helper)
 
@@ -59,7 +61,7 @@ class Expected:
     cached: int = 0
     """The tokens up to there, as that request was billed."""
 
-    def check(self, rendered: Rendered, bill: Bill) -> None:
+    def check(self, rendered: RenderedRequest, bill: Bill) -> None:
         """Compare *bill*; from the second request on it is an exact hit."""
         assert len(rendered.marks) <= 4
         assert rendered.body.count(b'"cache_control"') == len(rendered.marks)
@@ -93,7 +95,7 @@ async def test_each_of_five_hundred_turns_hits_exactly_what_the_one_before_cache
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
         for said, told in replies(random.Random(7)):
             rendered = whole(conversation)
-            expected.check(rendered, await post(sdk, rendered.body))
+            expected.check(rendered, await send_raw(sdk, rendered.body))
             conversation.sent(rendered)
             conversation.append("assistant", said)
             conversation.append("user", told)
@@ -112,7 +114,7 @@ def strict_script() -> str:
     return json.dumps({"main": [*working, {"text": "Done."}]})
 
 
-async def ask(client: ModelClient, conversation: Conversation, turn: int) -> tuple[Rendered, Reply]:
+async def ask(client: ModelClient, conversation: Conversation, turn: int) -> tuple[RenderedRequest, Reply]:
     rendered = conversation.render(max_tokens=8_000)
     model = known_models().get(MODEL)
     request = ModelRequest(body=rendered.body, model=model, max_tokens=8_000, prompt_tokens=0, turn=turn)
@@ -126,7 +128,7 @@ async def test_a_strict_server_and_the_real_client_agree_turn_by_turn() -> None:
     expected = Expected(conversation)
     async with (
         open_served(strict_script()) as served,
-        open_model_client(LocalGate(), base_url=served.url, api_key="key") as client,
+        open_model_client(LocalGateway(), base_url=served.url, api_key="key") as client,
     ):
         for turn in range(1, STRICT_TURNS + 1):
             rendered, reply = await ask(client, conversation, turn)
@@ -143,11 +145,11 @@ async def parent(sdk: anthropic.AsyncAnthropic) -> tuple[Conversation, Bill]:
     """A conversation after its second request, with three tool calls open, and the bill of that request."""
     conversation = begun()
     conversation.sent(rendered := whole(conversation))
-    await post(sdk, rendered.body)
+    await send_raw(sdk, rendered.body)
     conversation.append("assistant", [thinking(), tool_use("toolu_1")])
     conversation.append("user", [tool_result("toolu_1", "done " * 90)])
     conversation.sent(rendered := whole(conversation))
-    bill = await post(sdk, rendered.body)
+    bill = await send_raw(sdk, rendered.body)
     conversation.append("assistant", [thinking(), text("Three tasks."), *(tool_use(f"toolu_{n}") for n in (2, 3, 4))])
     return conversation, bill
 
@@ -157,12 +159,12 @@ async def test_all_forks_but_the_first_read_everything_they_share() -> None:
         lead, before = await parent(sdk)
         forks = [lead.fork_with("Started.", f"Take part {n} of the work.") for n in range(20)]
         shared = len(forks[0]) - 1
-        first = await post(sdk, whole(forks[0]).body)
+        first = await send_raw(sdk, whole(forks[0]).body)
         assert first == Bill(read=before.cached, write_5m=tokens(forks[0], 0, shared + 1) - before.cached, uncached=0)
         bills: list[Bill] = []
 
         async def post_fork(fork: Conversation) -> None:
-            bill = await post(sdk, whole(fork).body)
+            bill = await send_raw(sdk, whole(fork).body)
             assert bill == Bill(read=tokens(fork, 0, shared), write_5m=tokens(fork, shared, shared + 1))
             bills.append(bill)
 
@@ -176,7 +178,7 @@ async def test_a_helper_reads_what_its_parent_cached_and_writes_nothing() -> Non
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
         lead, before = await parent(sdk)
         helper = lead.fork_with("Not run.", "Write down what matters.")
-        bill = await post(sdk, whole(helper, helper=True).body)
+        bill = await send_raw(sdk, whole(helper, helper=True).body)
         assert bill == Bill(read=before.cached, uncached=tokens(helper, 0, len(helper)) - before.cached)
 
 
@@ -185,10 +187,10 @@ async def test_a_fork_goes_on_with_exact_hits_of_its_own() -> None:
         lead, _ = await parent(sdk)
         fork = lead.fork_with("Started.", "Take the first part.")
         rendered = whole(fork)
-        expected = Expected(fork, rendered.marks[-1], (await post(sdk, rendered.body)).cached)
+        expected = Expected(fork, rendered.marks[-1], (await send_raw(sdk, rendered.body)).cached)
         for turn in range(3):
             fork.sent(rendered)
             fork.append("assistant", [text(f"Point {n}.") for n in range(25)])
             fork.append("user", [text(f"On {turn}.")])
             rendered = whole(fork)
-            expected.check(rendered, await post(sdk, rendered.body))
+            expected.check(rendered, await send_raw(sdk, rendered.body))

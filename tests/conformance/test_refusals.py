@@ -9,8 +9,8 @@ from tests.conformance.cases import (
     open_api,
     replied,
     rule,
-    say,
     text,
+    text_block,
     tool,
     tool_result,
     tool_use,
@@ -71,7 +71,7 @@ async def test_a_thinking_budget_is_refused(api: Api, model: str) -> None:
 @pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-5", "claude-haiku-5-5"])
 @rule("errors / prefill: newer models continue no begun reply")
 async def test_a_prefill_is_refused(api: Api, model: str) -> None:
-    assert await api.refusal(model=model, messages=[user(text(1)), assistant(say("I"))]) == (
+    assert await api.refusal(model=model, messages=[user(text(1)), assistant(text_block("I"))]) == (
         "This model does not support assistant message prefill. The conversation must end with a user message."
     )
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.cases import MODEL, Api, Bill, layered, marked, open_api, rule, say, text, user
+from tests.conformance.cases import MODEL, Api, Bill, layered, marked, open_api, rule, text, text_block, user
 
 REQUESTS = [
     layered(),
@@ -99,7 +99,7 @@ async def test_a_stream_is_billed_like_a_whole_reply() -> None:
     for is_streamed in (False, True):
         async with open_api(is_streamed=is_streamed) as api:
             await api.ask(**layered())
-            usages.append((await api.send(**layered(messages=[user(say("other"))])))["usage"])
+            usages.append((await api.send(**layered(messages=[user(text_block("other"))])))["usage"])
     assert usages[0] == usages[1]
 
 

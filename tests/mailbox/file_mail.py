@@ -1,4 +1,4 @@
-"""What tests of the file mailbox are made of: a roster, envelopes, and a transport that remembers its dead."""
+"""Roster, envelopes, faulty disk and transport for tests of the file mailbox."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -9,9 +9,9 @@ import attrs
 
 from coterie.clock import Clock
 from coterie.files import Operation, file_faults
-from coterie.mailbox.contract import DeadLetter, Inbox, Limits, Member
+from coterie.mailbox.contract import DeadLetter, Inbox, MailLimits, Member
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.file import Durability, FileTransport
+from coterie.mailbox.transports.file.transport import Durability, FileTransport
 
 
 @attrs.frozen
@@ -26,13 +26,13 @@ class Names:
 
 
 @attrs.define(eq=False)
-class Graveyard:
+class DeadLetterList:
     """Keeps dead letters in memory."""
 
     letters: list[DeadLetter] = attrs.field(factory=list)
 
-    def bury(self, letter: DeadLetter) -> None:
-        """As `Bury`."""
+    def add(self, letter: DeadLetter) -> None:
+        """As `StoreDeadLetter`."""
         self.letters.append(letter)
 
     def reasons(self) -> list[str]:
@@ -115,9 +115,9 @@ def envelope(sequence: int, body: str = "hello", *, to: str = "ada", sender: str
 
 def transport(
     directory: Path,
-    graveyard: Graveyard | None = None,
+    graveyard: DeadLetterList | None = None,
     *,
-    limits: Limits | None = None,
+    limits: MailLimits | None = None,
     durability: Durability = "process",
     segment_bytes: int = 8 * 1024 * 1024,
 ) -> FileTransport:
@@ -127,13 +127,13 @@ def transport(
         Names(),
         None,
         Clock(),
-        (graveyard or Graveyard()).bury,
-        limits or Limits(),
+        (graveyard or DeadLetterList()).add,
+        limits or MailLimits(),
         durability,
         segment_bytes,
     )
 
 
-def take(inbox: Inbox) -> list[int]:
+def take_sequences(inbox: Inbox) -> list[int]:
     """Take everything; the sequence numbers of it."""
     return [delivery.envelope.sequence for delivery in inbox.take_nowait()]

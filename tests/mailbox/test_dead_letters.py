@@ -4,56 +4,56 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, Torn, file_faults, frame_record
+from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
 from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.dead_letters import DeadLetters, Resent
+from coterie.mailbox.dead_letters import DeadLetters, ResendRecord
 from tests.mailbox.file_mail import envelope
 
 
-def letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> DeadLetter:
+def dead_letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> DeadLetter:
     sent = envelope(1) if has_envelope else None
     return DeadLetter(reason="corrupt", detail="the checksum is wrong", mailbox="ada", at=5.5, envelope=sent, raw=raw)
 
 
 def test_what_is_buried_is_found_with_its_reason(tmp_path: Path) -> None:
-    buried = [letter(), letter(has_envelope=True), letter(b"")]
+    buried = [dead_letter(), dead_letter(has_envelope=True), dead_letter(b"")]
     for one in buried:
-        DeadLetters(tmp_path / "dead").bury(one)
-    assert [found for _, found in DeadLetters(tmp_path / "dead").letters()] == buried
+        DeadLetters(tmp_path / "dead").add(one)
+    assert [found for _, found in DeadLetters(tmp_path / "dead").pending()] == buried
 
 
 def test_where_nobody_died_there_are_no_letters(tmp_path: Path) -> None:
-    assert DeadLetters(tmp_path / "dead").letters() == []
+    assert DeadLetters(tmp_path / "dead").pending() == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_number_of_a_letter_stays(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
-    dead.bury(letter(b"one"))
-    [(number, _)] = dead.letters()
-    dead.bury(letter(b"two"))
-    assert dict(dead.letters())[number] == letter(b"one")
-    assert len(dict(dead.letters())) == 2
+    dead.add(dead_letter(b"one"))
+    [(number, _)] = dead.pending()
+    dead.add(dead_letter(b"two"))
+    assert dict(dead.pending())[number] == dead_letter(b"one")
+    assert len(dict(dead.pending())) == 2
 
 
 def test_a_torn_letter_hides_no_other(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
-    dead.bury(letter(b"one"))
-    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(Torn):
-        dead.bury(letter(b"torn"))
-    dead.bury(letter(b"two"))
-    assert [found.raw for _, found in dead.letters()] == [b"one", b"two"]
+    dead.add(dead_letter(b"one"))
+    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
+        dead.add(dead_letter(b"torn"))
+    dead.add(dead_letter(b"two"))
+    assert [found.raw for _, found in dead.pending()] == [b"one", b"two"]
 
 
 def test_a_letter_that_must_survive_a_power_cut_is_synced(tmp_path: Path) -> None:
     with file_faults(SeededFaults(seed=1, fsync=1.0)):
-        DeadLetters(tmp_path).bury(letter())
+        DeadLetters(tmp_path).add(dead_letter())
         with pytest.raises(OSError, match="Input/output"):
-            DeadLetters(tmp_path, is_durable=True).bury(letter())
+            DeadLetters(tmp_path, is_durable=True).add(dead_letter())
 
 
 def test_letters_are_closed_to_other_users(tmp_path: Path) -> None:
-    DeadLetters(tmp_path / "dead").bury(letter())
+    DeadLetters(tmp_path / "dead").add(dead_letter())
     assert (tmp_path / "dead").stat().st_mode & 0o077 == 0
     assert (tmp_path / "dead" / "letters.jsonl").stat().st_mode & 0o077 == 0
 
@@ -61,14 +61,14 @@ def test_letters_are_closed_to_other_users(tmp_path: Path) -> None:
 def test_a_letter_that_was_sent_again_waits_no_more_and_is_not_forgotten(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     for raw in (b"one", b"two"):
-        dead.bury(letter(raw))
-    (number, _), _ = dead.letters()
-    id_ = dead.begin_resending(number, 7.0)
-    assert [found.raw for _, found in dead.letters()] == [b"one", b"two"], "it is not stored yet"
-    dead.finish_resending(number, id_, 8.0)
-    assert [found.raw for _, found in dead.letters()] == [b"two"]
+        dead.add(dead_letter(raw))
+    (number, _), _ = dead.pending()
+    id_ = dead.begin_resend(number, 7.0)
+    assert [found.raw for _, found in dead.pending()] == [b"one", b"two"], "it is not stored yet"
+    dead.finish_resend(number, id_, 8.0)
+    assert [found.raw for _, found in dead.pending()] == [b"two"]
     assert [(one.letter.raw, one.resent) for one in dead.history()] == [
-        (b"one", Resent(id=id_, at=8.0)),
+        (b"one", ResendRecord(id=id_, at=8.0)),
         (b"two", None),
     ]
 
@@ -76,53 +76,53 @@ def test_a_letter_that_was_sent_again_waits_no_more_and_is_not_forgotten(tmp_pat
 def test_whoever_sends_a_letter_again_does_so_under_the_same_id(tmp_path: Path) -> None:
     """The first one may have been killed after the message was stored."""
     for raw in (b"one", b"two"):
-        DeadLetters(tmp_path).bury(letter(raw))
-    first, second = (number for number, _ in DeadLetters(tmp_path).letters())
-    ids = {DeadLetters(tmp_path).begin_resending(first, float(now)) for now in range(3)}
+        DeadLetters(tmp_path).add(dead_letter(raw))
+    first, second = (number for number, _ in DeadLetters(tmp_path).pending())
+    ids = {DeadLetters(tmp_path).begin_resend(first, float(now)) for now in range(3)}
     assert len(ids) == 1
-    assert DeadLetters(tmp_path).begin_resending(second, 0.0) not in ids
+    assert DeadLetters(tmp_path).begin_resend(second, 0.0) not in ids
 
 
 def test_a_resending_that_was_torn_leaves_the_letter_waiting(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
-    dead.bury(letter(b"one"))
-    [(number, _)] = dead.letters()
-    id_ = dead.begin_resending(number, 0.0)
-    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(Torn):
-        dead.finish_resending(number, id_, 0.0)
-    assert [found.raw for _, found in dead.letters()] == [b"one"]
-    assert dead.begin_resending(number, 0.0) == id_
+    dead.add(dead_letter(b"one"))
+    [(number, _)] = dead.pending()
+    id_ = dead.begin_resend(number, 0.0)
+    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
+        dead.finish_resend(number, id_, 0.0)
+    assert [found.raw for _, found in dead.pending()] == [b"one"]
+    assert dead.begin_resend(number, 0.0) == id_
 
 
 def test_what_lies_behind_a_letter_is_found_without_reading_what_lies_before(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     for raw in (b"one", b"two", b"three", b"four"):
-        dead.bury(letter(raw))
-    _, (second, _), (third, _), (fourth, _) = dead.letters()
+        dead.add(dead_letter(raw))
+    _, (second, _), (third, _), (fourth, _) = dead.pending()
     for number in (second, fourth):
-        dead.finish_resending(number, dead.begin_resending(number, 0.0), 0.0)
+        dead.finish_resend(number, dead.begin_resend(number, 0.0), 0.0)
     with (tmp_path / "letters.jsonl").open("r+b") as log:
         log.write(b"?" * second)
     assert [(one.number, one.resent is None) for one in dead.history(after=second)] == [(third, True), (fourth, False)]
-    assert [number for number, _ in dead.letters(after=second)] == [third]
+    assert [number for number, _ in dead.pending(after=second)] == [third]
     assert dead.history(after=fourth) == []
 
 
 def test_records_of_another_version_are_passed_over(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
-    dead.bury(letter(b"one"))
-    [(number, _)] = dead.letters()
+    dead.add(dead_letter(b"one"))
+    [(number, _)] = dead.pending()
     with (tmp_path / "letters.jsonl").open("ab") as log:
         log.write(frame_record(b'{"number":%d,"id":"x","is_done":true,"when":1.0,"v":2}' % number))
-    assert [found.raw for _, found in dead.letters()] == [b"one"]
+    assert [found.raw for _, found in dead.pending()] == [b"one"]
 
 
 @given(garbage=st.binary(max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_garbage_between_letters_is_passed_over(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
     dead = DeadLetters(tmp_path_factory.mktemp("dead"))
-    dead.bury(letter(b"one"))
+    dead.add(dead_letter(b"one"))
     with (dead.directory / "letters.jsonl").open("ab") as log:
         log.write(garbage)
-    dead.bury(letter(b"two"))
-    assert [found.raw for _, found in dead.letters()] == [b"one", b"two"]
+    dead.add(dead_letter(b"two"))
+    assert [found.raw for _, found in dead.pending()] == [b"one", b"two"]

@@ -7,9 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.mailbox.address import LONGEST_NAME
-from coterie.mailbox.envelope import VERSION, Envelope, Kind, Recipient, Sender, SenderKind
+from coterie.mailbox.envelope import (
+    VERSION,
+    Envelope,
+    MessageId,
+    MessageKind,
+    Recipient,
+    Sender,
+    SenderKind,
+    new_message_id,
+)
 from coterie.mailbox.errors import EnvelopeCorrupt
-from coterie.mailbox.ids import MessageId, new_message_id
 
 KEY = b"alice's key"
 
@@ -23,7 +31,7 @@ envelopes = st.builds(
     sender=st.builds(Sender, name=names, incarnation=counts, session=texts, kind=st.sampled_from(get_args(SenderKind))),
     recipient=st.builds(Recipient, name=names, incarnation=st.none() | counts),
     sequence=counts,
-    kind=st.sampled_from(get_args(Kind)),
+    kind=st.sampled_from(get_args(MessageKind)),
     body=texts,
     summary=st.none() | texts,
     in_reply_to=st.none() | ids,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from coterie.files import SeededFaults, file_faults
 from coterie.mailbox import roster as roster_module
-from coterie.mailbox.contract import Engagement, Member
+from coterie.mailbox.contract import Member, MemberOrigin
 from coterie.mailbox.errors import NameInvalid, UnknownRecipient
-from coterie.mailbox.roster import FileRoster, LocalRoster, Register, RosterFailed, find_member
+from coterie.mailbox.roster import FileRoster, LocalRoster, RosterFailed, RosterState, find_member
 
 JOIN_MANY = """
 import sys
@@ -71,8 +71,8 @@ def test_a_new_start_is_running() -> None:
 
 def test_a_start_has_the_engagement_of_the_last_one_unless_it_is_given_another() -> None:
     roster = LocalRoster()
-    scouting, editing = Engagement(kind="scout", parent="main", task="Look."), Engagement(task="Edit.")
-    assert roster.join("bob").engagement == Engagement()
+    scouting, editing = MemberOrigin(kind="scout", parent="main", task="Look."), MemberOrigin(task="Edit.")
+    assert roster.join("bob").engagement == MemberOrigin()
     assert roster.join("bob", scouting).engagement == scouting
     roster.set_state("bob", "ended")
     assert roster.members()["bob"].engagement == scouting
@@ -82,7 +82,7 @@ def test_a_start_has_the_engagement_of_the_last_one_unless_it_is_given_another()
 
 def test_a_roster_that_knows_of_no_engagements_can_be_read() -> None:
     old = b'{"members":{"bob":{"name":"bob","incarnation":1,"state":"idle"}},"starts":{"bob":1},"v":1}'
-    assert Register.from_bytes(old).members["bob"] == Member(name="bob", incarnation=1, state="idle")
+    assert RosterState.from_bytes(old).members["bob"] == Member(name="bob", incarnation=1, state="idle")
 
 
 def test_what_was_given_does_not_change_later() -> None:
@@ -222,4 +222,4 @@ async def test_the_file_is_for_its_owner_only_and_names_its_version(tmp_path: Pa
 @given(st.binary())
 def test_garbage_is_a_value_error_and_nothing_else(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        Register.from_bytes(data)
+        RosterState.from_bytes(data)

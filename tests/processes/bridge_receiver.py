@@ -13,9 +13,10 @@ import trio
 
 from coterie.clock import Clock
 from coterie.files import Appender, check_record, frame_record
-from coterie.mailbox.bridge import Terms, open_bridge
 from coterie.mailbox.contract import DeadLetter, Receipt
 from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.transports.bridge.accept_policy import AcceptPolicy
+from coterie.mailbox.transports.bridge.listener import open_bridge
 
 LOG = "delivered.jsonl"
 
@@ -57,17 +58,17 @@ class Store:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def bury(letter: DeadLetter) -> None:
+def reject_dead_letter(letter: DeadLetter) -> None:
     """Nothing dies here."""
     raise AssertionError(letter)
 
 
 async def run(session: str, mail: Path, death: tuple[str, int] | None) -> None:
     """Take mail until killed."""
-    terms = Terms(policy="accept", per_minute=6e6, burst=1_000_000, repeat_window=0)
+    terms = AcceptPolicy(policy="accept", per_minute=6e6, burst=1_000_000, repeat_window=0)
     with Appender.open(mail / LOG) as log:
         store = Store(log, {envelope.id for envelope in read_log(mail)}, death)
-        async with open_bridge(session, mail, store.deliver, clock=Clock(), bury=bury, terms=terms):
+        async with open_bridge(session, mail, store.deliver, clock=Clock(), bury=reject_dead_letter, terms=terms):
             print("ready", flush=True)  # noqa: T201 - the sign that the test waits for
             await trio.sleep_forever()
 

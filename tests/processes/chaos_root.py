@@ -13,9 +13,9 @@ from pathlib import Path
 
 import trio
 
-from coterie.orchestrator.session import MAIN
-from coterie.orchestrator.starting import StartFailed
-from tests.processes.trees import Tree, open_tree
+from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.session_directory import MAIN
+from tests.processes.root_harness import RootHarness, open_root_harness
 
 BOSSES = ("left", "right")
 SCRIPT = """
@@ -39,25 +39,25 @@ default:
 
 
 async def _run(project: Path, budget: Decimal) -> None:
-    async with open_tree(project, SCRIPT, grace=0.3, budget=budget) as tree:
+    async with open_root_harness(project, SCRIPT, grace=0.3, budget=budget) as tree:
         with trio.open_signal_receiver(signal.SIGTERM) as signals:
             sys.stdout.write(f"{tree.session.id}\n")
             sys.stdout.flush()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_heed, signals, nursery.cancel_scope)
+                nursery.start_soon(_cancel_on_signal, signals, nursery.cancel_scope)
                 async with trio.open_nursery() as bosses:
                     for name in BOSSES:
                         bosses.start_soon(_run_one, tree, name)
                 nursery.cancel_scope.cancel()
-        await tree.supervisor.office.roster.set_state(MAIN, "ended")
+        await tree.supervisor.mail.roster.set_state(MAIN, "ended")
 
 
-async def _run_one(tree: Tree, name: str) -> None:
+async def _run_one(tree: RootHarness, name: str) -> None:
     with contextlib.suppress(StartFailed):  # the zygote was killed, and the next one too
-        await tree.supervisor.run_agent(tree.order(name))
+        await tree.supervisor.run_agent(tree.spawn_spec(name))
 
 
-async def _heed(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+async def _cancel_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
     async for _ in signals:
         scope.cancel()
 

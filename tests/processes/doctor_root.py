@@ -8,16 +8,16 @@ from types import FrameType
 from typing import NoReturn
 
 from coterie.clock import Clock
-from coterie.orchestrator.root_record import open_root_record
-from coterie.orchestrator.session import Session
-from coterie.orchestrator.tree.remains import AGENT_VARIABLE, SESSION_VARIABLE
+from coterie.orchestrator.session.root_lock import open_root_record
+from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE
+from coterie.session_directory import SessionDirectory
 
 
 def run(name: str) -> None:
     """Start the process, tell its number, and stay until SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)
     environment = {**os.environ, SESSION_VARIABLE: name, AGENT_VARIABLE: "scout#1"}
-    with open_root_record(Session.find(name), Clock()):
+    with open_root_record(SessionDirectory.find(name), Clock()):
         process = subprocess.Popen(["/bin/sleep", "1000"], env=environment, start_new_session=True)
         try:
             print(process.pid, flush=True)  # noqa: T201 - the test waits for it

@@ -16,14 +16,14 @@ from typing import Any
 import attrs
 import trio
 
-from coterie.agents.dreaming.dream import Dreamer, DreamLimits
-from coterie.agents.tools import BUILT_IN
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, DreamLimits
+from coterie.agents.tools.built_in import BUILT_IN
 from coterie.clock import Clock
 from coterie.files import Operation, file_faults
-from coterie.memory.dreaming.lock import LOCK
+from coterie.memory.dreaming.dream_lock import LOCK
 from coterie.memory.store.change import Author
-from coterie.memory.store.store import Store
-from tests.agents.working import open_agent
+from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.scripted_agent import open_agent
 
 LAST = 5_000.0
 """When the last dream was."""
@@ -45,9 +45,9 @@ class Killing:
         return size
 
 
-def store_in(directory: Path) -> Store:
+def store_in(directory: Path) -> MemoryStore:
     """The store of a test, filled when it is first asked for."""
-    store = Store.at(directory / "memory", Clock())
+    store = MemoryStore.at(directory / "memory", Clock())
     if not store.directory.exists():
         for path, text in BEFORE.items():
             store.write(path, text.encode(), Author(by="user"), base=None)

@@ -11,12 +11,11 @@ from pathlib import Path
 import trio
 
 from coterie.clock import Clock
-from coterie.mailbox.contract import Limits, Member
+from coterie.mailbox.contract import MailLimits, Member
 from coterie.mailbox.dead_letters import DeadLetters
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import MailboxFull
-from coterie.mailbox.file import Durability, FileTransport
-from coterie.mailbox.ids import MessageId
+from coterie.mailbox.transports.file.transport import Durability, FileTransport
 
 
 class OneReader:
@@ -29,8 +28,8 @@ class OneReader:
 
 def make_transport(root: Path, durability: Durability = "process") -> FileTransport:
     """Small segments, so that many are sealed and deleted while processes die."""
-    bury = DeadLetters(root / "mail" / "dead").bury
-    limits = Limits(messages=2000)
+    bury = DeadLetters(root / "mail" / "dead").add
+    limits = MailLimits(messages=2000)
     return FileTransport(root / "mail", OneReader(), None, Clock(), bury, limits, durability, segment_bytes=64 * 1024)
 
 
@@ -60,11 +59,11 @@ async def write(root: Path, name: str, count: int) -> None:
             created=0.0,
             id=message_id(name, sequence),
         )
-        await send_when_there_is_room(post, message)
+        await send_with_retry(post, message)
         os.write(log, b"%d\n" % sequence)
 
 
-async def send_when_there_is_room(post: FileTransport, message: Envelope) -> None:
+async def send_with_retry(post: FileTransport, message: Envelope) -> None:
     """Send *message*, as often as it takes."""
     while True:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coterie.memory.errors import BaseChanged
 from coterie.memory.store.change import Author
-from coterie.memory.store.store import Store
+from coterie.memory.store.memory_store import MemoryStore
 
 COUNTER = "counter.md"
 
@@ -37,7 +37,7 @@ def counts(content: bytes | None) -> dict[str, int]:
 
 def write(root: Path, name: str, count: int) -> None:
     """Write up to *count* memories, from the first that has no receipt, and count each in the counter."""
-    store, author = Store.at(root / "store"), Author(by="agent", agent=name, why="torture")
+    store, author = MemoryStore.at(root / "store"), Author(by="agent", agent=name, why="torture")
     receipts = root / f"{name}.receipts"
     begun = len(whole_lines(receipts))
     log = os.open(receipts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -51,7 +51,7 @@ def write(root: Path, name: str, count: int) -> None:
         os.write(log, f"{path}\n".encode())
 
 
-def increment(store: Store, author: Author, name: str, number: int) -> None:
+def increment(store: MemoryStore, author: Author, name: str, number: int) -> None:
     """Count *number* in the counter, as often as it takes: others change it all the time."""
     while True:
         base = store.read(COUNTER)

@@ -14,15 +14,15 @@ import psutil
 import pytest
 import trio
 
-from coterie.agents.conversation import load_transcript
+from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.lifecycle import TaskNotification
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.ledger import LEDGER, read_ledger
-from coterie.orchestrator.starting.janitor import TITLE as JANITOR
-from coterie.orchestrator.tree.charge import Outcome
-from coterie.orchestrator.tree.restarting import NO_RESTARTS
-from tests.processes.trees import open_tree
+from coterie.mailbox.message_bodies import TaskNotification
+from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
+from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
+from coterie.orchestrator.supervisor.agent_process import AgentOutcome
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS
+from coterie.session_directory import TRANSCRIPT
+from tests.processes.root_harness import open_root_harness
 
 SCRIPT = """
 scout:
@@ -36,9 +36,9 @@ pytestmark = pytest.mark.slow
 
 async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT) as tree:
-            outcome = await tree.supervisor.run_agent(tree.order("scout", "look around"))
-            assert outcome == Outcome(name="scout", incarnation=1, end="done", status=0)
+        async with open_root_harness(project, SCRIPT) as tree:
+            outcome = await tree.supervisor.run_agent(tree.spawn_spec("scout", "look around"))
+            assert outcome == AgentOutcome(name="scout", incarnation=1, end="done", status=0)
             assert (project / "found.txt").read_text() == "found\n"
             [stored] = await tree.mail()
             report = TaskNotification.from_body(stored.body)
@@ -46,17 +46,17 @@ async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(pro
             assert [event.report for event in tree.events] == [None, None, stored.id]
             assert "It says found" in report.result
             billed = sum(Decimal(entry["cost_usd"]) for entry in tree.served.requests)
-            assert Decimal(report.cost_usd) == billed == tree.supervisor.gate.standing().session.spent.dollars
+            assert Decimal(report.cost_usd) == billed == tree.supervisor.gateway.stats().session.spent.dollars
             assert tree.states("scout") == ["starting", "running", "done"]
-            assert tree.supervisor.office.roster.members()["scout"].state == "ended"
+            assert tree.supervisor.mail.roster.members()["scout"].state == "ended"
 
 
 async def test_many_agents_at_once_each_report_once(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT) as tree:
+        async with open_root_harness(project, SCRIPT) as tree:
             async with trio.open_nursery() as nursery:
                 for number in range(12):
-                    nursery.start_soon(tree.supervisor.run_agent, tree.order(f"agent-{number}"))
+                    nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec(f"agent-{number}"))
             reports = await tree.reports()
             assert {name: report.status for name, report in reports.items()} == {
                 f"agent-{number}": "completed" for number in range(12)
@@ -76,8 +76,8 @@ right: [{text: "a door on the right"}]
 
 async def test_an_agent_starts_others_at_once_and_gets_their_reports_as_results(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, DELEGATING) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(project, DELEGATING) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             report = (await tree.reports())["boss"]
             assert report.status == "completed"
             assert "left has ended. Status: completed." in report.result
@@ -100,8 +100,8 @@ boss:
 default: [{text: "nothing", times: always}]
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(project, script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             assert {event.name for event in tree.events} == {"boss", "explore-1", "explore-2", "explore-3"}
             assert {event.incarnation for event in tree.events} == {1}
 
@@ -119,11 +119,11 @@ scout:
 
 async def test_an_agent_waits_for_those_in_the_background_and_is_woken_by_their_reports(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-            await tree.reached("boss", "waiting")
+        async with open_root_harness(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            await tree.until_state("boss", "waiting")
             (project / "go").touch()
-            await tree.reached("boss", "done")
+            await tree.until_state("boss", "done")
             report = (await tree.reports())["boss"]
             assert report.status == "completed"
             assert "I was told: " in report.result
@@ -143,17 +143,17 @@ sleeper:
 
 async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_left(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, WAITING) as tree, trio.open_nursery() as nursery:
+        async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = NO_RESTARTS
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-            await tree.at_work("sleeper")
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            await tree.until_shell_runs("sleeper")
             shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
             directory = tree.session.agent_directory("sleeper")
             draft = directory / f".coterie-{tree.pid('sleeper')}-1.draft"
             draft.write_text("what it could not finish")
             assert list(directory.glob(".shell-*"))
             os.kill(tree.pid("sleeper"), signal.SIGKILL)
-            await tree.reached("boss", "done")
+            await tree.until_state("boss", "done")
             assert not [*directory.glob(".shell-*"), *directory.glob(draft.name)]
             report = (await tree.reports())["boss"]
             assert "Status: killed. Its process was ended by SIGKILL." in report.result
@@ -166,7 +166,7 @@ async def test_all_agents_their_shells_and_the_zygote_end_when_the_root_is_kille
 ) -> None:
     script = tmp_path / "script.yaml"
     script.write_text(WAITING)
-    command = [sys.executable, "-m", "tests.processes.tree_root", str(project), str(script)]
+    command = [sys.executable, "-m", "tests.processes.agent_root", str(project), str(script)]
     # Not by trio: whoever kills it must be its parent, and nobody waits for it meanwhile.
     with trio.fail_after(60), subprocess.Popen(command, stdout=subprocess.PIPE) as root:  # noqa: ASYNC220
         assert root.stdout is not None
@@ -183,13 +183,13 @@ async def test_all_agents_their_shells_and_the_zygote_end_when_the_root_is_kille
 
 async def test_children_end_with_their_parent_and_all_within_the_grace(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, WAITING, grace=0.5) as tree:
+        async with open_root_harness(project, WAITING, grace=0.5) as tree:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-                await tree.at_work("sleeper")
+                nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+                await tree.until_shell_runs("sleeper")
                 below = psutil.Process().children(recursive=True)
                 nursery.cancel_scope.cancel()
-            left = [p for p in below if p.is_running() and p.pid not in (tree.zygote, tree.root.janitor.pid)]
+            left = [p for p in below if p.is_running() and p.pid not in (tree.zygote, tree.root.cleanup.pid)]
             assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
             assert tree.supervisor.running == set()
 
@@ -204,8 +204,8 @@ writer:
   - {text: "It said: {{last_tool_result}}"}
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
-            await tree.supervisor.run_agent(tree.order("planner", mode="plan"))
+        async with open_root_harness(project, script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("planner", mode="plan"))
             assert "In plan mode you may only read" in (await tree.reports())["planner"].result
             assert not (project / "a.txt").exists()
 
@@ -227,8 +227,8 @@ boss:
   - {{text: "{{{{last_tool_result}}}}"}}
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(project, script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             assert reason in (await tree.reports())["boss"].result
 
 
@@ -241,22 +241,22 @@ scout:
 
 async def test_a_busy_agent_gets_a_message_at_its_next_tool_round(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, BUSY) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
-            await tree.at_work("scout")
+        async with open_root_harness(project, BUSY) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
+            await tree.until_shell_runs("scout")
             await tree.write("scout", "look behind the <door>")
             (project / "go").touch()
-            await tree.reached("scout", "done")
+            await tree.until_state("scout", "done")
             assert "look behind the &lt;door&gt;" in (await tree.reports())["scout"].result
 
 
 async def test_a_teammate_is_woken_by_a_message_and_ends_when_it_is_asked_to(project: Path) -> None:
     script = 'mate: [{text: "ready"}, {text: "I was told: {{last_user_text}}", times: always}]'
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
+        async with open_root_harness(project, script) as tree:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.order("mate"), stays=True))
-                await tree.reached("mate", "idle")
+                nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("mate"), stays=True))
+                await tree.until_state("mate", "idle")
                 await tree.write("mate", "are you there?")
                 while tree.states("mate").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
                     await trio.sleep(0.005)
@@ -282,8 +282,8 @@ default: [{text: "done: {{agent}}", times: always}]
 
 async def test_forks_are_processes_that_read_their_parents_prefix_from_the_cache(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, FORKING) as tree:
-            await tree.supervisor.run_agent(tree.order("boss", "x" * 20_000))
+        async with open_root_harness(project, FORKING) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss", "x" * 20_000))
             by_agent: dict[str, list[dict[str, Any]]] = {}
             for request in tree.served.requests:
                 by_agent.setdefault(request["agent"], []).append(request["usage"])
@@ -308,9 +308,9 @@ async def test_forks_are_processes_that_read_their_parents_prefix_from_the_cache
 async def test_a_finished_agent_is_taken_up_again_by_a_message(project: Path) -> None:
     script = 'scout: [{text: "a door"}, {text: "You said: {{last_user_text}}"}]'
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.keep_agent, tree.order("scout"))
-            await tree.reached("scout", "done")
+        async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.keep_agent, tree.spawn_spec("scout"))
+            await tree.until_state("scout", "done")
             await tree.write("scout", "which colour?")
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
@@ -325,12 +325,12 @@ async def test_a_finished_agent_is_taken_up_again_by_a_message(project: Path) ->
 
 async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, BUSY) as tree, trio.open_nursery() as nursery:
+        async with open_root_harness(project, BUSY) as tree, trio.open_nursery() as nursery:
             (project / "go").touch()
-            await tree.supervisor.run_agent(tree.order("scout"))
-            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.order("scout"), stays=True))
-            await tree.reached("scout", "idle")
-            office = tree.supervisor.office
+            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("scout"), stays=True))
+            await tree.until_state("scout", "idle")
+            office = tree.supervisor.mail
             boss = Sender(name="main", incarnation=1, session=tree.session.id, kind="lead")
             old = Envelope(
                 sender=boss,
@@ -344,14 +344,14 @@ async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -
             await tree.write("scout", "still there?")
             while tree.states("scout").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
-            assert [letter.reason for _, letter in office.dead.letters()] == ["stale_incarnation"]
+            assert [letter.reason for _, letter in office.dead_letters.pending()] == ["stale_incarnation"]
             nursery.cancel_scope.cancel()
 
 
 async def test_a_budget_of_the_session_holds_in_every_process(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT, budget=Decimal("0.0001")) as tree:
-            await tree.supervisor.run_agent(tree.order("scout"))
+        async with open_root_harness(project, SCRIPT, budget=Decimal("0.0001")) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
             report = (await tree.reports())["scout"]
             assert report.status == "blocked"
             assert "$0.0001" in report.summary

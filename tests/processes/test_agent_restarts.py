@@ -9,14 +9,15 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.conversation import load_transcript
-from coterie.mailbox.lifecycle import TaskNotification
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.starting import Child, Start, Starter
-from coterie.orchestrator.tree.restarting import NO_RESTARTS, Restarts
-from tests.processes.trees import Tree, open_tree
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.mailbox.message_bodies import TaskNotification
+from coterie.orchestrator.processes.child_process import ChildProcess
+from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
+from coterie.session_directory import TRANSCRIPT
+from tests.processes.root_harness import RootHarness, open_root_harness
 
-AT_ONCE = Restarts(limit=2, first_wait=0.01)
+AT_ONCE = RestartPolicy(limit=2, first_wait=0.01)
 SCRIPT = """
 scout:
   - tools: [{Bash: {command: "echo ran >> ran.txt; until [ -e go ]; do sleep 0.01; done"}}]
@@ -27,16 +28,21 @@ pytestmark = pytest.mark.slow
 
 
 @attrs.define(eq=False)
-class Cruel:
+class SignallingStarter:
     """A starter of real children, the first of which get a signal in their first moment."""
 
-    starter: Starter
+    starter: ProcessStarter
     signals: list[signal.Signals]
 
     async def start(
-        self, start: Start, descriptors: Sequence[int] = (), *, stdout: int | None = None, stderr: int | None = None
-    ) -> Child:
-        """As `Starter.start`."""
+        self,
+        start: ProcessStart,
+        descriptors: Sequence[int] = (),
+        *,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> ChildProcess:
+        """As `ProcessStarter.start`."""
         child = await self.starter.start(start, descriptors, stdout=stdout, stderr=stderr)
         if self.signals:
             child.send_signal(self.signals.pop())
@@ -45,13 +51,13 @@ class Cruel:
 
 async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT) as tree, trio.open_nursery() as nursery:
+        async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
-            await tree.at_work("scout")
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
+            await tree.until_shell_runs("scout")
             await tree.write("scout", "look behind the door")
             os.kill(tree.pid("scout"), signal.SIGKILL)
-            await tree.reached("scout", "done")
+            await tree.until_state("scout", "done")
             report = (await tree.reports())["scout"]
             assert report.status == "completed"
             assert "interrupted before this call had a result" in report.result
@@ -60,7 +66,7 @@ async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: 
             assert tree.states("scout") == ["starting", "running", "killed", "starting", "running", "done"]
             again = [(e.incarnation, e.what) for e in tree.events if e.state == "starting"]
             assert again == [(1, ""), (2, "again, 1 of 2: Its process was ended by SIGKILL.")]
-            assert tree.root.gate.standing().session.reserved.dollars == 0
+            assert tree.root.gateway.stats().session.reserved.dollars == 0
             assert tree.supervisor.running == set()
 
 
@@ -80,41 +86,41 @@ mate:
 async def test_an_agent_that_was_killed_still_waits_for_its_teammate(project: Path) -> None:
     """Who stays owes no report: that there is one is all it has to know."""
     with trio.fail_after(60):
-        async with open_tree(project, LEADING) as tree, trio.open_nursery() as nursery:
+        async with open_root_harness(project, LEADING) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-            await tree.at_work("mate")
-            await tree.at_work("boss")
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            await tree.until_shell_runs("mate")
+            await tree.until_shell_runs("boss")
             os.kill(tree.pid("boss"), signal.SIGKILL)
             while not {"waiting", "done"} & set(tree.states("boss")):  # noqa: ASYNC110 - nothing tells
                 await trio.sleep(0.005)
             (project / "go").touch()
-            await tree.reached("boss", "done")
+            await tree.until_state("boss", "done")
             assert "heard: " in (report := (await tree.reports())["boss"].result)
             assert "behind the door" in report
 
 
 async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT) as tree:
+        async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.starter = Cruel(tree.supervisor.starter, [signal.SIGKILL] * 9)
-            outcome = await tree.supervisor.run_agent(tree.order("scout"))
+            tree.supervisor.starter = SignallingStarter(tree.supervisor.starter, [signal.SIGKILL] * 9)
+            outcome = await tree.supervisor.run_agent(tree.spawn_spec("scout"))
             assert (outcome.end, outcome.incarnation) == ("killed", 3)
             [(sender, report)] = (await tree.reports()).items()
             assert (sender, report.status) == ("root", "killed")
             assert report.summary == "It was started 3 times. Its process was ended by SIGKILL."
             assert tree.states("scout") == ["starting", "killed"] * 3
-            assert tree.supervisor.office.roster.members()["scout"].state == "ended"
+            assert tree.supervisor.mail.roster.members()["scout"].state == "ended"
 
 
 async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: Path) -> None:
     script = 'scout: [{text: "I was told {{last_user_text}}"}]'
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
+        async with open_root_harness(project, script) as tree:
             tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.starter = Cruel(tree.supervisor.starter, [signal.SIGKILL])
-            await tree.supervisor.run_agent(tree.order("scout", "look left"))
+            tree.supervisor.starter = SignallingStarter(tree.supervisor.starter, [signal.SIGKILL])
+            await tree.supervisor.run_agent(tree.spawn_spec("scout", "look left"))
             report = (await tree.reports())["scout"]
             assert (report.status, report.turns) == ("completed", 1)
             assert "look left" in report.result
@@ -123,9 +129,9 @@ async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: 
 async def test_what_was_said_before_a_crash_is_reported_after_it(project: Path) -> None:
     """An agent that died between its last words and its report has nothing to do but to report."""
     with trio.fail_after(60):
-        async with open_tree(project, 'scout: [{text: "a door"}]') as tree:
-            await tree.supervisor.run_agent(tree.order("scout"))
-            await tree.supervisor.run_agent(tree.order("scout", ""))
+        async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
+            await tree.supervisor.run_agent(tree.spawn_spec("scout", ""))
             reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
             assert [(report.status, report.result) for report in reports] == [("completed", "a door")] * 2
             assert len(tree.served.requests) == 1
@@ -145,20 +151,20 @@ default:
 
 async def test_subagents_outlive_a_crash_of_their_parent_and_report_to_its_next_start(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
+        async with open_root_harness(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
             for name in ("left", "right"):
-                await tree.at_work(name)
+                await tree.until_shell_runs(name)
             os.kill(tree.pid("boss"), signal.SIGKILL)
-            await tree.reached("boss", "waiting")
+            await tree.until_state("boss", "waiting")
             (project / "go").touch()
-            await tree.reached("boss", "done")
+            await tree.until_state("boss", "done")
             report = (await tree.reports())["boss"]
             assert report.status == "completed"
             assert "<task-notification" in report.result
             assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
-            said = _said_to(tree, "boss")
+            said = _texts_for(tree, "boss")
             assert len([text for text in said if "had a result" in text]) == 2, "both open calls are answered"
             assert (
                 len([text for text in said if "Agents that you had started work on meanwhile: left, right" in text])
@@ -168,7 +174,7 @@ async def test_subagents_outlive_a_crash_of_their_parent_and_report_to_its_next_
             assert sum(text.count("I went on") for text in said) == 2
 
 
-def _said_to(tree: Tree, name: str) -> list[str]:
+def _texts_for(tree: RootHarness, name: str) -> list[str]:
     loaded = load_transcript(tree.session.directory / "agents" / name / TRANSCRIPT).conversation
     assert loaded is not None
     return [segment.data.decode() for segment in loaded.segments if segment.role == "user"]
@@ -176,9 +182,9 @@ def _said_to(tree: Tree, name: str) -> list[str]:
 
 async def test_what_the_user_must_mend_is_not_tried_again(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT) as tree:
+        async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
-            await tree.supervisor.run_agent(attrs.evolve(tree.order("scout"), definition="nobody"))
+            await tree.supervisor.run_agent(attrs.evolve(tree.spawn_spec("scout"), definition="nobody"))
             assert tree.states("scout") == ["starting", "failed"]
             [report] = (await tree.reports()).values()
             assert report.status == "failed"
@@ -187,14 +193,17 @@ async def test_what_the_user_must_mend_is_not_tried_again(project: Path) -> None
 
 async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, 'scout: [{text: "a door"}]', grace=0.1) as tree, trio.open_nursery() as nursery:
+        async with (
+            open_root_harness(project, 'scout: [{text: "a door"}]', grace=0.1) as tree,
+            trio.open_nursery() as nursery,
+        ):
             tree.supervisor.restarts = AT_ONCE
             tree.supervisor.stall_after = 0.2
-            tree.supervisor.starter = Cruel(tree.supervisor.starter, [signal.SIGSTOP])
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("scout"))
-            await tree.reached("scout", "stalled")
+            tree.supervisor.starter = SignallingStarter(tree.supervisor.starter, [signal.SIGSTOP])
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
+            await tree.until_state("scout", "stalled")
             tree.supervisor.stall_after = 600.0
-            await tree.reached("scout", "done")
+            await tree.until_state("scout", "done")
             assert (await tree.reports())["scout"].result == "a door"
             states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
             assert tree.states("scout") == states
@@ -209,7 +218,7 @@ sleeper:
   - tools: [{Bash: {command: "sleep 600"}}]
 """
     with trio.fail_after(60):
-        async with open_tree(project, script, grace=0.1) as tree:
+        async with open_root_harness(project, script, grace=0.1) as tree:
             tree.supervisor.restarts = NO_RESTARTS
             tree.supervisor.stall_after = 3.0
             await _stop_when_at_work(tree)
@@ -218,8 +227,8 @@ sleeper:
             assert "Nothing was heard of it for 3 seconds." in (await tree.reports())["boss"].result
 
 
-async def _stop_when_at_work(tree: Tree) -> None:
+async def _stop_when_at_work(tree: RootHarness) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-        await tree.at_work("sleeper")
+        nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+        await tree.until_shell_runs("sleeper")
         os.kill(tree.pid("sleeper"), signal.SIGSTOP)

@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from coterie.mailbox.errors import RecipientEnded
-from coterie.orchestrator.starting import StartFailed
-from coterie.orchestrator.tree.tenure import NotAtWork
-from tests.processes.trees import Tree, open_tree
+from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.supervisor.agent_run import NotRunning
+from tests.processes.root_harness import RootHarness, open_root_harness
 
 SCRIPT = """
 boss:
@@ -26,40 +26,40 @@ pytestmark = pytest.mark.slow
 
 async def test_a_parent_goes_on_when_its_subagent_was_stopped(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
-            await tree.at_work("sleeper")
+        async with open_root_harness(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            await tree.until_shell_runs("sleeper")
             shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
             await tree.supervisor.stop("sleeper")
             assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
-            await tree.reached("boss", "done")
+            await tree.until_state("boss", "done")
             result = (await tree.reports())["boss"].result
             assert "sleeper has ended. Status: killed." in result
             assert "the user stopped it." in result
             assert tree.states("sleeper") == ["starting", "running", "stopping", "done"]
             assert [e.what for e in tree.events if e.name == "sleeper"][-1] == "The user stopped it."
-            await _takes_no_mail(tree, "sleeper")
+            await _assert_mail_refused(tree, "sleeper")
 
 
 async def test_the_subagents_of_one_that_is_stopped_end_with_it(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.keep_agent, tree.order("boss"))
-            await tree.at_work("sleeper")
+        async with open_root_harness(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.keep_agent, tree.spawn_spec("boss"))
+            await tree.until_shell_runs("sleeper")
             below = [psutil.Process(tree.pid(name)) for name in ("boss", "sleeper")]
             await tree.supervisor.stop("boss", by="the lead")
             assert not [process for process in below if process.is_running()]
-            assert (tree.supervisor.tenures, tree.supervisor.running) == ({}, set())
+            assert (tree.supervisor.runs, tree.supervisor.running) == ({}, set())
             assert (await tree.reports())["boss"].summary.endswith("the lead stopped it.")
             for name in ("boss", "sleeper"):
-                await _takes_no_mail(tree, name)
+                await _assert_mail_refused(tree, name)
 
 
 async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT, grace=0.1) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("sleeper"))
-            await tree.at_work("sleeper")
+        async with open_root_harness(project, SCRIPT, grace=0.1) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("sleeper"))
+            await tree.until_shell_runs("sleeper")
             os.kill(tree.pid("sleeper"), signal.SIGSTOP)
             await tree.supervisor.stop("sleeper")
             assert tree.states("sleeper") == ["starting", "running", "stopping", "killed"]
@@ -69,27 +69,27 @@ async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(proje
 
 async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, 'scout: [{text: "a door"}]') as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.keep_agent, tree.order("scout"))
-            await tree.reached("scout", "done")
+        async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.keep_agent, tree.spawn_spec("scout"))
+            await tree.until_state("scout", "done")
             await tree.supervisor.stop("scout")
-            await _takes_no_mail(tree, "scout")
-            with pytest.raises(NotAtWork, match="'scout' is not at work; there is none"):
+            await _assert_mail_refused(tree, "scout")
+            with pytest.raises(NotRunning, match="'scout' is not at work; there is none"):
                 await tree.supervisor.stop("scout")
 
 
 async def test_an_agent_that_is_stopped_before_it_has_begun_was_never_started(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, SCRIPT) as tree:
+        async with open_root_harness(project, SCRIPT) as tree:
             with pytest.RaisesGroup(StartFailed, flatten_subgroups=True):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(tree.supervisor.run_agent, tree.order("sleeper"))
+                    nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("sleeper"))
                     await trio.testing.wait_all_tasks_blocked()
                     await tree.supervisor.stop("sleeper")
             assert await tree.mail() == []
-            await _takes_no_mail(tree, "sleeper")
+            await _assert_mail_refused(tree, "sleeper")
 
 
-async def _takes_no_mail(tree: Tree, name: str) -> None:
+async def _assert_mail_refused(tree: RootHarness, name: str) -> None:
     with pytest.raises(RecipientEnded, match="has ended"):
         await tree.write(name, "are you there?")

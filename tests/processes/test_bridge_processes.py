@@ -16,10 +16,13 @@ import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.address import OtherSession
-from coterie.mailbox.bridge import BridgeTransport, BridgeUnusable, open_bridge, open_forwarding, socket_path
-from coterie.mailbox.contract import DeadLetter, Limits, Receipt
+from coterie.mailbox.contract import DeadLetter, MailLimits, Receipt
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import MailboxFailed, MailboxFull
+from coterie.mailbox.transports.bridge.forwarder import open_forwarder
+from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, socket_path
+from coterie.mailbox.transports.bridge.transport import BridgeTransport
 from tests.processes import bridge_receiver
 
 pytestmark = pytest.mark.slow
@@ -89,7 +92,9 @@ class Stream:
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     dead: list[DeadLetter] = []
-    transport = BridgeTransport("away", tmp_path / "away", Clock(), dead.append, limits=Limits(messages=50), patience=5)
+    transport = BridgeTransport(
+        "away", tmp_path / "away", Clock(), dead.append, limits=MailLimits(messages=50), patience=5
+    )
     (tmp_path / "home").mkdir()
     with tempfile.TemporaryDirectory(prefix="run-") as runtime:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
@@ -124,7 +129,7 @@ async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: 
                 await trio.sleep(0.01)
 
     with trio.fail_after(60):
-        forwarding = open_forwarding(stream.transport, failures.append, every=0.02)
+        forwarding = open_forwarder(stream.transport, failures.append, every=0.02)
         async with forwarding, trio.open_nursery() as nursery:
             nursery.start_soon(keep_sending)
             for _ in range(5):

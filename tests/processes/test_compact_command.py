@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.conversation.transcript import Loaded
-from coterie.agents.events import Compacted
-from coterie.agents.loop import INTERRUPTED
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.overview import look_at, members_of
-from coterie.orchestrator.root_record import find_root
-from tests.processes.places import PATIENCE, Place
-from tests.processes.strays import has_no_processes
+from coterie.agents.events.layer_events import Compacted
+from coterie.agents.loop.conversation.transcript import LoadedTranscript, load_transcript
+from coterie.agents.loop.loop import INTERRUPTED
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.overview import read_members, read_overview
+from coterie.orchestrator.session.root_lock import find_root
+from tests.processes.project_shell import PATIENCE, ProjectShell
+from tests.processes.session_processes import has_no_processes
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +34,7 @@ main:
 {SUMMARY}"""
 
 
-class Sessions(Place):
+class Sessions(ProjectShell):
     """A place for sessions whose agents are compacted."""
 
     def run(self, script: str, *arguments: str) -> None:
@@ -44,7 +43,7 @@ class Sessions(Place):
         done = self.coterie("run", "Go.", *self.model(script), *options)
         assert done.returncode == 0, done.stderr
 
-    def loaded(self, agent: str = "main") -> Loaded:
+    def loaded(self, agent: str = "main") -> LoadedTranscript:
         """What an agent's transcript holds."""
         return load_transcript(self.session.directory / "agents" / agent / "transcript.jsonl")
 
@@ -71,7 +70,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Ses
     return Sessions(tmp_path / "project")
 
 
-def test_an_agent_that_waits_is_compacted_at_once_and_one_at_work_before_its_next_call(place: Sessions) -> None:
+def test_idle_agent_is_compacted_at_once_and_a_busy_one_before_its_next_call(place: Sessions) -> None:
     script = f"""
 main:
   - tools: [{{Agent: {{description: help, prompt: "Help me.", name: helper, stays: true}}}}]
@@ -85,7 +84,7 @@ helper:
 {SUMMARY}"""
     place.run(script, "--detach")
     session = place.session
-    assert place.is_so(lambda: (place.project / "begun").exists() and place.state("helper") == "idle")
+    assert place.becomes_true(lambda: (place.project / "begun").exists() and place.state("helper") == "idle")
 
     wrong = place.coterie("compact", session.id, "--agent", "hleper")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'hleper' is not at work; did you mean helper?\n")
@@ -98,7 +97,7 @@ helper:
     facts = json.loads(done.stdout)
     assert (facts["agent"], facts["by"], facts["left"], facts["kept"]) == ("helper", "summary", 3, 1)
     assert place.coterie("mail", "send", "--session", session.id, "--to", "helper", "Wake up.").returncode == 0
-    assert place.is_so((place.project / "woken").exists)
+    assert place.becomes_true((place.project / "woken").exists)
     assert "All of it went well." in place.texts("helper")[0]
 
     with subprocess.Popen(
@@ -112,17 +111,17 @@ helper:
             0,
             f"compacted main of session {session.id} by summary",
         )
-    assert place.is_so(lambda: find_root(session) is None)
+    assert place.becomes_true(lambda: find_root(session) is None)
     assert sorted(place.compacted()) == [("helper", "manual", "summary"), ("main", "manual", "summary")]
     first = place.texts()[0]
     assert "All of it went well." in first
     assert "- helper (kind general-purpose; started by main): " in first
     # A root is off the record a moment before it ends.
-    assert place.is_so(lambda: has_no_processes(session))
+    assert place.becomes_true(lambda: has_no_processes(session))
 
     done = place.coterie("compact", session.id, "--agent", "helper", *place.model(script), "--json")
     assert (done.returncode, json.loads(done.stdout)["agent"]) == (0, "helper")
-    helper = members_of(session)["helper"]
+    helper = read_members(session)["helper"]
     assert (helper.incarnation, helper.state, helper.engagement.task) == (2, "ended", "Help me.")
 
 
@@ -139,7 +138,7 @@ def test_a_session_that_has_ended_is_taken_up_without_a_turn_and_can_be_resumed(
     assert after.reply == before.reply, "no turn was taken"
     assert place.texts()[:3] == texts[:3]
     assert texts[3] not in place.texts()
-    assert (look_at(session).state, look_at(session).reason) == ("ended", "completed")
+    assert (read_overview(session).state, read_overview(session).reason) == ("ended", "completed")
     assert has_no_processes(session)
 
     options = ("--permission-mode", "bypassPermissions", "-p")
@@ -152,16 +151,16 @@ def test_a_killed_session_is_compacted_and_goes_on_where_it_stopped(place: Sessi
     script = THREE_TURNS.replace("echo two", "touch begun; sleep 300")
     place.run(script, "--detach")
     session = place.session
-    assert place.is_so((place.project / "begun").exists)
+    assert place.becomes_true((place.project / "begun").exists)
     root = find_root(session)
     assert root is not None
     os.kill(root.pid, signal.SIGKILL)
-    assert place.is_so(lambda: has_no_processes(session))
+    assert place.becomes_true(lambda: has_no_processes(session))
 
     done = place.coterie("compact", session.id, "--up-to", "4", *place.model(script))
     assert done.returncode == 0, done.stderr
     # Whether the lead could still say that it was stopped depends on who saw the root's end first.
-    assert look_at(session).reason in (None, "cancelled")
+    assert read_overview(session).reason in (None, "cancelled")
     assert INTERRUPTED.text in place.texts()[-1]
     options = ("--permission-mode", "bypassPermissions", "-p")
     resumed = place.coterie("resume", session.id, *place.model(script), *options)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
+from coterie.agents.loop.conversation.transcript import load_transcript
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.conversation.records import EpochRecord, read_line
-from coterie.agents.conversation.replay import replay_turns
-from coterie.memory.compaction.readable import readable
-from tests.processes.test_resume import Place, fresh, resume, running
+from coterie.agents.loop.conversation.replay import replay_turns
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.conversation.transcript_records import EpochRecord, read_line
+from coterie.memory.compaction.summary_text import block_text
+from tests.processes.test_resume_command import Place, fresh, resume, running
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def check_ended(place: Place, *words: str) -> None:
     path = transcript_of(place)
     assert len(compactions(path)) >= 2
     last = list(replay_turns(path))[-1]
-    texts = [readable(block) for message in last.conversation.messages for block in message.blocks]
+    texts = [block_text(block) for message in last.conversation.messages for block in message.blocks]
     assert [said for said in words if not any(said in text for text in texts)] == []
     assert place.conversation().messages[-1].blocks == (b'{"type":"text","text":"done"}',)
     effects = place.effects()

@@ -6,12 +6,11 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.events import Started
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.session import COORDINATOR, MAIN
-from tests.processes.trees import Tree, open_tree
+from coterie.agents.events.agent_events import RunStarted
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.session_directory import COORDINATOR, MAIN, TRANSCRIPT
+from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
 
@@ -44,15 +43,15 @@ idler:
 """
 
 
-def said_to(tree: Tree, name: str) -> str:
+def texts_for(tree: RootHarness, name: str) -> str:
     """All that *name* was told, results of its calls among it."""
     loaded = load_transcript(tree.session.directory / "agents" / name / TRANSCRIPT).conversation
     assert loaded is not None
     return "\n".join(segment.data.decode() for segment in loaded.segments if segment.role == "user").replace('\\"', '"')
 
 
-async def coordinate(tree: Tree) -> None:
-    order = attrs.evolve(tree.order(MAIN), parent=None, definition=COORDINATOR)
+async def coordinate(tree: RootHarness) -> None:
+    order = attrs.evolve(tree.spawn_spec(MAIN), parent=None, definition=COORDINATOR)
     outcome = await tree.supervisor.run_agent(order)
     assert outcome.end == "done"
 
@@ -60,16 +59,18 @@ async def coordinate(tree: Tree) -> None:
 async def test_a_coordinator_delegates_goes_on_with_a_worker_and_stops_another(project: Path) -> None:
     (project / "given.txt").write_text("given")
     with trio.fail_after(90):
-        async with open_tree(project, LEADING) as tree:
+        async with open_root_harness(project, LEADING) as tree:
             await coordinate(tree)
             told = list(read_session(tree.session.directory))
-            lead, worker = said_to(tree, MAIN), said_to(tree, "worker")
+            lead, worker = texts_for(tree, MAIN), texts_for(tree, "worker")
 
             assert not (project / "own.txt").exists()
             assert (project / "given.txt").read_text() == "changed"
             assert (project / "b.txt").read_text() == "b"
             assert lead.count("An agent of the kind coordinator may not do this.") == 3
-            tools = {observed.agent: observed.event.tools for observed in told if isinstance(observed.event, Started)}
+            tools = {
+                observed.agent: observed.event.tools for observed in told if isinstance(observed.event, RunStarted)
+            }
             assert tools[MAIN] == tools["worker"], "what is denied stays in the request"
 
             assert lead.count('agent="worker" from="worker" sender="peer" status="completed"') == 2
@@ -93,8 +94,8 @@ part:
   - {text: "It said: {{last_tool_result}}"}
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
+        async with open_root_harness(project, script) as tree:
             await coordinate(tree)
             assert (project / "a.txt").read_text() == "by a fork"
             assert not (project / "own.txt").exists()
-            assert 'agent="part"' in said_to(tree, MAIN)
+            assert 'agent="part"' in texts_for(tree, MAIN)

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.conversation.transcript import Loaded
-from coterie.agents.events import Started
-from coterie.memory.compaction.readable import readable
-from coterie.orchestrator.events.reader import read_session
-from tests.processes.places import Place
+from coterie.agents.events.agent_events import RunStarted
+from coterie.agents.loop.conversation.transcript import LoadedTranscript, load_transcript
+from coterie.memory.compaction.summary_text import block_text
+from coterie.orchestrator.events.session_reader import read_session
+from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,7 @@ NEXT = "---\nname: next\ndescription: Finds what comes next.\n---\nRead ROADMAP.
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> ProjectShell:
     """A repository with two kinds of agents and a skill."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
@@ -44,26 +43,26 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Pla
     (project / ".claude/agents/planner.md").write_text(PLANNER)
     (project / ".claude/agents/old.md").write_text(OLD.replace("haiku-4-5", "claude-haiku-4-5"))
     (project / ".claude/skills/next/SKILL.md").write_text(NEXT)
-    return Place(project)
+    return ProjectShell(project)
 
 
-def loaded(place: Place, agent: str = "main") -> Loaded:
+def loaded(place: ProjectShell, agent: str = "main") -> LoadedTranscript:
     return load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl")
 
 
-def first_blocks(place: Place) -> list[str]:
+def first_blocks(place: ProjectShell) -> list[str]:
     conversation = loaded(place).conversation
     assert conversation is not None
-    return [readable(block) for block in conversation.messages[0].blocks]
+    return [block_text(block) for block in conversation.messages[0].blocks]
 
 
-def effort(place: Place, agent: str = "main") -> str | None:
+def effort(place: ProjectShell, agent: str = "main") -> str | None:
     conversation = loaded(place, agent).conversation
     assert conversation is not None
     return conversation.header.effort
 
 
-def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: Place) -> None:
+def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: ProjectShell) -> None:
     done = place.coterie("run", "-p", "--agent", "planner", "-", *place.model("main: [Done.]"))
     assert done.returncode == 0, done.stderr
     *_, skill, words = first_blocks(place)
@@ -73,7 +72,7 @@ def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: Place
 
 
 @pytest.mark.soak
-def test_with_a_task_it_comes_before_the_users_words(place: Place) -> None:
+def test_with_a_task_it_comes_before_the_users_words(place: ProjectShell) -> None:
     script = """
 main:
   - tools: [{Agent: {description: help, prompt: "Help.", name: helper, subagent_type: planner}}]
@@ -86,11 +85,11 @@ helper: [Helped.]
     helper = loaded(place, "helper")
     assert helper.words == ("Help.",)
     assert (effort(place), effort(place, "helper")) == ("low", "low")
-    started = [each.event for each in read_session(place.session.directory) if isinstance(each.event, Started)]
+    started = [each.event for each in read_session(place.session.directory) if isinstance(each.event, RunStarted)]
     assert [event.color for event in started] == ["#a855f7", "#a855f7"]
 
 
-def test_a_model_that_takes_no_effort_is_sent_none(place: Place) -> None:
+def test_a_model_that_takes_no_effort_is_sent_none(place: ProjectShell) -> None:
     """The embedded server would refuse it, as the API does."""
     done = place.coterie("run", "-p", "--agent", "old", "Go.", *place.model("main: [Done.]"))
     assert done.returncode == 0, done.stderr
@@ -99,7 +98,7 @@ def test_a_model_that_takes_no_effort_is_sent_none(place: Place) -> None:
     assert "effort has no effect: claude-haiku-4-5 takes none" in checked.stdout
 
 
-def test_a_run_without_a_task_and_without_such_words_is_refused(place: Place) -> None:
+def test_a_run_without_a_task_and_without_such_words_is_refused(place: ProjectShell) -> None:
     done = place.coterie("run", "-p", "--agent", "old", "-", *place.model("main: [Done.]"))
     assert done.returncode == 2
     assert "a task is needed" in done.stderr

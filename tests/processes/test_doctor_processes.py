@@ -17,16 +17,21 @@ import trio
 from click.testing import CliRunner, Result
 
 from coterie.clock import Clock
-from coterie.mailbox.bridge.place import socket_path
-from coterie.orchestrator.cli import stop
+from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.bridge.socket_path import socket_path
+from coterie.orchestrator.cli.commands import stop
 from coterie.orchestrator.cli.main import main
-from coterie.orchestrator.doctor import Stray, end_stray, end_strays, find_strays
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.root_record import find_root, process_began
-from coterie.orchestrator.session import Session
-from coterie.orchestrator.starting.janitor import TITLE as JANITOR
-from coterie.orchestrator.tree.remains import SESSION_VARIABLE
-from tests.processes import doctor_root, doctor_tree
+from coterie.orchestrator.doctor.orphan_processes import (
+    OrphanProcess,
+    find_orphan_processes,
+    kill_orphan_process,
+    kill_orphan_processes,
+)
+from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
+from coterie.orchestrator.session.root_lock import find_root, process_start_time
+from coterie.process_markers import SESSION_VARIABLE
+from coterie.session_directory import SessionDirectory
+from tests.processes import doctor_agent_root, doctor_root
 
 pytestmark = pytest.mark.slow
 
@@ -42,14 +47,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> I
     directory.mkdir()
     monkeypatch.chdir(directory)
     yield directory
-    trio.run(end_strays)
+    trio.run(kill_orphan_processes)
 
 
 @pytest.fixture
-def session(project: Path) -> Session:
+def session(project: Path) -> SessionDirectory:
     """A session with one agent on its roster."""
-    made = Session.create(project, Clock(), task="t", model="m")
-    with PostOffice.of(made, Clock()) as office:
+    made = SessionDirectory.create(project, Clock(), task="t", model="m")
+    with SessionMail.open(made, Clock()) as office:
         trio.run(office.roster.join, "scout")
     return made
 
@@ -66,7 +71,7 @@ def findings(*arguments: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def open_bare_root(session: Session) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A root as a process of its own, and the number of what it has started."""
     with open_root(doctor_root, session.id) as process:
         assert process.stdout is not None
@@ -96,10 +101,10 @@ def open_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes
 
 
 def is_alive(pid: int) -> bool:
-    return process_began(pid) is not None
+    return process_start_time(pid) is not None
 
 
-def test_what_a_killed_root_leaves_is_found_and_ended(session: Session) -> None:
+def test_what_a_killed_root_leaves_is_found_and_ended(session: SessionDirectory) -> None:
     with open_bare_root(session) as (root, stray):
         assert findings() == [], "its root lives"
         root.kill()
@@ -115,16 +120,14 @@ def test_what_a_killed_root_leaves_is_found_and_ended(session: Session) -> None:
         assert [one["fixed"] for one in findings("--fix")] == [True, True]
         assert not is_alive(stray)
         assert findings() == []
-        with PostOffice.of(session, Clock()) as office:
+        with SessionMail.open(session, Clock()) as office:
             assert office.roster.members()["scout"].state == "ended"
 
 
-def test_a_process_that_left_the_group_of_its_agent_is_found_when_root_and_janitor_were_killed(
-    project: Path, tmp_path: Path
-) -> None:
+def test_process_outside_its_group_is_found_after_root_and_cleanup_daemon_died(project: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with open_root(doctor_tree, str(project), str(fifo)) as root:
+    with open_root(doctor_agent_root, str(project), str(fifo)) as root:
         with fifo.open() as told:
             stray = int(told.readline())
         processes = psutil.Process(root.pid).children(recursive=True)
@@ -154,34 +157,38 @@ async def all_ended(pids: list[int]) -> None:
             os.close(descriptor)
 
 
-def test_processes_of_another_home_are_left_alone(session: Session, tmp_path: Path) -> None:
+def test_processes_of_another_home_are_left_alone(session: SessionDirectory, tmp_path: Path) -> None:
     environment = {SESSION_VARIABLE: session.id, "COTERIE_HOME": str(tmp_path / "other")}
     with open_process(environment) as process:
-        assert find_strays() == []
+        assert find_orphan_processes() == []
         assert process.poll() is None
 
 
-def test_a_stray_that_ignores_requests_is_killed(session: Session) -> None:
+def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> None:
     code = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
     environment = {**os.environ, SESSION_VARIABLE: session.id}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        [stray] = find_strays(session.id)
-        trio.run(end_stray, stray, 0.1)
+        [stray] = find_orphan_processes(session.id)
+        trio.run(kill_orphan_process, stray, 0.1)
         assert process.wait() == -signal.SIGKILL
 
 
-def test_a_later_process_with_the_number_of_a_stray_is_not_touched(session: Session) -> None:
+def test_a_later_process_with_the_number_of_a_stray_is_not_touched(session: SessionDirectory) -> None:
     with open_process({}) as process:
-        began = process_began(process.pid)
+        began = process_start_time(process.pid)
         assert began is not None
-        trio.run(end_stray, Stray(pid=process.pid, began=began - 1, session=session.id, agent="", title=""), 0.1)
+        trio.run(
+            kill_orphan_process,
+            OrphanProcess(pid=process.pid, began=began - 1, session=session.id, agent="", title=""),
+            0.1,
+        )
         assert process.poll() is None
 
 
 def test_a_doctor_within_a_session_spares_itself_and_its_parents(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two shells that say they are of a session which does not run, and the doctor in the inner one."""
     monkeypatch.setenv(SESSION_VARIABLE, session.id)
@@ -190,7 +197,7 @@ def test_a_doctor_within_a_session_spares_itself_and_its_parents(
     assert [one["kind"] for one in json.loads(done.stdout)["findings"]] == ["interrupted_session"]
 
 
-def test_a_running_session_is_stopped_and_says_who_was_at_work(session: Session) -> None:
+def test_a_running_session_is_stopped_and_says_who_was_at_work(session: SessionDirectory) -> None:
     with open_bare_root(session) as (root, stray):
         done = coterie("stop", session.id[:-2])
         assert (done.exit_code, done.stdout) == (0, f"stopped session {session.id}: scout\n")
@@ -199,7 +206,7 @@ def test_a_running_session_is_stopped_and_says_who_was_at_work(session: Session)
     assert find_root(session) is None
 
 
-def test_stopped_now_nothing_is_left_for_the_doctor(session: Session) -> None:
+def test_stopped_now_nothing_is_left_for_the_doctor(session: SessionDirectory) -> None:
     path = socket_path(session.id)
     with open_bare_root(session) as (root, stray):
         path.parent.mkdir(mode=0o700)
@@ -213,7 +220,7 @@ def test_stopped_now_nothing_is_left_for_the_doctor(session: Session) -> None:
 
 
 def test_a_root_that_does_not_answer_is_not_waited_for_without_end(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_bare_root(session) as (root, stray):
         root.send_signal(signal.SIGSTOP)
@@ -230,7 +237,7 @@ def test_a_root_that_does_not_answer_is_not_waited_for_without_end(
         assert not is_alive(stray)
 
 
-def test_a_running_session_is_listed_as_running(session: Session) -> None:
+def test_a_running_session_is_listed_as_running(session: SessionDirectory) -> None:
     with open_bare_root(session) as (root, _):
         [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
         assert (listed["state"], listed["agents"]) == (

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.events import HookRan, McpChanged, Noticed, SkillLoaded, Started, ToolEnded
-from coterie.memory.compaction.readable import readable
-from coterie.orchestrator.events.observed import Observed
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.session import Session
-from tests.agents.sandbox.places import needs
-from tests.orchestrator.worktrees.repositories import make_repository
-from tests.processes.places import Place
+from coterie.agents.events.agent_events import HookRan, Noticed, RunStarted, ToolEnded
+from coterie.agents.events.event_reader import SessionEvent
+from coterie.agents.events.layer_events import SkillLoaded
+from coterie.agents.events.root_events import McpChanged
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.memory.compaction.summary_text import block_text
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.session_directory import SessionDirectory
+from tests.agents.sandbox.sandboxed_workspace import needs
+from tests.agents.worktrees.git_repositories import make_repository
+from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +83,7 @@ reader:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> ProjectShell:
     """The repository, and a user who has never run anything in it."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
@@ -92,27 +94,27 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Pla
         path.write_text(text)
     _git(project, "add", "--all")
     _git(project, "commit", "--quiet", "--message", "As it is used")
-    return Place(project)
+    return ProjectShell(project)
 
 
-def test_nothing_of_a_repository_runs_before_it_is_approved_and_the_run_goes_on(place: Place) -> None:
+def test_nothing_of_a_repository_runs_before_it_is_approved_and_the_run_goes_on(place: ProjectShell) -> None:
     done = place.coterie("run", "-p", "Go.", "--permission-mode", "bypassPermissions", *place.model("main: [Done.]"))
     assert (done.returncode, done.stdout) == (0, "Done.\n")
     assert "coterie hooks approve" in done.stderr
     assert "coterie mcp approve time" in done.stderr
     observed = read_session(place.session.directory)
     assert not [each for each in observed if isinstance(each.event, HookRan | McpChanged)]
-    assert "The build is green." not in _told(place.session)
+    assert "The build is green." not in _conversation_text(place.session)
 
 
-def test_all_that_a_repository_brings_works_in_one_run(place: Place) -> None:
+def test_all_that_a_repository_brings_works_in_one_run(place: ProjectShell) -> None:
     needs("landlock")
     assert place.coterie("hooks", "approve", "--yes").returncode == 0
     assert place.coterie("mcp", "approve", "time").returncode == 0
     options = ("--permission-mode", "bypassPermissions", "--sandbox", "landlock", *place.model(SCRIPT))
     done = place.coterie("run", "-p", "Release it.", *options)
     assert (done.returncode, done.stdout) == (0, "Released.\n"), done.stderr
-    observed, told = list(read_session(place.session.directory)), _told(place.session)
+    observed, told = list(read_session(place.session.directory)), _conversation_text(place.session)
     for text in ("Use tabs in Makefiles.", "Tests come first.", "Names before comments.", "The build is green."):
         assert text in told
     assert "release: How to release." in told  # listed
@@ -123,14 +125,14 @@ def test_all_that_a_repository_brings_works_in_one_run(place: Place) -> None:
     assert [each.event.state for each in observed if isinstance(each.event, McpChanged)] == ["connected"]
     assert (place.project / "RELEASE").read_text() == "released\n"
     assert not (place.project.parent / "outside").exists()
-    _check_reviewer(observed, _told(place.session, "reader"))
+    _check_reviewer(observed, _conversation_text(place.session, "reader"))
     assert _git(place.project, "status", "--porcelain") == "?? RELEASE\n"
     assert place.coterie("doctor").returncode == 0
 
 
-def _check_reviewer(observed: list[Observed], told: str) -> None:
+def _check_reviewer(observed: list[SessionEvent], told: str) -> None:
     """An agent of the repository's own kind has what all have: its server, its hooks, its definition."""
-    [started] = [each.event for each in observed if each.agent == "reader" and isinstance(each.event, Started)]
+    [started] = [each.event for each in observed if each.agent == "reader" and isinstance(each.event, RunStarted)]
     assert "sonnet" in started.model
     assert "You read changes." in told
     assert '"timezone": "Europe/Paris"' in told
@@ -141,11 +143,11 @@ def _check_reviewer(observed: list[Observed], told: str) -> None:
     assert not [each for each in observed if isinstance(each.event, Noticed) and ".claude/agents" in each.event.source]
 
 
-def _told(session: Session, agent: str = "main") -> str:
+def _conversation_text(session: SessionDirectory, agent: str = "main") -> str:
     """All that stands in the conversation of *agent*, its system prompt too."""
     conversation = load_transcript(session.agent_directory(agent) / "transcript.jsonl").conversation
     assert conversation is not None
-    blocks = (readable(block) for message in conversation.messages for block in message.blocks)
+    blocks = (block_text(block) for message in conversation.messages for block in message.blocks)
     return "\n".join((conversation.prefix_bytes().decode(), *blocks))
 
 

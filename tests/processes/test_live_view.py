@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.events import ApprovalDecided, Finished
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.root_record import find_root
-from coterie.orchestrator.session import Session
-from tests.orchestrator.terminals import Program, open_program
+from coterie.agents.events.agent_events import Finished
+from coterie.agents.events.root_events import ApprovalDecided
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.pseudo_terminal import Program, open_program
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def after_the_board(program: Program) -> str:
     return program.output.rpartition(CLOSED)[2]
 
 
-def decisions(session: Session) -> list[tuple[str, str, str]]:
+def decisions(session: SessionDirectory) -> list[tuple[str, str, str]]:
     events = (observed.event for observed in read_session(session.directory))
     return [(each.id, each.verdict, each.by) for each in events if isinstance(each, ApprovalDecided)]
 
@@ -90,7 +91,7 @@ def test_a_run_with_a_board_goes_on_when_a_key_approves(team: Path) -> None:
         assert "It is built." in end
         assert "completed after 3 turns" in end
     assert (team / "a.txt").read_text() == "built"
-    assert decisions(Session.newest(team)) == [("plan-1", "approved", "human")]
+    assert decisions(SessionDirectory.newest(team)) == [("plan-1", "approved", "human")]
 
 
 def test_ctrl_c_ends_a_run_whose_lead_waits_for_others(team: Path) -> None:
@@ -100,7 +101,7 @@ def test_ctrl_c_ends_a_run_whose_lead_waits_for_others(team: Path) -> None:
         program.type("\x03")
         assert program.wait() == 130
         assert "cancelled after 2 turns" in after_the_board(program)
-    events = (observed.event for observed in read_session(Session.newest(team).directory))
+    events = (observed.event for observed in read_session(SessionDirectory.newest(team).directory))
     assert [event.reason for event in events if isinstance(event, Finished)][-1] == "cancelled"
     assert not (team / "a.txt").exists()
 
@@ -111,7 +112,7 @@ def test_a_session_that_was_left_is_looked_at_and_answered_from_other_terminals(
         program.read_until("Write everything.")
         program.type("q")
         assert program.wait() == 0
-        session = Session.newest(team)
+        session = SessionDirectory.newest(team)
         goes_on = f"session {session.id} goes on; `coterie attach {session.id}` shows it again"
         assert after_the_board(program).strip() == goes_on
     attach = coterie("attach", session.id)

@@ -16,10 +16,10 @@ import pytest
 import trio
 
 from coterie.clock import Clock
-from coterie.mailbox.bridge import open_bridge
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.session import Session
+from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.session_directory import SessionDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -29,12 +29,12 @@ PATIENCE = 20
 AGENT = """
 import sys
 import trio
-from coterie.agents.conversation import text_block
-from coterie.agents.conversation.records import MailRecord
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript_records import MailRecord
 from coterie.clock import Clock
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.session import Session
-from tests.orchestrator.written import writing
+from coterie.mailbox.session_mail import SessionMail as PostOffice
+from coterie.session_directory import SessionDirectory as Session
+from tests.orchestrator.session_writer import writing
 
 async def live(session, name):
     with PostOffice.of(session, Clock()) as office, writing(session.directory, name, Clock()) as agent:
@@ -80,12 +80,12 @@ def _stream(stream: IO[str] | None) -> IO[str]:
 
 
 @pytest.fixture
-def session(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
     """A session with a worker, the newest of the working directory."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    made = Session.create(tmp_path, Clock(), task="t", model="m")
-    with PostOffice.of(made, Clock()) as office:
+    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    with SessionMail.open(made, Clock()) as office:
         trio.run(office.roster.join, "worker")
         trio.run(office.roster.join, "main")
     return made
@@ -102,7 +102,7 @@ def running(*command: str, env: Mapping[str, str] = os.environ) -> Iterator[Prog
 
 
 @contextmanager
-def agent(session: Session) -> Iterator[Program]:
+def agent(session: SessionDirectory) -> Iterator[Program]:
     """The worker as a process that owns its mailbox."""
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     with running(sys.executable, "-P", "-c", AGENT, session.id, env=path) as program:
@@ -126,7 +126,7 @@ def send(text: str) -> None:
     subprocess.run(mail("send", "--to", "worker", text), check=True, capture_output=True, timeout=PATIENCE)
 
 
-def test_what_a_shell_sends_an_agent_gets_and_whoever_watches_sees_both_steps(session: Session) -> None:
+def test_what_a_shell_sends_an_agent_gets_and_whoever_watches_sees_both_steps(session: SessionDirectory) -> None:
     with agent(session) as worker, watching("--json") as watch:
         send("do it")
         assert worker.line() == "do it"
@@ -138,10 +138,10 @@ def test_what_a_shell_sends_an_agent_gets_and_whoever_watches_sees_both_steps(se
         assert watch.end(signal.SIGINT) == (130, "")
 
 
-def test_who_watches_sees_what_is_held_dropped_and_dead_in_words(session: Session) -> None:
+def test_who_watches_sees_what_is_held_dropped_and_dead_in_words(session: SessionDirectory) -> None:
     sender = Sender(name="main", incarnation=1, session="20260101-000000-abcdef", kind="peer")
     letter = Envelope(sender=sender, recipient=Recipient(name="main"), sequence=1, body="from\x1b[2J afar", created=9.0)
-    with PostOffice.of(session, Clock()) as office, watching() as watch:
+    with SessionMail.open(session, Clock()) as office, watching() as watch:
         trio.run(office.held.hold, letter)
         who = "main (peer) of 20260101-000000-abcdef -> main: from afar"
         assert watch.line().split(" ", 1)[1] == f"held       {who}"
@@ -149,7 +149,7 @@ def test_who_watches_sees_what_is_held_dropped_and_dead_in_words(session: Sessio
         assert watch.line().split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
 
 
-def test_watching_begins_now_or_with_all_that_is_on_the_disk(session: Session) -> None:
+def test_watching_begins_now_or_with_all_that_is_on_the_disk(session: SessionDirectory) -> None:
     send("before")
     with watching("--json") as late, watching("--json", "--all") as whole:
         send("after")
@@ -157,7 +157,7 @@ def test_watching_begins_now_or_with_all_that_is_on_the_disk(session: Session) -
         assert [whole.event()["envelope"]["body"] for _ in range(2)] == ["before", "after"]
 
 
-def test_a_reader_beside_the_owner_sees_all_and_disturbs_nobody(session: Session) -> None:
+def test_a_reader_beside_the_owner_sees_all_and_disturbs_nobody(session: SessionDirectory) -> None:
     with running(*mail("read", "worker", "--follow", "--json")) as reader:
         send("one")
         assert reader.event()["body"] == "one"
@@ -168,7 +168,7 @@ def test_a_reader_beside_the_owner_sees_all_and_disturbs_nobody(session: Session
         assert reader.end(signal.SIGINT) == (130, "")
 
 
-def test_following_goes_on_in_a_mailbox_that_was_deleted_and_made_again(session: Session) -> None:
+def test_following_goes_on_in_a_mailbox_that_was_deleted_and_made_again(session: SessionDirectory) -> None:
     with running(*mail("read", "worker", "--follow", "--json")) as reader:
         send("one")
         assert reader.event()["body"] == "one"
@@ -178,9 +178,9 @@ def test_following_goes_on_in_a_mailbox_that_was_deleted_and_made_again(session:
 
 
 async def test_mail_that_waited_for_another_session_is_handed_over_before_the_next(
-    session: Session, tmp_path: Path
+    session: SessionDirectory, tmp_path: Path
 ) -> None:
-    other = Session.create(tmp_path / "other", Clock(), task="t", model="m")
+    other = SessionDirectory.create(tmp_path / "other", Clock(), task="t", model="m")
 
     async def receipt(text: str) -> dict[str, Any]:
         command = mail("send", "--session", session.id, "--to", f"bridge:{other.id}", "--json", text)
@@ -189,14 +189,16 @@ async def test_mail_that_waited_for_another_session_is_handed_over_before_the_ne
         found: dict[str, Any] = posted["receipt"]
         return found
 
-    with trio.fail_after(PATIENCE), PostOffice.of(other, Clock()) as office:
+    with trio.fail_after(PATIENCE), SessionMail.open(other, Clock()) as office:
         assert (await receipt("first"))["state"] == "waiting"
-        async with open_bridge(other.id, office.directory, office.files.send, clock=Clock(), bury=office.dead.bury):
+        async with open_bridge(
+            other.id, office.directory, office.files.send, clock=Clock(), bury=office.dead_letters.add
+        ):
             assert (await receipt("second"))["state"] == "held"
-        assert [letter.body for letter in await office.held.letters()] == ["first", "second"]
+        assert [letter.body for letter in await office.held.messages()] == ["first", "second"]
 
 
-def test_after_a_kill_the_mail_of_the_dead_can_be_read_and_reaches_its_next_start(session: Session) -> None:
+def test_after_a_kill_the_mail_of_the_dead_can_be_read_and_reaches_its_next_start(session: SessionDirectory) -> None:
     with agent(session) as worker:
         send("one")
         assert worker.line() == "one"
@@ -209,7 +211,7 @@ def test_after_a_kill_the_mail_of_the_dead_can_be_read_and_reaches_its_next_star
         assert worker.line() == "two"
 
 
-def test_many_shells_send_at_once_and_every_receipt_is_true(session: Session) -> None:
+def test_many_shells_send_at_once_and_every_receipt_is_true(session: SessionDirectory) -> None:
     commands = [mail("send", "--to", "worker", f"text {number}", "--json") for number in range(4)]
     shells = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
     receipts = [msgspec.json.decode(shell.communicate(timeout=PATIENCE)[0])[0]["receipt"]["id"] for shell in shells]
@@ -217,7 +219,7 @@ def test_many_shells_send_at_once_and_every_receipt_is_true(session: Session) ->
     assert {msgspec.json.decode(line)["id"] for line in done.stdout.splitlines()} == set(receipts)
 
 
-def test_a_reader_of_the_output_that_goes_away_is_no_traceback(session: Session) -> None:
+def test_a_reader_of_the_output_that_goes_away_is_no_traceback(session: SessionDirectory) -> None:
     with watching("--json") as watch:
         _stream(watch.process.stdout).close()
         send("unread")

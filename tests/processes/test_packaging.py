@@ -68,7 +68,7 @@ def installed(wheel: Path, tmp_path: Path) -> Callable[..., str]:
 
 def test_an_installed_coterie_works_from_another_directory(installed: Callable[..., str], tmp_path: Path) -> None:
     assert installed("coterie", "--version") == f"coterie, version {coterie.__version__}\n"
-    place = installed("python", "-c", "import coterie.scenarios.server.app as app; print(app.__file__)")
+    place = installed("python", "-c", "import coterie.scenarios.api_server.app as app; print(app.__file__)")
     assert place.startswith(str(tmp_path))
     plugins = "from importlib.metadata import entry_points as all; [one] = all(group='pytest11', name='coterie')"
     assert installed("python", "-c", f"{plugins}; print(one.load().__file__)").startswith(str(tmp_path))
@@ -84,9 +84,10 @@ def test_an_installed_coterie_works_from_another_directory(installed: Callable[.
 
 PAGE = """
 from pathlib import Path
-from coterie.orchestrator.reporting import gather, render_page
-from coterie.orchestrator.session import Session
-nothing = Session(id="none", project=Path.cwd(), task="t", model="m", started=0.0)
-print(render_page(gather(nothing, 0.0)).count(b"<section "))
+from coterie.orchestrator.report.collect import collect_report
+from coterie.orchestrator.report.page import render_page
+from coterie.session_directory import SessionDirectory
+nothing = SessionDirectory(id="none", project=Path.cwd(), task="t", model="m", started=0.0)
+print(render_page(collect_report(nothing, 0.0)).count(b"<section "))
 """
 """Makes a report of a session without any file: what the page itself is made of must be in the wheel."""

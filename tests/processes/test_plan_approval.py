@@ -13,23 +13,21 @@ import msgspec
 import pytest
 import trio
 
-from coterie.agents.approvals.policy import PlanPolicy
-from coterie.agents.conversation import load_transcript
-from coterie.agents.events import AnswerRefused, ApprovalAsked, ApprovalDecided, Noticed
+from coterie.agents.events.agent_events import Noticed
+from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.clock import Clock
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.ids import MessageId
-from coterie.orchestrator.approvals.record import Approval
-from coterie.orchestrator.approvals.records import APPROVALS, read_records
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.root_record import find_root
-from coterie.orchestrator.session import MAIN, Session
-from coterie.orchestrator.tree.ordering import Order
-from tests.processes.strays import has_no_processes
-from tests.processes.trees import Tree, open_tree
-from tests.servers import Served, open_served
+from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.approvals.store import APPROVALS, Approval, read_approvals
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
+from tests.embedded_server import Served, open_served
+from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.session_processes import has_no_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -40,7 +38,7 @@ OPTIONS = ("--detach", "-p", "--bare", "--permission-mode", "acceptEdits")
 FOREIGN = "it was written or changed by somebody else than the root"
 
 
-def told(session: Session) -> list[tuple[str, ...]]:
+def approval_events(session: SessionDirectory) -> list[tuple[str, ...]]:
     """What the root told of approvals, in short."""
     lines: list[tuple[str, ...]] = []
     for observed in read_session(session.directory):
@@ -49,18 +47,18 @@ def told(session: Session) -> list[tuple[str, ...]]:
                 lines.append(("asked", id_, name, by))
             case ApprovalDecided(id=id_, verdict=verdict, by=by, feedback=feedback):
                 lines.append((verdict, id_, by, feedback))
-            case AnswerRefused(id=id_, by=by, reason=reason):
+            case ApprovalRejected(id=id_, by=by, reason=reason):
                 lines.append(("refused", id_, by, reason))
     return lines
 
 
-def approval(session: Session, id_: str) -> Approval | None:
+def approval(session: SessionDirectory, id_: str) -> Approval | None:
     """What the record says, if there is one that the root wrote."""
-    found = (kept.approval for kept in read_records(session) if kept.path.stem == id_ and kept.doubt is None)
+    found = (kept.approval for kept in read_approvals(session) if kept.path.stem == id_ and kept.doubt is None)
     return next(found, None)
 
 
-def forge(session: Session, id_: str) -> None:
+def forge(session: SessionDirectory, id_: str) -> None:
     """Write a yes into the record, in the right shape."""
     path = session.directory / APPROVALS / f"{id_}.json"
     content = msgspec.json.decode(path.read_bytes())
@@ -78,11 +76,11 @@ def files_in(project: Path) -> dict[str, str]:
     return {path.name: path.read_text().strip() for path in project.rglob("*") if path.is_file()}
 
 
-def lead_of(tree: Tree) -> Order:
-    return attrs.evolve(tree.order(MAIN), parent=None)
+def lead_of(tree: RootHarness) -> SpawnSpec:
+    return attrs.evolve(tree.spawn_spec(MAIN), parent=None)
 
 
-def transcript(session: Session, name: str) -> str:
+def transcript(session: SessionDirectory, name: str) -> str:
     return (session.directory / "agents" / name / TRANSCRIPT).read_text()
 
 
@@ -134,9 +132,9 @@ helper:
 async def test_the_lead_rejects_twice_and_approves_nobody_else_does_and_a_rule_is_a_limit(project: Path) -> None:
     script = BY_LEAD_AND_RULE.replace("COTERIE", " ".join(COTERIE), 1)
     with trio.fail_after(PATIENCE):
-        async with open_tree(project, script) as tree:
+        async with open_root_harness(project, script) as tree:
             await tree.supervisor.run_agent(lead_of(tree))
-            assert told(tree.session) == [
+            assert approval_events(tree.session) == [
                 ("asked", "plan-1", "builder", "lead"),
                 ("refused", "plan-1", "spy", "only the lead or the user decides"),
                 ("rejected", "plan-1", "lead", "Where are the tests?"),
@@ -154,8 +152,8 @@ async def test_the_lead_rejects_twice_and_approves_nobody_else_does_and_a_rule_i
             assert tree.states("builder").count("plan_pending") == 3
 
             rule = PlanPolicy(by="rule", paths=("tests/**",))
-            await tree.supervisor.run_agent(attrs.evolve(tree.order("tester"), plan=rule))
-            assert told(tree.session)[8:] == [
+            await tree.supervisor.run_agent(attrs.evolve(tree.spawn_spec("tester"), plan=rule))
+            assert approval_events(tree.session)[8:] == [
                 ("asked", "plan-4", "tester", "rule"),
                 ("rejected", "plan-4", "rule", "Only tests/** may be changed, and not src/a.py."),
                 ("asked", "plan-5", "tester", "rule"),
@@ -184,7 +182,7 @@ builder:
 async def test_a_plan_outlives_who_asked_and_who_is_asked_and_is_asked_for_once(project: Path) -> None:
     """Also an answer that is written straight into the builder's mailbox, or into the record, is none."""
     with trio.fail_after(PATIENCE):
-        async with open_tree(project, PLANNED_TWICE) as tree, trio.open_nursery() as nursery:
+        async with open_root_harness(project, PLANNED_TWICE) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, lead_of(tree))
             await until(lambda: "plan_approval_request" in _text(tree.session, MAIN))
             await _write_answer(tree.session)
@@ -199,33 +197,33 @@ async def test_a_plan_outlives_who_asked_and_who_is_asked_and_is_asked_for_once(
             tree.served.server.control.signals.raise_signal("judge")
             await until(lambda: tree.states(MAIN)[-1] == "done")
         session = tree.session
-        assert told(session) == [
+        assert approval_events(session) == [
             ("asked", "plan-1", "builder", "lead"),
             ("approved", "plan-1", "lead", "Go."),
         ]
         assert (project / "a.txt").read_text() == "Your plan is approved: begin.\nThe lead says: Go."
         assert asked_in(session, MAIN) == 1
         assert "forged" not in transcript(session, "builder")
-        with PostOffice.of(session, Clock()) as office:
-            [dead] = [letter for _, letter in office.dead.letters() if letter.mailbox == "builder"]
+        with SessionMail.open(session, Clock()) as office:
+            [dead] = [letter for _, letter in office.dead_letters.pending() if letter.mailbox == "builder"]
         assert dead.reason == "bad_mac"
         noticed = [observed.event for observed in read_session(session.directory)]
         assert any(isinstance(event, Noticed) and "the mailbox of builder" in event.source for event in noticed)
 
 
-def asked_in(session: Session, name: str) -> int:
+def asked_in(session: SessionDirectory, name: str) -> int:
     """How often the model of *name* was shown the first plan."""
     conversation = load_transcript(session.directory / "agents" / name / TRANSCRIPT).conversation
     assert conversation is not None
     return sum(block.count(b"The request is plan-1.") for _, blocks in conversation.messages for block in blocks)
 
 
-def _text(session: Session, name: str) -> str:
+def _text(session: SessionDirectory, name: str) -> str:
     path = session.directory / "agents" / name / TRANSCRIPT
     return path.read_text() if path.exists() else ""
 
 
-async def _write_answer(session: Session) -> None:
+async def _write_answer(session: SessionDirectory) -> None:
     """As a program would that has the directory of the session and not its keys."""
     answer = Envelope(
         sender=Sender(name=MAIN, incarnation=1, session=session.id, kind="lead"),
@@ -236,7 +234,7 @@ async def _write_answer(session: Session) -> None:
         in_reply_to=MessageId("plan-1"),
         created=Clock().now(),
     )
-    with PostOffice.of(session, Clock()) as office:
+    with SessionMail.open(session, Clock()) as office:
         await office.files.send(answer)
 
 
@@ -303,7 +301,7 @@ async def test_the_user_decides_from_a_shell_and_all_of_it_outlives_the_root(pro
     with trio.fail_after(PATIENCE):
         async with open_served(BY_HUMAN) as served:
             shell = Shell(project, served)
-            session = Session.find((await shell.coterie("run", "Go.", *OPTIONS)).strip())
+            session = SessionDirectory.find((await shell.coterie("run", "Go.", *OPTIONS)).strip())
             await _decide_plans(shell, session)
             await _decide_permissions(shell, session)
             forge(session, "plan-2")
@@ -314,7 +312,7 @@ async def test_the_user_decides_from_a_shell_and_all_of_it_outlives_the_root(pro
                 (str(forged), FOREIGN)
             ]
             await _go_on(shell, session)
-            assert all(kept.doubt is None for kept in read_records(session))
+            assert all(kept.doubt is None for kept in read_approvals(session))
     del (files := files_in(project))["settings.toml"]
     assert files == {
         "a.txt": "Your plan is approved: begin.\nThe user has decided.",
@@ -324,14 +322,14 @@ async def test_the_user_decides_from_a_shell_and_all_of_it_outlives_the_root(pro
     }
 
 
-async def _decide_plans(shell: Shell, session: Session) -> None:
+async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
     """Reject the builder's, which the lead may not approve, and approve its next; carol's stays open."""
     signals = shell.served.server.control.signals
     await until(lambda: approval(session, "plan-1"))
     signals.raise_signal("builder-has-asked")
     await until(lambda: approval(session, "plan-2"))
     refused = ("refused", "plan-1", "lead", "only the user decides over this one")
-    await until(lambda: refused in told(session))
+    await until(lambda: refused in approval_events(session))
     [first, second] = (await shell.json("approvals", "list"))["approvals"]
     assert [(row["agent"], row["approver"]) for row in (first, second)] == [("builder", "human"), ("carol", "human")]
     rejected = await shell.json("approvals", "reject", "plan-1", "-f", "Test it.")
@@ -343,7 +341,7 @@ async def _decide_plans(shell: Shell, session: Session) -> None:
     assert await shell.coterie("approvals", "approve", "plan-3") == f"approved plan-3 of session {session.id}\n"
 
 
-async def _decide_permissions(shell: Shell, session: Session) -> None:
+async def _decide_permissions(shell: Shell, session: SessionDirectory) -> None:
     """Allow the builder its first command; the second stays open."""
     await until(lambda: approval(session, "permission-4"))
     assert not (shell.project / "b.txt").exists()
@@ -352,16 +350,16 @@ async def _decide_permissions(shell: Shell, session: Session) -> None:
     assert (shell.project / "b.txt").exists()
 
 
-async def _kill_root(session: Session) -> None:
+async def _kill_root(session: SessionDirectory) -> None:
     root = find_root(session)
     assert root is not None
     os.kill(root.pid, signal.SIGKILL)
     await until(lambda: has_no_processes(session))
 
 
-async def _go_on(shell: Shell, session: Session) -> None:
+async def _go_on(shell: Shell, session: SessionDirectory) -> None:
     """Take the session up, with the builder and carol as they were left, and decide over the rest."""
-    before = len(told(session))
+    before = len(approval_events(session))
     await shell.coterie("resume", session.id, *OPTIONS)
     # Carol asks anew, as nobody believes her file, and the builder for the same as before.
     await until(lambda: approval(session, "plan-6"))
@@ -371,7 +369,7 @@ async def _go_on(shell: Shell, session: Session) -> None:
     await shell.coterie("approvals", "approve", "plan-6")
     await shell.coterie("approvals", "reject", "permission-5", "-f", "Enough.")
     await until(lambda: find_root(session) is None)
-    [refused, *rest] = told(session)[before:]
+    [refused, *rest] = approval_events(session)[before:]
     assert refused == ("refused", "plan-2", str(session.directory / APPROVALS / "plan-2.json"), FOREIGN)
     assert sorted(rest) == [
         ("approved", "plan-6", "human", ""),

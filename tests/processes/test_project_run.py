@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.orchestrator.terminals import open_program
-from tests.processes.test_watched_run import command, environment
+from tests.orchestrator.pseudo_terminal import open_program
+from tests.processes.test_run_output import command, environment
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,13 @@ import pytest
 import trio
 
 import coterie
-from coterie.orchestrator.overview import look_at
-from coterie.orchestrator.root_record import find_root
-from coterie.orchestrator.session import Session
-from coterie.scenarios.runner.toml_text import toml_text
-from coterie.scenarios.server.script.yaml_lines import read_yaml
-from tests.processes.places import PATIENCE, Place
-from tests.processes.strays import has_no_processes
+from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.scenarios.api_server.script.located_yaml import read_yaml
+from coterie.scenarios.runner.environment import toml_text
+from coterie.session_directory import SessionDirectory
+from tests.processes.project_shell import PATIENCE, ProjectShell
+from tests.processes.session_processes import has_no_processes
 
 pytestmark = pytest.mark.slow
 
@@ -27,13 +27,13 @@ EXAMPLES = ROOT / "docs/examples"
 
 
 @pytest.fixture
-def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
     """Where the program works."""
     monkeypatch.chdir(project)
-    return Place(project)
+    return ProjectShell(project)
 
 
-def test_the_example_plays_its_team_approves_the_plan_and_leaves_nothing_running(place: Place) -> None:
+def test_the_example_plays_its_team_approves_the_plan_and_leaves_nothing_running(place: ProjectShell) -> None:
     program = [sys.executable, "-P", str(EXAMPLES / "run_team.py"), "--script", str(EXAMPLES / "pair-script.yaml")]
     played = subprocess.run(
         [*program, "Write down what we need."], capture_output=True, text=True, check=False, timeout=PATIENCE
@@ -50,14 +50,14 @@ def test_the_example_plays_its_team_approves_the_plan_and_leaves_nothing_running
 
 
 @attrs.frozen
-class Story:
+class ShippedScenario:
     """A story that ships, as far as a run of it goes."""
 
-    place: Place
+    place: ProjectShell
     told: Mapping[str, Any]
 
     @classmethod
-    def load(cls, name: str, place: Place) -> "Story":
+    def load(cls, name: str, place: ProjectShell) -> "ShippedScenario":
         """The one of that *name*, to be played at *place*."""
         root = read_yaml((ROOT / f"scenarios/stories/{name}.yaml").read_text(), name)
         assert root is not None
@@ -84,7 +84,7 @@ class Story:
         """The file of its team."""
         return self.place.project.parent / "team.toml"
 
-    def run_by_api(self) -> coterie.Result:
+    def run_by_api(self) -> coterie.SessionResult:
         """Run its task from this program."""
         self.set_up()
         options: Any = {name: self.told.get(name) for name in ("coordinator", "model", "permission_mode")}
@@ -108,16 +108,16 @@ STORIES = ["plan-approved", *(pytest.param(name, marks=pytest.mark.soak) for nam
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_that_ships_ends_by_the_api_as_it_does_from_a_shell(name: str, place: Place) -> None:
-    story = Story.load(name, place)
+def test_a_story_that_ships_ends_by_the_api_as_it_does_from_a_shell(name: str, place: ProjectShell) -> None:
+    story = ShippedScenario.load(name, place)
     result = story.run_by_api()
-    assert has_no_processes(Session.find(result.session))
+    assert has_no_processes(SessionDirectory.find(result.session))
     shell = story.run_by_shell()
     said = json.loads(shell.stdout)
     assert (result.reason, result.text, result.turns) == (said["reason"], said["result"], said["turns"])
     assert (result.is_done, shell.returncode) == (True, 0)
     # Agents that are started at the same time join in any order.
-    assert set(result.agents) == set(look_at(Session.find(said["session_id"])).agents)
+    assert set(result.agents) == set(read_overview(SessionDirectory.find(said["session_id"])).agents)
     assert {agent.state for agent in result.agents} == {"done"}
 
 
@@ -137,11 +137,11 @@ scout:
 class Enough(Exception):
     """The program has seen what it wanted."""
 
-    result: coterie.Result
+    result: coterie.SessionResult
     kinds: list[str]
 
 
-async def test_a_program_answers_starts_an_agent_writes_is_cancelled_and_goes_on_later(place: Place) -> None:
+async def test_a_program_answers_starts_an_agent_writes_is_cancelled_and_goes_on_later(place: ProjectShell) -> None:
     (script := place.project.parent / "script.yaml").write_text(LIVE)
     program = _Program()
     with trio.fail_after(1.8 * PATIENCE):
@@ -151,8 +151,8 @@ async def test_a_program_answers_starts_an_agent_writes_is_cancelled_and_goes_on
                 scope.cancel()
                 await trio.sleep_forever()
         assert scope.cancelled_caught
-        assert find_root(Session.find(session.id)) is None
-        assert has_no_processes(Session.find(session.id))
+        assert find_root(SessionDirectory.find(session.id)) is None
+        assert has_no_processes(SessionDirectory.find(session.id))
         assert set(program.asked) == {("main", "Bash"), ("scout", "Bash")}
         with pytest.raises(coterie.SessionOver):
             await session.send("main", "Are you there?")
@@ -183,7 +183,7 @@ class _Program:
     async def answer(self, question: coterie.Question) -> coterie.Answer:
         """Yes, once."""
         self.asked.append((question.agent, question.tool))
-        return coterie.Once()
+        return coterie.AllowOnce()
 
     async def use(self, session: coterie.LiveSession) -> None:
         """Send, spawn, and read until the lead has been told all of it."""
@@ -205,7 +205,7 @@ class _Program:
         raise AssertionError(f"the lead has never heard {unheard}")
 
 
-async def test_a_script_with_a_flaw_is_told_with_its_line_and_no_session_is_begun(place: Place) -> None:
+async def test_a_script_with_a_flaw_is_told_with_its_line_and_no_session_is_begun(place: ProjectShell) -> None:
     (place.project / "script.yaml").write_text("default:\n  - txt: Done.\n")
     with trio.fail_after(PATIENCE), pytest.raises(coterie.ConfigInvalid) as raised:
         async with coterie.open_session("Go.", script="script.yaml"):
@@ -216,7 +216,7 @@ async def test_a_script_with_a_flaw_is_told_with_its_line_and_no_session_is_begu
 
 
 @pytest.mark.soak
-def test_a_detached_session_goes_on_and_its_process_is_reaped_when_the_next_one_is_started(place: Place) -> None:
+def test_detached_session_continues_and_its_process_is_reaped_by_the_next_start(place: ProjectShell) -> None:
     (script := place.project.parent / "script.yaml").write_text(
         'main: [{tools: [{Bash: {command: "sleep 300"}}]}, {text: Done.}]'
     )
@@ -228,6 +228,6 @@ def test_a_detached_session_goes_on_and_its_process_is_reaped_when_the_next_one_
             return session.id
 
     id_ = trio.run(begin)
-    assert find_root(Session.find(id_)) is not None
+    assert find_root(SessionDirectory.find(id_)) is not None
     assert place.coterie("stop", id_).returncode == 0
     assert coterie.run_sync("Go on.", session=id_, script=script).text == "Done."

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from coterie.orchestrator.session import Session
-from coterie.scenarios.runner.command import scenario
-from coterie.scenarios.runner.library import find_story
-from coterie.scenarios.runner.outcome import Outcome, play_story
-from coterie.scenarios.runner.reading import load_story
-from coterie.scenarios.testing import play_file
+from coterie.scenarios.command import scenario
+from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_scenario
+from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
+from coterie.scenarios.testing import run_file
+from coterie.session_directory import SessionDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -28,14 +27,16 @@ def places() -> Iterator[list[Path]]:
         shutil.rmtree(place)
 
 
-def play(name: str, places: list[Path], monkeypatch: pytest.MonkeyPatch) -> tuple[Outcome, Session]:
+def run_shipped(
+    name: str, places: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> tuple[ScenarioResult, SessionDirectory]:
     """Play a shipped story, keep it, and be in its home."""
-    outcome = play_story(load_story(find_story(name)), 0, is_kept=True)
+    outcome = run_repeatedly(load_scenario(find_scenario(name)), 0, is_kept=True)
     assert outcome.place is not None
     places.append(outcome.place)
     assert outcome.passed, outcome.failures
     monkeypatch.setenv("COTERIE_HOME", str(outcome.place / "home"))
-    return outcome, Session.find(outcome.sessions[0])
+    return outcome, SessionDirectory.find(outcome.sessions[0])
 
 
 def record(*arguments: object) -> Result:
@@ -48,14 +49,14 @@ def comparable(log: tuple[str, ...]) -> list[str]:
 
 
 def check_round_trip(name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome, session = play(name, places, monkeypatch)
+    outcome, session = run_shipped(name, places, monkeypatch)
     path = tmp_path / f"{name}.yaml"
     done = record(session.id, "-o", path)
     assert (done.exit_code, done.stderr) == (0, "")
     text = path.read_text()
     for secret in (str(places[0]), session.id, str(Path.home()), "toolu_", "signature"):
         assert secret not in text
-    again = play_file(path, 0)
+    again = run_file(path, 0)
     assert again.passed, str(again)
     assert comparable(again.log) == comparable(outcome.log)
 
@@ -78,7 +79,7 @@ def test_recorded_forks_report_in_their_order_and_what_cannot_be_recorded_is_ref
     places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_round_trip("fork-fan-out", places, tmp_path, monkeypatch)
-    session = Session.find("2")
+    session = SessionDirectory.find("2")
     path = tmp_path / "fork-fan-out.yaml"
 
     again = record(session.id, "-o", path)

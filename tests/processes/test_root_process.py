@@ -10,15 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coterie.orchestrator.overview import look_at
-from coterie.orchestrator.root_record import find_root
-from tests.processes.places import PATIENCE, Place
-from tests.processes.strays import has_no_processes
+from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import find_root
+from tests.processes.project_shell import PATIENCE, ProjectShell
+from tests.processes.session_processes import has_no_processes
 
 pytestmark = pytest.mark.slow
 
 
-class Sessions(Place):
+class Sessions(ProjectShell):
     """A place for sessions of one command."""
 
     def run(self, script: str, *arguments: str) -> list[str]:
@@ -50,7 +50,7 @@ scout:
 """
 
 
-def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_in_the_users_name(
+def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
     place: Sessions,
 ) -> None:
     script = WAITING.replace("COTERIE stop", " ".join(place.command("stop")))
@@ -59,19 +59,19 @@ def test_the_user_can_leave_a_session_and_ask_it_later_and_an_agent_cannot_ask_i
     )
     session = place.session
     assert started.stdout.strip() == session.id
-    assert place.is_so((place.project / "asked").exists)
+    assert place.becomes_true((place.project / "asked").exists)
     assert place.state("scout") == "running"
 
     wrong = place.coterie("stop", session.id, "scuot")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not at work; did you mean scout?\n")
     moved = place.coterie("background", session.id, "scout", "--json")
     assert json.loads(moved.stdout) == {"session": session.id, "agents": ["scout"]}
-    assert place.is_so(lambda: place.state("main") == "waiting")
+    assert place.becomes_true(lambda: place.state("main") == "waiting")
     stopped = place.coterie("stop", session.id, "scout")
     assert stopped.stdout == f"stopped scout of session {session.id}\n"
 
-    assert place.is_so(lambda: find_root(session) is None)
-    assert place.is_so(place.has_no_processes)
+    assert place.becomes_true(lambda: find_root(session) is None)
+    assert place.becomes_true(place.has_no_processes)
     logs = place.coterie("logs", session.id).stdout
     assert "The user moved scout to the background." in logs
     assert re.search(r"I heard: .*the user stopped it", re.sub(r"\s+", " ", logs))
@@ -89,9 +89,9 @@ def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resume
         assert viewer.stdout.readline() == "I sleep.\n"
         viewer.kill()
     session = place.session
-    assert place.is_so(lambda: find_root(session) is None)
-    assert place.is_so(place.has_no_processes)
-    overview = look_at(session)
+    assert place.becomes_true(lambda: find_root(session) is None)
+    assert place.becomes_true(place.has_no_processes)
+    overview = read_overview(session)
     assert (overview.state, overview.reason) == ("ended", "cancelled")
     script = str(place.project.parent / "script.yaml")
     resumed = place.coterie("resume", session.id, "--script", script, "-p")
@@ -111,21 +111,23 @@ def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Sessio
         said, aside = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (0, "I woke.\n")
     assert "main is starting: again, 1 of 2: Its process was ended by SIGKILL." in aside
-    assert place.is_so(place.has_no_processes)
+    assert place.becomes_true(place.has_no_processes)
 
 
 def test_a_root_that_is_killed_is_told_in_one_line(place: Sessions) -> None:
     with subprocess.Popen(
         place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as viewer:
-        assert place.is_so(lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*/session.json"))))
+        assert place.becomes_true(
+            lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*/session.json")))
+        )
         session = place.session
-        assert place.is_so(lambda: place.state("main") == "running")
+        assert place.becomes_true(lambda: place.state("main") == "running")
         root = find_root(session)
         assert root is not None
         os.kill(root.pid, signal.SIGKILL)
         said, errors = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (1, "")
     assert errors == f"Error: session {session.id} has ended before its task: its process was killed.\n"
-    assert place.is_so(place.has_no_processes)
+    assert place.becomes_true(place.has_no_processes)
     assert place.coterie("doctor").returncode == 0

@@ -7,15 +7,15 @@ from typing import get_args
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.events import Decided, Started
-from coterie.agents.sandbox import Way
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from tests.agents.sandbox.listeners import CALLER, open_listeners
-from tests.agents.sandbox.places import PYTHON, needs
-from tests.orchestrator.worktrees.repositories import make_repository
-from tests.processes.places import Place
+from coterie.agents.events.agent_events import PermissionDecided, RunStarted
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.session_directory import TRANSCRIPT
+from tests.agents.sandbox.local_listeners import CALLER, open_listeners
+from tests.agents.sandbox.sandboxed_workspace import PYTHON, needs
+from tests.agents.worktrees.git_repositories import make_repository
+from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -34,31 +34,33 @@ default:
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
-@pytest.fixture(params=get_args(Way))
-def way(request: pytest.FixtureRequest) -> Way:
-    wanted: Way = request.param
+@pytest.fixture(params=get_args(SandboxBackend))
+def way(request: pytest.FixtureRequest) -> SandboxBackend:
+    wanted: SandboxBackend = request.param
     needs(wanted)
     return wanted
 
 
 @pytest.fixture
-def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
     """Its user has a key."""
     user = project.parent / "user"
     (user / ".ssh").mkdir(parents=True)
     (user / ".ssh/id").write_text("a secret")
     monkeypatch.setenv("HOME", str(user))
-    return Place(project)
+    return ProjectShell(project)
 
 
-def said(place: Place, agent: str = "main") -> str:
+def texts_for(place: ProjectShell, agent: str = "main") -> str:
     """All that *agent* was told."""
     conversation = load_transcript(place.session.directory / "agents" / agent / TRANSCRIPT).conversation
     assert conversation is not None
     return "\n".join(bytes(block).decode() for _, blocks in conversation.messages for block in blocks)
 
 
-def test_a_command_writes_nothing_outside_and_reaches_nobody(place: Place, way: Way, runtime: Path) -> None:
+def test_a_command_writes_nothing_outside_and_reaches_nobody(
+    place: ProjectShell, way: SandboxBackend, runtime: Path
+) -> None:
     outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
     outside.write_text("as it was")
     (place.project / "call.py").write_text(CALLER)
@@ -72,14 +74,14 @@ def test_a_command_writes_nothing_outside_and_reaches_nobody(place: Place, way: 
     assert (done.returncode, done.stdout) == (0, "I could not.\n")
     assert outside.read_text() == "as it was"
     assert (place.project / "here").read_text() == "inside\n" * 2
-    heard = said(place)
+    heard = texts_for(place)
     assert "a secret" not in heard
     assert '\\"task\\"' not in heard
     assert "unix called" not in heard
     assert heard.count("tcp refused") >= 2
 
 
-def test_without_a_sandbox_all_of_that_works(place: Place, runtime: Path) -> None:
+def test_without_a_sandbox_all_of_that_works(place: ProjectShell, runtime: Path) -> None:
     outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
     (place.project / "call.py").write_text(CALLER)
     with open_listeners(runtime) as listeners:
@@ -88,10 +90,10 @@ def test_without_a_sandbox_all_of_that_works(place: Place, runtime: Path) -> Non
         place.coterie("run", "try it", *BYPASS, *place.model(script))
         assert listeners.reached() == {"tcp", "udp", "unix", "abstract"}
     assert outside.read_text() == "x\n"
-    assert "a secret" in said(place)
+    assert "a secret" in texts_for(place)
 
 
-def test_who_is_started_is_held_as_who_starts_it(place: Place) -> None:
+def test_who_is_started_is_held_as_who_starts_it(place: ProjectShell) -> None:
     """A subagent, one in a worktree, and a fork; each commits, and none writes what is another's."""
     needs("bubblewrap")
     place.project.rmdir()
@@ -120,16 +122,16 @@ forked:
     done = place.coterie("run", "begin", *BYPASS, *place.model(script))
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "All done."), done.stderr
     told = list(read_session(place.session.directory))
-    held = {observed.agent: observed.event.sandbox for observed in told if isinstance(observed.event, Started)}
+    held = {observed.agent: observed.event.sandbox for observed in told if isinstance(observed.event, RunStarted)}
     assert held == dict.fromkeys(("main", "sub", "apart", "forked"), "bubblewrap")
     assert not [*here.parent.glob("by-*"), *here.glob("by-*")]
-    assert "is-apart" in said(place, "apart")
+    assert "is-apart" in texts_for(place, "apart")
     log = subprocess.run(["git", "log", "--format=%s"], cwd=here, capture_output=True, text=True, check=True)  # noqa: S607 - as a user types it
     assert log.stdout.split()[:2] == ["forked", "sub"]
 
 
 @pytest.mark.soak
-def test_a_session_stays_in_its_sandbox(place: Place) -> None:
+def test_a_session_stays_in_its_sandbox(place: ProjectShell) -> None:
     needs("landlock")
     script = "default:\n  - text: one\n  - tools: [{Bash: {command: 'echo x > ../outside'}}]\n  - text: two\n"
     place.coterie("run", "first", "--sandbox", "landlock", *BYPASS, *place.model(script))
@@ -137,11 +139,11 @@ def test_a_session_stays_in_its_sandbox(place: Place) -> None:
     assert done.stdout.splitlines()[-1] == "two", done.stderr
     assert not (place.project.parent / "outside").exists()
     events = [observed.event for observed in read_session(place.session.directory)]
-    assert [event.sandbox for event in events if isinstance(event, Started)] == ["landlock"] * 2
+    assert [event.sandbox for event in events if isinstance(event, RunStarted)] == ["landlock"] * 2
 
 
 @pytest.mark.soak
-def test_commands_in_it_run_unasked_if_the_user_says_so(place: Place) -> None:
+def test_commands_in_it_run_unasked_if_the_user_says_so(place: ProjectShell) -> None:
     needs("landlock")
     (place.project.parent / "home").mkdir()
     (place.project.parent / "home/settings.toml").write_text('[sandbox]\nmode = "landlock"\nauto_allow = true\n')
@@ -149,10 +151,10 @@ def test_commands_in_it_run_unasked_if_the_user_says_so(place: Place) -> None:
     place.coterie("run", "do it", *place.model(script))
     assert (place.project / "made").exists()
     events = [observed.event for observed in read_session(place.session.directory)]
-    assert [event.by for event in events if isinstance(event, Decided)] == ["sandbox"]
+    assert [event.by for event in events if isinstance(event, PermissionDecided)] == ["sandbox"]
 
 
-def test_without_the_program_nothing_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_program_nothing_runs(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.fspath(place.project))
     script = "default:\n  - tools: [{Bash: {command: 'echo x > made'}}]\n  - text: done\n"
     done = place.coterie("run", "do it", "--sandbox", "bubblewrap", *BYPASS, *place.model(script))
@@ -164,9 +166,9 @@ def test_without_the_program_nothing_runs(place: Place, monkeypatch: pytest.Monk
     assert not list(place.project.parent.glob("home/projects/*/sessions/*"))
 
 
-def test_a_project_that_holds_its_users_keys_is_refused_by_landlock(place: Place) -> None:
+def test_a_project_that_holds_its_users_keys_is_refused_by_landlock(place: ProjectShell) -> None:
     needs("landlock")
-    user = Place(place.project.parent / "user")
+    user = ProjectShell(place.project.parent / "user")
     done = user.coterie("run", "do it", "--sandbox", "landlock", *BYPASS, *place.model("default:\n  - text: done\n"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "Landlock cannot keep commands from" in done.stderr

@@ -17,18 +17,17 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.events import Noticed
+from coterie.agents.events.agent_events import Noticed
 from coterie.clock import Clock
 from coterie.mailbox.address import OtherSession
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.orchestrator.control_socket.requests import Fates, NotStored, PostMail, ReleaseLetter
-from coterie.orchestrator.events.reader import read_session
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.post_office import PostOffice
-from coterie.orchestrator.root_record import find_root
-from coterie.orchestrator.session import Session
-from tests.processes.strays import has_no_processes
-from tests.processes.trees import Tree, open_tree
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.control.requests import DeliveryStatuses, NotStored, ReleaseHeldMessage, SendMail
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.session_directory import TRANSCRIPT, SessionDirectory
+from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.session_processes import has_no_processes
 
 pytestmark = pytest.mark.slow
 
@@ -48,18 +47,18 @@ with open(log, "ab") as lines:
 """
 
 
-async def idle_again(tree: Tree, name: str, times: int) -> None:
+async def idle_again(tree: RootHarness, name: str, times: int) -> None:
     """Wait until *name* was idle so often."""
     while tree.states(name).count("idle") < times:  # noqa: ASYNC110 - the simplest reader there is
         await trio.sleep(0.005)
 
 
-def transcripts(session: Session) -> dict[str, str]:
+def transcripts(session: SessionDirectory) -> dict[str, str]:
     """The conversations of all agents."""
     return {path.parent.name: path.read_text() for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
 
 
-async def test_what_an_agent_writes_into_a_mailbox_by_a_shell_is_a_dead_letter_and_an_event(project: Path) -> None:
+async def test_mail_forged_by_an_agents_shell_becomes_a_dead_letter_and_an_event(project: Path) -> None:
     (project / "forge.py").write_text(FORGING)
     script = """
 teammate: [{text: "I heard it.", times: always}]
@@ -69,16 +68,19 @@ forger:
   - text: done
 """
     with trio.fail_after(60):
-        async with open_tree(project, script.replace("PYTHON", sys.executable)) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.order("teammate"), stays=True))
+        async with (
+            open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("teammate"), stays=True))
             await idle_again(tree, "teammate", 1)
             await tree.write("teammate", "a word of the lead")
             await idle_again(tree, "teammate", 2)
-            (project / "LOG").symlink_to(tree.supervisor.office.directory / "teammate" / "000001.log")
-            await tree.supervisor.run_agent(tree.order("forger"))
+            (project / "LOG").symlink_to(tree.supervisor.mail.directory / "teammate" / "000001.log")
+            await tree.supervisor.run_agent(tree.spawn_spec("forger"))
             await idle_again(tree, "teammate", 3)
             nursery.cancel_scope.cancel()
-        letters = [letter for _, letter in tree.supervisor.office.dead.letters()]
+        letters = [letter for _, letter in tree.supervisor.mail.dead_letters.pending()]
         assert [(letter.reason, letter.mailbox) for letter in letters] == [("bad_mac", "teammate")] * 3
         said = transcripts(tree.session)
         assert not [name for name, conversation in said.items() if "forged words" in conversation]
@@ -104,16 +106,19 @@ boss:
 scout: [{text: "nothing there", times: always}]
 """
     with trio.fail_after(60):
-        async with open_tree(project, script.replace("PYTHON", sys.executable)) as tree, trio.open_nursery() as nursery:
-            office = tree.supervisor.office
-            nursery.start_soon(tree.supervisor.run_agent, tree.order("boss"))
+        async with (
+            open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
+            trio.open_nursery() as nursery,
+        ):
+            office = tree.supervisor.mail
+            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
             (project / "LOG").symlink_to(office.directory / "scout" / "000001.log")
-            while len(office.dead.letters()) < 3:  # noqa: ASYNC110 - the simplest reader there is
+            while len(office.dead_letters.pending()) < 3:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
             (project / "go").touch()
-        assert [letter.reason for _, letter in office.dead.letters()] == ["bad_mac"] * 3
+        assert [letter.reason for _, letter in office.dead_letters.pending()] == ["bad_mac"] * 3
         assert tree.states("scout").count("running") == 2
         told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
         assert [(seen.agent, seen.members["source"]) for seen in told] == [("root", "the mailbox of scout")] * 3
@@ -121,8 +126,8 @@ scout: [{text: "nothing there", times: always}]
 
 async def test_a_letter_of_another_session_is_delivered_when_the_user_releases_it(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, "default: [{text: done}]") as tree:
-            other = Session.create(project, Clock.from_environment(), task="another", model="sonnet")
+        async with open_root_harness(project, "default: [{text: done}]") as tree:
+            other = SessionDirectory.create(project, Clock.from_environment(), task="another", model="sonnet")
             letter = Envelope(
                 sender=Sender(name="main", incarnation=1, session=other.id, kind="lead"),
                 recipient=Recipient(name="main"),
@@ -130,16 +135,16 @@ async def test_a_letter_of_another_session_is_delivered_when_the_user_releases_i
                 body="from afar",
                 created=Clock().now(),
             )
-            with PostOffice.of(other, Clock()) as office:
+            with SessionMail.open(other, Clock()) as office:
                 await office.bridge.send(letter, OtherSession(tree.session.id))
-            released = await tree.root.serve(ReleaseLetter(id=letter.id))
-            assert isinstance(released, Fates)
-            unknown = await tree.root.serve(ReleaseLetter(id=letter.id))
+            released = await tree.root.handle_request(ReleaseHeldMessage(id=letter.id))
+            assert isinstance(released, DeliveryStatuses)
+            unknown = await tree.root.handle_request(ReleaseHeldMessage(id=letter.id))
             assert unknown == NotStored(reason=f"no letter {letter.id!r} is held", is_for_user=True)
-            assert isinstance(await tree.root.serve(PostMail(to="main", body="from here")), Fates)
+            assert isinstance(await tree.root.handle_request(SendMail(to="main", body="from here")), DeliveryStatuses)
             mail = [(envelope.sender.session, envelope.sender.kind, envelope.body) for envelope in await tree.mail()]
             assert mail == [(other.id, "peer", "from afar"), (tree.session.id, "human", "from here")]
-            assert tree.supervisor.office.dead.letters() == []
+            assert tree.supervisor.mail.dead_letters.pending() == []
 
 
 @attrs.frozen
@@ -167,9 +172,9 @@ class Shell:
             time.sleep(0.02)
 
 
-async def revive(session: Session) -> None:
+async def revive(session: SessionDirectory) -> None:
     """Let the roster say again that the lead takes mail, once whoever mends it has said that it does not."""
-    with PostOffice.of(session, Clock()) as office:
+    with SessionMail.open(session, Clock()) as office:
         while office.roster.members()["main"].state != "ended":  # noqa: ASYNC110 - a file
             await trio.sleep(0.02)
         await office.roster.set_state("main", "idle")
@@ -182,7 +187,7 @@ main:
 """
 
 
-def test_mail_of_the_users_shell_arrives_during_a_run_and_between_runs_and_an_agents_shell_is_not_the_user(
+def test_user_shell_mail_arrives_always_and_agent_shell_mail_is_refused(
     project: Path,
 ) -> None:
     shell = Shell(project)
@@ -190,7 +195,7 @@ def test_mail_of_the_users_shell_arrives_during_a_run_and_between_runs_and_an_ag
     script.write_text(WAITING.replace("COTERIE", f"{sys.executable} -P -m coterie"))
     options = ("--script", str(script), "--permission-mode", "bypassPermissions", "-p")
     started = shell.coterie("run", "Go.", "--detach", *options)
-    session = Session.find(started.stdout.strip())
+    session = SessionDirectory.find(started.stdout.strip())
     shell.wait_for((project / "asked").exists)
     hint = "agents write to each other with SendMessage"
     assert (project / "asked").read_text() == f"Error: agent: only the user can ask for this, and no agent; {hint}\n"

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from coterie.agents.conversation import load_transcript
-from coterie.agents.conversation.replay import replay_turns
-from coterie.agents.events import Compacted, Event, Noticed, SkillLoaded, ToolEnded
-from coterie.memory.compaction.readable import readable
-from coterie.orchestrator.events.reader import read_session
-from tests.processes.places import Place
+from coterie.agents.events.agent_events import Event, Noticed, ToolEnded
+from coterie.agents.events.layer_events import Compacted, SkillLoaded
+from coterie.agents.loop.conversation.replay import replay_turns
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.memory.compaction.summary_text import block_text
+from coterie.orchestrator.events.session_reader import read_session
+from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ You review.
 """
 
 
-class Repository(Place):
+class Repository(ProjectShell):
     """A project as people have it, with what its agents were told."""
 
     def write(self, name: str, text: str) -> None:
@@ -73,7 +74,7 @@ class Repository(Place):
         """The blocks of the conversation of an agent, as it is in the end."""
         conversation = load_transcript(self.transcript(agent)).conversation
         assert conversation is not None
-        return [readable(block) for message in conversation.messages for block in message.blocks]
+        return [block_text(block) for message in conversation.messages for block in message.blocks]
 
     def tools(self) -> list[str]:
         """What the model was offered in the first request of the session."""
@@ -81,7 +82,7 @@ class Repository(Place):
         data = (segment.data for segment in first.conversation.segments if segment.section == "tools")
         return [json.loads(tool)["name"] for tool in data]
 
-    def told(self, kind: type[Event]) -> list[Any]:
+    def events_of(self, kind: type[Event]) -> list[Any]:
         """The events of one kind."""
         return [each.event for each in read_session(self.session.directory) if isinstance(each.event, kind)]
 
@@ -131,7 +132,7 @@ def test_a_skill_is_listed_and_loaded_and_its_files_can_be_read(place: Repositor
     assert "Write for version 2." in loaded
     assert "license" not in loaded
     assert place.tools()[-1] == "Skill"
-    [broken] = place.told(Noticed)
+    [broken] = place.events_of(Noticed)
     assert broken.source.endswith("broken/SKILL.md:1")
     assert broken.reason.startswith("no front matter")
 
@@ -216,7 +217,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_loaded_skills_are_restored_after_a_compaction_the_last_one_first(place: Repository) -> None:
     assert place.run("Go.", LONG, "--permission-mode", "bypassPermissions") == "Done."
-    compacted = place.told(Compacted)
+    compacted = place.events_of(Compacted)
     assert compacted[0].trigger == "threshold"
     assert compacted[0].skills == ["release-notes", "review"]
     [restored] = [text for text in place.texts() if text.startswith("<restored-skills>")]
@@ -233,7 +234,7 @@ def test_no_more_is_restored_than_the_caps_allow(place: Repository, monkeypatch:
     place.write(".claude/skills/release-notes/SKILL.md", NOTES + "\n".join(map(str, range(10_000, 12_000))))
     place.run("Go.", LONG, "--permission-mode", "bypassPermissions")
     [restored] = [text for text in place.texts() if text.startswith("<restored-skills>")]
-    assert place.told(Compacted)[0].skills == ["release-notes"]
+    assert place.events_of(Compacted)[0].skills == ["release-notes"]
     assert "Write for version 2." in restored
     assert f"there is more; read {place.project / '.claude/skills/release-notes/SKILL.md'}" in restored
     assert 1_500 < len(restored) < 2_500
@@ -254,7 +255,7 @@ def test_a_resumed_session_knows_what_was_loaded_and_sends_the_same_bytes(place:
     assert done.returncode == 0, done.stderr
     turns = list(replay_turns(place.transcript()))
     assert turns[3].conversation.prefix.hash_at(len(before)) == before.prefix_hash
-    assert place.told(Compacted)[0].skills == ["release-notes", "review"]
+    assert place.events_of(Compacted)[0].skills == ["release-notes", "review"]
 
 
 def test_the_user_starts_a_skill_by_its_name(place: Repository) -> None:
@@ -262,7 +263,7 @@ def test_the_user_starts_a_skill_by_its_name(place: Repository) -> None:
     [asked] = [text for text in place.texts() if text.startswith("The user has started the skill deploy")]
     assert "Ship it.\n\nArguments: to the moon" in asked
     assert "/deploy to the moon" in place.texts()
-    [loaded] = place.told(SkillLoaded)
+    [loaded] = place.events_of(SkillLoaded)
     assert (loaded.name, loaded.by) == ("deploy", "user")
     assert load_transcript(place.transcript()).words == ("/deploy to the moon",)
 
@@ -271,7 +272,7 @@ def test_the_user_starts_a_skill_by_its_name(place: Repository) -> None:
 def test_a_name_that_is_no_skill_is_a_task_like_any_other(place: Repository) -> None:
     place.run("/etc/hosts is wrong", "main: [Done.]")
     assert place.texts()[-2] == "/etc/hosts is wrong"
-    assert place.told(SkillLoaded) == []
+    assert place.events_of(SkillLoaded) == []
 
 
 def test_a_definition_begins_with_its_skills(place: Repository) -> None:
@@ -287,8 +288,8 @@ helper:
     [preloaded] = [text for text in place.texts("helper") if text.startswith("These skills are loaded already")]
     assert "line by line" in preloaded
     assert not any("<skills>" in text for text in place.texts("helper"))
-    assert [event.reason for event in place.told(Noticed)][1:] == ["there is no skill 'no-such-skill'"]
-    assert [event.reason for event in place.told(ToolEnded) if event.is_error] == [
+    assert [event.reason for event in place.events_of(Noticed)][1:] == ["there is no skill 'no-such-skill'"]
+    assert [event.reason for event in place.events_of(ToolEnded) if event.is_error] == [
         "An agent of the kind reviewer may not do this."
     ]
 
@@ -311,5 +312,5 @@ twin:
   - text: Done.
 {SUMMARY}"""
     place.run("Go.", script, "--permission-mode", "bypassPermissions")
-    assert place.told(Compacted)[0].skills == ["review"]
+    assert place.events_of(Compacted)[0].skills == ["review"]
     assert any("Look at a.py line by line" in text for text in place.texts("twin"))

@@ -14,14 +14,15 @@ import attrs
 import pytest
 
 from coterie.clock import Clock
-from coterie.mailbox.tasks import ListedTask, Owner, TaskList
 from coterie.mailbox.tasks.errors import DependencyCycle
+from coterie.mailbox.tasks.task import ListedTask, TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
 from tests.data import absent
 
 pytestmark = pytest.mark.slow
 
 DATA = Path(__file__).parents[2] / "../shared/data/messages"
-LEAD = Owner(name="main", incarnation=1)
+LEAD = TaskOwner(name="main", incarnation=1)
 WORKERS = 4
 LONGEST = 60
 """Seconds until a test gives up on a process."""
@@ -32,15 +33,16 @@ WORKER = """
 import sys, trio
 from pathlib import Path
 from coterie.clock import Clock
-from coterie.mailbox.tasks import Change, Owner, TaskList
+from coterie.mailbox.tasks.task import TaskChange, TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
 
 async def work(directory, name):
-    tasks, owner = TaskList(Path(directory), Clock(), is_durable=False), Owner(name=name, incarnation=1)
+    tasks, owner = TaskList(Path(directory), Clock(), is_durable=False), TaskOwner(name=name, incarnation=1)
     while True:
         task = await tasks.claim_next(owner)
         if task is not None:
             print(task.id, flush=True)
-            await tasks.update(task.id, owner, Change(status="done"))
+            await tasks.update(task.id, owner, TaskChange(status="done"))
         elif not (await tasks.list(states=["open", "blocked", "in_progress"])).tasks:
             return
         else:
@@ -54,10 +56,11 @@ CREATOR = """
 import itertools, sys, trio
 from pathlib import Path
 from coterie.clock import Clock
-from coterie.mailbox.tasks import Owner, TaskList
+from coterie.mailbox.tasks.task import TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
 
 async def create(directory, name):
-    tasks, owner = TaskList(Path(directory), Clock()), Owner(name=name, incarnation=1)
+    tasks, owner = TaskList(Path(directory), Clock()), TaskOwner(name=name, incarnation=1)
     for number in itertools.count():
         task = await tasks.create(f"{name} {number}", by=owner)
         print(task.id, flush=True)
@@ -183,7 +186,7 @@ async def test_what_a_killed_process_had_claimed_is_done_by_others(tmp_path: Pat
         with running(WORKER, tasks.directory, 2, first=1) as others:
             victim.kill()
             victim.wait()
-            await tasks.release_all(Owner(name="w0", incarnation=1))
+            await tasks.release_all(TaskOwner(name="w0", incarnation=1))
             for worker in others:
                 worker.communicate(timeout=LONGEST)
                 assert worker.returncode == 0
@@ -192,7 +195,7 @@ async def test_what_a_killed_process_had_claimed_is_done_by_others(tmp_path: Pat
     check_history(found.tasks)
 
 
-async def test_processes_killed_at_any_moment_leave_a_list_that_can_be_read_and_numbers_that_only_grow(
+async def test_killed_processes_leave_a_readable_task_list_and_increasing_numbers(
     tmp_path: Path,
 ) -> None:
     tasks = TaskList(tmp_path / "tasks", Clock())

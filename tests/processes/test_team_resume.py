@@ -9,42 +9,41 @@ import attrs
 import pytest
 import trio
 
-from coterie.orchestrator.events.observed import Observed, ReplyRecorded
-from coterie.scenarios.runner.library import find_story
-from coterie.scenarios.runner.pattern import EventPattern
-from coterie.scenarios.runner.play import play
-from coterie.scenarios.runner.played import Played
-from coterie.scenarios.runner.reading import load_story
-from coterie.scenarios.runner.stage import open_stage
-from coterie.scenarios.runner.story import EVERYTHING, Fault, Step, Story, Trigger
+from coterie.agents.events.event_reader import ReplyRecorded, SessionEvent
+from coterie.scenarios.runner.environment import open_environment
+from coterie.scenarios.runner.event_pattern import EventPattern
+from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_scenario
+from coterie.scenarios.runner.run_record import ScenarioRun
+from coterie.scenarios.runner.run_scenario import run_scenario
+from coterie.scenarios.runner.scenario import EVERYTHING, ProcessFault, Scenario, ScenarioStep, Trigger
 
 pytestmark = pytest.mark.slow
 
 SEED = 8
-STORY = load_story(find_story("coordinator"))
+STORY = load_scenario(find_scenario("coordinator"))
 """Who is started by the lead, each for one task."""
 
 
-def played(story: Story) -> tuple[Played, list[str]]:
+def run_and_check(story: Scenario) -> tuple[ScenarioRun, list[str]]:
     """One play of *story*, and all that did not go as it wants."""
-    with open_stage(story, SEED, is_kept=False) as stage:
-        outcome, failures = trio.run(play, story, stage)
-        failures += [failure for each in story.expectations for failure in each.judge(outcome)]
+    with open_environment(story, SEED, is_kept=False) as stage:
+        outcome, failures = trio.run(run_scenario, story, stage)
+        failures += [failure for each in story.expectations for failure in each.check(outcome)]
         return outcome, [failure.reason for failure in failures]
 
 
-def killed_at(point: Observed, nth: int) -> Story:
+def killed_at(point: SessionEvent, nth: int) -> Scenario:
     """The story with everything killed when such an event is told for the *nth* time, and a resume."""
     moment = Trigger(pattern=EventPattern(kind=point.kind, members={"agent": point.agent}), nth=nth, line=0)
     return attrs.evolve(
         STORY,
-        acts=(Fault(when=moment, deed="kill", target=EVERYTHING),),
-        steps=(Step(deed="run"), Step(deed="resume")),
+        acts=(ProcessFault(when=moment, deed="kill", target=EVERYTHING),),
+        steps=(ScenarioStep(deed="run"), ScenarioStep(deed="resume")),
         limits=attrs.evolve(STORY.limits, seconds=120.0),
     )
 
 
-def points(events: Sequence[Observed], count: int) -> list[tuple[Observed, int]]:
+def points(events: Sequence[SessionEvent], count: int) -> list[tuple[SessionEvent, int]]:
     """Moments, drawn from all of an undisturbed play: an event, and how often its like was told by then."""
     told = Counter[tuple[str, str]]()
     every = []
@@ -56,11 +55,11 @@ def points(events: Sequence[Observed], count: int) -> list[tuple[Observed, int]]
     return random.Random(SEED).sample(every, count)
 
 
-def _is_of_worker(observed: Observed) -> bool:
+def _is_of_worker(observed: SessionEvent) -> bool:
     return observed.kind == "message" and observed.agent != "main"
 
 
-def reports(outcome: Played) -> Counter[str]:
+def reports(outcome: ScenarioRun) -> Counter[str]:
     """How often each worker came to the end of its task, by what the model said."""
     replies = ((each.agent, each.event) for each in outcome.events if each.agent != "main")
     return Counter(
@@ -76,11 +75,11 @@ def reports(outcome: Played) -> Counter[str]:
     ],
 )
 def test_a_team_that_was_killed_as_a_whole_finishes_without_doing_anything_twice(count: int) -> None:
-    undisturbed, failures = played(STORY)
+    undisturbed, failures = run_and_check(STORY)
     assert failures == []
     for point, nth in points(undisturbed.events, count):
         where = f"killed at the {nth}. {point.kind} of {point.agent}"
-        outcome, failures = played(killed_at(point, nth))
+        outcome, failures = run_and_check(killed_at(point, nth))
         assert not failures, "\n".join([where, *failures, outcome.errors])
         assert reports(outcome) == reports(undisturbed), where
         print(f"{where}: resumed, and finished")  # noqa: T201 - the count is what the long version is for
@@ -121,7 +120,7 @@ def test_a_budget_holds_over_a_crash_with_what_nobody_could_book(tmp_path: Path)
     """It was said when the session was begun, and not again: what is left of it does not bear another call."""
     path = tmp_path / "under-way.yaml"
     path.write_text(UNDER_WAY)
-    story = attrs.evolve(load_story(path), resume_options=())
-    outcome, failures = played(story)
+    story = attrs.evolve(load_scenario(path), resume_options=())
+    outcome, failures = run_and_check(story)
     assert failures == []
     assert "main" in {line.agent for line in outcome.ledger if line.is_estimated}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.events import Started
-from coterie.orchestrator.events.reader import read_session
-from tests.agents.web.sites import Site, open_site
-from tests.processes.places import Place
+from coterie.agents.events.agent_events import RunStarted
+from coterie.orchestrator.events.session_reader import read_session
+from tests.agents.tools.web.local_site import Site, open_site
+from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -39,14 +39,14 @@ def list_hosts(project: Path, *hosts: str) -> None:
     settings.write_text(f"[web]\nhosts = {list(hosts)!r}\n")
 
 
-def tools(place: Place) -> list[list[str]]:
+def tools(place: ProjectShell) -> list[list[str]]:
     """Those of each run."""
     events = [observed.event for observed in read_session(place.session.directory)]
-    return [event.tools for event in events if isinstance(event, Started)]
+    return [event.tools for event in events if isinstance(event, RunStarted)]
 
 
 def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site) -> None:
-    place = Place(project)
+    place = ProjectShell(project)
     list_hosts(project, f"localhost:{site.port}", f"127.0.0.1:{site.port}", f"[::1]:{site.port}")
     done = place.coterie("run", "look", *place.model(script(site)))
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site)
 
 
 def test_without_a_list_there_is_no_such_tool(project: Path, site: Site) -> None:
-    place = Place(project)
+    place = ProjectShell(project)
     done = place.coterie("run", "look", *place.model(script(site)))
     assert "There is no tool 'WebFetch'" in done.stdout, done.stderr
     assert ["WebFetch" in run for run in tools(place)] == [False]
@@ -71,7 +71,7 @@ def test_without_a_list_there_is_no_such_tool(project: Path, site: Site) -> None
 
 
 def test_a_list_that_is_none_ends_the_run_at_its_start(project: Path, site: Site) -> None:
-    place = Place(project)
+    place = ProjectShell(project)
     list_hosts(project, "https://docs.python.org/3")
     done = place.coterie("run", "look", *place.model(script(site)))
     assert (done.returncode, done.stdout) == (2, "")

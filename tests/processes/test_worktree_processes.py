@@ -10,16 +10,15 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from coterie.agents.conversation import load_transcript
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.worktrees.worktree_lifecycle import open_worktree
 from coterie.clock import Clock
-from coterie.mailbox.lifecycle import TaskNotification
+from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.main import main
-from coterie.orchestrator.events.sources import TRANSCRIPT
-from coterie.orchestrator.session import Session
-from coterie.orchestrator.tree.restarting import NO_RESTARTS, Restarts
-from coterie.orchestrator.worktrees import open_worktree
-from tests.orchestrator.worktrees.repositories import branches, commit, git, make_repository, worktrees
-from tests.processes.trees import Tree, open_tree
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
+from coterie.session_directory import TRANSCRIPT, SessionDirectory
+from tests.agents.worktrees.git_repositories import branches, commit, git, make_repository, worktrees
+from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> P
     return directory
 
 
-def place_of(tree: Tree, project: Path, name: str) -> Path:
+def place_of(tree: RootHarness, project: Path, name: str) -> Path:
     return project / ".coterie" / "worktrees" / f"{tree.session.id}-{name}"
 
 
@@ -56,8 +55,8 @@ reader:
 async def test_work_in_a_worktree_is_reported_and_kept_and_a_worktree_without_work_removed(project: Path) -> None:
     (project / "readme.txt").write_text("not committed\n")
     with trio.fail_after(60):
-        async with open_tree(project, TWO_AT_ONCE) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(project, TWO_AT_ONCE) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
             branch = f"coterie/{tree.session.id}/writer"
             assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
@@ -88,8 +87,8 @@ scout:
   - {text: "{{last_tool_result}}"}
 """
     with trio.fail_after(60):
-        async with open_tree(below, script) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(below, script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             place = place_of(tree, project, "scout") / "services"
             assert str(place) in (await tree.reports())["boss"].result
             assert (place / "made").exists()
@@ -108,8 +107,8 @@ scout:
   - {{text: "{{{{tool_result.0}}}} {{{{tool_result.1}}}} {{{{tool_result.2}}}}"}}
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
-            await tree.supervisor.run_agent(tree.order("boss", mode="acceptEdits"))
+        async with open_root_harness(project, script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss", mode="acceptEdits"))
             report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
             assert (place / "inside.txt").exists()
             assert not (project / "outside.txt").exists()
@@ -128,12 +127,12 @@ boss:
   - {text: "{{last_tool_result}}"}
 """
     with trio.fail_after(60):
-        async with open_tree(tmp_path / "plain", script) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(tmp_path / "plain", script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             report = (await tree.reports())["boss"].result
             assert "No agent was started: there can be no worktree of" in report
             assert "not a git repository" in report
-            assert "scout" not in tree.supervisor.office.roster.members()
+            assert "scout" not in tree.supervisor.mail.roster.members()
 
 
 FORKING = """
@@ -149,8 +148,8 @@ one:
 
 async def test_a_fork_in_a_worktree_is_told_that_its_files_are_elsewhere(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, FORKING) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(project, FORKING) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             place = place_of(tree, project, "one")
             assert (place / "where.txt").read_text() == f"{place}\n"
             assert f"Its work is in {place}" in (await tree.reports())["boss"].result
@@ -173,8 +172,8 @@ helper:
   - {text: "done"}
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree:
-            await tree.supervisor.run_agent(tree.order("boss"))
+        async with open_root_harness(project, script) as tree:
+            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             assert (place_of(tree, project, "scout") / "helped").exists()
             assert worktrees(project) == [place_of(tree, project, "scout").name]
 
@@ -188,10 +187,10 @@ scout:
   - {text: "{{last_tool_result}}"}
 """
     with trio.fail_after(60):
-        async with open_tree(project, script) as tree, trio.open_nursery() as nursery:
-            order = attrs.evolve(tree.order("scout"), isolation="worktree")
+        async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
+            order = attrs.evolve(tree.spawn_spec("scout"), isolation="worktree")
             nursery.start_soon(tree.supervisor.keep_agent, order)
-            await tree.reached("scout", "done")
+            await tree.until_state("scout", "done")
             await tree.write("scout", "go on")
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
@@ -211,7 +210,7 @@ scout:
 """
 
 
-async def kill_at_work(tree: Tree, place: Path) -> None:
+async def kill_at_work(tree: RootHarness, place: Path) -> None:
     """Kill scout once it has written something."""
     while not (place / "begun").exists():  # noqa: ASYNC110 - the simplest reader there is
         await trio.sleep(0.005)
@@ -220,11 +219,11 @@ async def kill_at_work(tree: Tree, place: Path) -> None:
 
 async def test_the_work_of_a_killed_agent_is_kept_and_its_parent_told_where(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, HALF) as tree:
+        async with open_root_harness(project, HALF) as tree:
             tree.supervisor.restarts = NO_RESTARTS
             place = place_of(tree, project, "scout")
             async with trio.open_nursery() as nursery:
-                order = attrs.evolve(tree.order("scout"), isolation="worktree")
+                order = attrs.evolve(tree.spawn_spec("scout"), isolation="worktree")
                 nursery.start_soon(tree.supervisor.run_agent, order)
                 await kill_at_work(tree, place)
             summary = (await tree.reports())["root"].summary
@@ -235,11 +234,11 @@ async def test_the_work_of_a_killed_agent_is_kept_and_its_parent_told_where(proj
 
 async def test_an_agent_that_is_started_again_after_a_crash_finds_its_work(project: Path) -> None:
     with trio.fail_after(60):
-        async with open_tree(project, HALF) as tree:
-            tree.supervisor.restarts = Restarts(first_wait=0)
+        async with open_root_harness(project, HALF) as tree:
+            tree.supervisor.restarts = RestartPolicy(first_wait=0)
             place = place_of(tree, project, "scout")
             async with trio.open_nursery() as nursery:
-                order = attrs.evolve(tree.order("scout"), isolation="worktree")
+                order = attrs.evolve(tree.spawn_spec("scout"), isolation="worktree")
                 nursery.start_soon(tree.supervisor.run_agent, order)
                 await kill_at_work(tree, place)
             report = (await tree.reports())["scout"]
@@ -254,7 +253,7 @@ def doctor(*arguments: str) -> tuple[int, dict[str, str | None]]:
 
 
 def test_the_doctor_removes_what_is_left_without_work_and_only_mentions_the_rest(project: Path) -> None:
-    session = Session.create(project, Clock(), task="t", model="m")
+    session = SessionDirectory.create(project, Clock(), task="t", model="m")
     idle = trio.run(open_worktree, session, "idle", project)
     busy = trio.run(open_worktree, session, "busy", project)
     git(project, "worktree", "lock", str(busy.path))

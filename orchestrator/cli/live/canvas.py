@@ -1,4 +1,4 @@
-"""A terminal that is written line by line: a width that was guessed wrong spoils one line, and moves no other."""
+"""Full-screen terminal canvas that rewrites only changed lines."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ import attrs
 from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
-from coterie.orchestrator.cli.live.texts import visible
+from coterie.orchestrator.cli.live.text_layout import visible
 
 # The other screen, without a cursor; without wrapping, so that a line which is too long ends at the edge; and what is
 # pasted is marked, so that it is no key.

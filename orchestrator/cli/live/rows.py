@@ -1,4 +1,4 @@
-"""What stands on the board, line by line; nothing in it can act on a terminal."""
+"""Rows of the board: agents, approvals, mail and news, with sanitized text."""
 
 import re
 from typing import Any, Literal
@@ -6,10 +6,10 @@ from typing import Any, Literal
 import attrs
 import msgspec
 
-from coterie.mailbox.ids import MessageId
-from coterie.orchestrator.cli.printable import one_line
-from coterie.orchestrator.ledger.spending import Spending
-from coterie.orchestrator.overview import ENDS
+from coterie.mailbox.envelope import MessageId
+from coterie.orchestrator.cli.output import one_line
+from coterie.orchestrator.gateway.cost_totals import CostTotals
+from coterie.orchestrator.session.overview import END_STATES
 
 LONGEST = 400
 """Characters of a text that the board keeps: more than any line shows."""
@@ -32,14 +32,14 @@ _ACCENTS = re.compile("([\u0300-\u036f]{2})[\u0300-\u036f]+")
 """More than two on one character: they would be drawn over the lines above and below."""
 
 
-def clean(text: str, limit: int = LONGEST) -> str:
+def clean_text(text: str, limit: int = LONGEST) -> str:
     """*text* of others on one line, as wide as it looks, in at most *limit* characters."""
     # Of a text of a megabyte no more is looked at than could be kept.
     text = _ACCENTS.sub(r"\1", _JOINERS.sub("", text[: LOOKED_AT * limit]))
     return one_line(text, limit)
 
 
-def gist_of(body: str) -> str:
+def message_gist(body: str) -> str:
     """What a message says in short."""
     if not body.startswith("{"):
         return body
@@ -76,12 +76,12 @@ class AgentRow:
     """What it is at, in a few words of a small model."""
     said: str = ""
     """Its last words."""
-    spending: Spending = attrs.field(factory=Spending)
+    spending: CostTotals = attrs.field(factory=CostTotals)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes of it by itself."""
-        return self.state in ENDS or self.state == INTERRUPTED
+        return self.state in END_STATES or self.state == INTERRUPTED
 
     @property
     def is_active(self) -> bool:
@@ -89,12 +89,12 @@ class AgentRow:
         return self.state in ("running", "waiting", "idle", "plan_pending")
 
     @property
-    def standing(self) -> str:
+    def state_text(self) -> str:
         """Its state in a word."""
         return "asks" if self.state == "plan_pending" else self.state
 
     @property
-    def doing(self) -> str:
+    def activity(self) -> str:
         """What is to be told of it beside its state."""
         if self.has_ended or self.state not in ("running", "starting"):
             return self.what
@@ -121,7 +121,7 @@ class ApprovalRow:
 
 
 @attrs.frozen(kw_only=True)
-class Letter:
+class MailRow:
     """A message between two, or from the user."""
 
     id: MessageId
@@ -134,7 +134,7 @@ class Letter:
 
 
 @attrs.frozen(kw_only=True)
-class News:
+class NewsRow:
     """Something that happened."""
 
     at: float

@@ -1,11 +1,11 @@
-"""`coterie mail`: the mailboxes of a session, from a shell. It works while the session runs, and afterwards."""
+"""`coterie mail`: mailboxes of a session from a shell, running or not."""
 
 import click
 
-from coterie.orchestrator.cli.mail.dead import dead, sweep
-from coterie.orchestrator.cli.mail.deciding import held, outgoing
-from coterie.orchestrator.cli.mail.looking import list_mailboxes, read, watch
-from coterie.orchestrator.cli.mail.sending import send
+from coterie.orchestrator.cli.mail.cross_session import held, outgoing
+from coterie.orchestrator.cli.mail.dead_mail import dead, sweep
+from coterie.orchestrator.cli.mail.inspect import list_mailboxes, read, watch
+from coterie.orchestrator.cli.mail.send import send
 
 
 @click.group()

@@ -1,31 +1,91 @@
-"""`coterie memory dream`: put memories in order now, and decide about what a dream would delete."""
+"""`coterie memory dream`: consolidates memories now, lists and applies pending changes."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import click
+import msgspec
 import trio
 from click.shell_completion import CompletionItem
 
-from coterie.agents.control.chores import Dream
-from coterie.agents.errors import ConfigInvalid
-from coterie.agents.events import Dreamed
-from coterie.agents.models import known_models
-from coterie.memory.dreaming.applying import apply_hunks, reject_hunks
-from coterie.memory.dreaming.change import DreamChange, find_change, load_changes
+from coterie.agents.events.layer_events import Dreamed
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.root_link.job_messages import DreamJob
+from coterie.errors import ConfigInvalid
+from coterie.memory.dreaming.apply_hunks import apply_hunks, reject_hunks
+from coterie.memory.dreaming.dream_change import DreamChange, RecallTest, find_change, load_changes
+from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.store.change import Author
-from coterie.memory.store.places import MemoryPlace
-from coterie.orchestrator.cli.completion import complete_model
-from coterie.orchestrator.cli.exit_codes import Refused
-from coterie.orchestrator.cli.memory.dream_words import dream_line, dream_lines, dream_row
-from coterie.orchestrator.cli.memory.place import find_place, json_option, open_store, place_options, print_json
-from coterie.orchestrator.cli.output import open_output
-from coterie.orchestrator.cli.printable import printable
-from coterie.orchestrator.cli.run import need_a_model
-from coterie.orchestrator.kinds import of_a_kind
-from coterie.orchestrator.root_process.assignment import Assignment
-from coterie.orchestrator.root_process.at_rest import Done, do_at_rest
-from coterie.orchestrator.settings import load_settings
+from coterie.memory.store.scopes import MemoryScope
+from coterie.orchestrator.cli.completion_candidates import complete_model
+from coterie.orchestrator.cli.memory.change_text import format_time
+from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, print_json, scope_options
+from coterie.orchestrator.cli.model_access import require_model
+from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.session.offline_jobs import JobResult, run_offline_job
+from coterie.orchestrator.session.session_request import SessionRequest
+from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+
+SHOWN = 200
+"""Characters of a reason, or of a sentence that would be lost."""
+
+
+def dream_row(change: DreamChange) -> dict[str, Any]:
+    """A change as `--json` prints it."""
+    row: dict[str, Any] = msgspec.to_builtins(change)
+    for file, facts in zip(change.files, row["files"], strict=True):
+        facts["base_hash"] = file.base_hash
+    return {**row, "group": change.group}
+
+
+def dream_line(change: DreamChange) -> str:
+    """A change in one line."""
+    counts = ", ".join(f"{count} {state}" for state in get_args(HunkState) if (count := change.count(state)))
+    session = "" if change.session is None else f"  session {change.session}"
+    return sanitize(f"dream {change.id}  {format_time(change.at)}  {counts or 'no hunks'}  ${change.cost_usd}{session}")
+
+
+def dream_lines(change: DreamChange) -> Iterator[str]:
+    """All of a change; in colours, which `click.echo` takes out unless a terminal shows it."""
+    yield click.style(dream_line(change), bold=True)
+    if change.held is not None:
+        yield one_line(f"held back: {change.held}", SHOWN)
+    if change.recall is not None:
+        yield from _recall_lines(change.recall)
+    for file in change.files:
+        for hunk in file.hunks:
+            yield from _hunk_lines(file, hunk)
+    for note in change.notes:
+        yield one_line(f"passed over: {note}", SHOWN)
+    if change.count("waiting"):
+        yield f"`coterie memory dream --apply {change.id}` applies what waits, --reject drops it"
+    if change.count("applied"):
+        yield f"`coterie memory undo {change.group}` takes it back"
+
+
+def _recall_lines(recall: RecallTest) -> Iterator[str]:
+    if not recall.queries:
+        yield "recall: not tested, as nothing was recalled from this memory yet"
+        return
+    yield f"recall: {recall.found} found by {recall.queries} past queries before, {recall.kept} of them after"
+    for lost in recall.lost:
+        yield f"  {one_line(f'not found any more: {lost}', SHOWN)}"
+
+
+def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
+    reason = f" ({hunk.reason})" if hunk.reason else ""
+    gone = ", the whole file" if file.is_removed else ""
+    head = f"{hunk.number}. {file.path}:{hunk.start + 1}{gone}: {hunk.kind}, {hunk.state}{reason}"
+    yield click.style(one_line(head, 2 * SHOWN), fg="yellow" if hunk.state == "waiting" else None, bold=True)
+    yield f"  evidence: {', '.join(hunk.evidence) or 'none'}"
+    for sentence in hunk.lost:
+        yield f"  would stand nowhere any more: {one_line(sentence, SHOWN)}"
+    for sign, colour, lines in (("-", "red", hunk.removed), ("+", "green", hunk.added)):
+        for line in lines:
+            yield click.style(sanitize(f"  {sign}{line.rstrip(chr(10))}"), fg=colour)
+
 
 TASK = "Put the memory in order."
 """What the session of a dream is called in lists."""
@@ -37,7 +97,7 @@ WAITING = ""
 def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of dreams, the newest first."""
     try:
-        place = find_place(*(ctx.params.get(name) for name in ("scope", "kind", "directory")))
+        place = find_scope(*(ctx.params.get(name) for name in ("scope", "kind", "directory")))
     except (ConfigInvalid, click.ClickException):
         return []
     changes = [change for change in load_changes(place.directory) if change.id.startswith(incomplete)]
@@ -59,7 +119,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 @click.option("--list", "is_listing", is_flag=True, help="List the dreams, and show what waits.")
 @click.option("--model", shell_complete=complete_model, help="A model's id or alias.  [default: sonnet]")
 @click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key.")
-@place_options
+@scope_options
 @json_option
 def dream(
     *,
@@ -69,7 +129,7 @@ def dream(
     is_listing: bool,
     model: str | None,
     script: Path | None,
-    place: MemoryPlace,
+    place: MemoryScope,
     is_json: bool,
 ) -> None:
     """Consolidate the memory of this project from its last sessions, whether or not it is time for that.
@@ -92,14 +152,14 @@ def dream(
             _dream(place, model, script, is_dry=is_dry, is_json=is_json)
 
 
-def _list(place: MemoryPlace, *, is_json: bool) -> None:
+def _list(place: MemoryScope, *, is_json: bool) -> None:
     with open_store(place):
         changes = load_changes(place.directory)
     if is_json:
         print_json([dream_row(change) for change in changes])
         return
     if not changes:
-        click.echo(printable(f"there was no dream of {place.directory} yet, or none that changed anything"), err=True)
+        click.echo(sanitize(f"there was no dream of {place.directory} yet, or none that changed anything"), err=True)
     for change in changes:
         if change.count("waiting"):
             _show(change, is_json=False)
@@ -107,7 +167,7 @@ def _list(place: MemoryPlace, *, is_json: bool) -> None:
             click.echo(dream_line(change))
 
 
-def _apply(place: MemoryPlace, name: str | None, *, is_json: bool) -> None:
+def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
     with open_store(place) as store:
         change = find_change(place.directory, name)
         if not change.count("waiting"):
@@ -119,22 +179,22 @@ def _apply(place: MemoryPlace, name: str | None, *, is_json: bool) -> None:
         raise click.ClickException(f"nothing of dream {change.id} could be applied")
 
 
-def _dream(place: MemoryPlace, model: str | None, script: Path | None, *, is_dry: bool, is_json: bool) -> None:
-    if place != find_place(None, None, None):
+def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry: bool, is_json: bool) -> None:
+    if place != find_scope(None, None, None):
         raise click.UsageError("only the memory of a project is put in order by a dream; leave --scope and --dir out")
-    settings, kind = of_a_kind(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
+    settings, kind = apply_definition(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
     known = known_models().get(settings.model)
-    need_a_model(script)
-    assignment = Assignment(
+    require_model(script)
+    assignment = SessionRequest(
         project=Path.cwd(),
         task=TASK,
         model=known.id,
         settings=settings,
         definition=None if kind is None else kind.name,
         script=None if script is None else str(script),
-        chore=Dream(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions),
+        chore=DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions),
     )
-    told = _completed(trio.run(do_at_rest, assignment))
+    told = _finished_change(trio.run(run_offline_job, assignment))
     if told.change is not None:
         with open_store(place):
             _show(find_change(place.directory, told.change), is_json=is_json)
@@ -144,13 +204,13 @@ def _dream(place: MemoryPlace, model: str | None, script: Path | None, *, is_dry
         click.echo(f"there was nothing to put in order, ${told.cost_usd}")
 
 
-def _completed(done: Done) -> Dreamed:
+def _finished_change(done: JobResult) -> Dreamed:
     """The end of the dream. Raises a `ClickException` if it has not come to one."""
-    states = [event for event in done.told if isinstance(event, Dreamed)]
+    states = [event for event in done.events if isinstance(event, Dreamed)]
     if states and states[-1].state == "completed":
         return states[-1]
-    reason = (states and states[-1].reason) or done.why_not()
-    raise (Refused if done.is_for_user else click.ClickException)(printable(f"there was no dream: {reason}"))
+    reason = (states and states[-1].reason) or done.failure_reason()
+    raise (UsageRefused if done.is_for_user else click.ClickException)(sanitize(f"there was no dream: {reason}"))
 
 
 def _show(change: DreamChange, *, is_json: bool) -> None:

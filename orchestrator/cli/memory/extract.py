@@ -1,4 +1,4 @@
-"""`coterie memory extract`: what is worth keeping of a session goes into the memory, because the user wants it now."""
+"""`coterie memory extract`: runs extraction for a session on demand."""
 
 from pathlib import Path
 
@@ -6,16 +6,14 @@ import click
 import msgspec
 import trio
 
-from coterie.agents.control.chores import Extract
-from coterie.agents.events import LayerFailed, MemoryExtracted
-from coterie.orchestrator.cli.chores import chore_for
-from coterie.orchestrator.cli.completion import complete_session
-from coterie.orchestrator.cli.exit_codes import Refused
-from coterie.orchestrator.cli.output import open_output
-from coterie.orchestrator.cli.printable import printable
-from coterie.orchestrator.overview import is_running
-from coterie.orchestrator.root_process.at_rest import Done, do_at_rest
-from coterie.orchestrator.session import MAIN, Session
+from coterie.agents.events.layer_events import LayerFailed, MemoryExtracted
+from coterie.agents.root_link.job_messages import ExtractJob
+from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.offline_job_request import offline_job_request
+from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.session.offline_jobs import JobResult, run_offline_job
+from coterie.orchestrator.session.overview import is_running
+from coterie.session_directory import MAIN, SessionDirectory
 
 LAYER = "extraction"
 
@@ -31,36 +29,36 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     when its agent has finished. What was looked at before is looked at again only if nothing is new. Ends with 1 if
     the model could not be asked, or what it wrote could not be kept.
     """
-    found = Session.find(session)
+    found = SessionDirectory.find(session)
     if is_running(found):
         reason = "it takes up memories by itself when its agent has finished"
-        raise Refused(f"session {found.id} is running: {reason}; to do it by hand, wait for its end")
-    done = trio.run(do_at_rest, chore_for(found, MAIN, Extract(), script))
-    _say(found, done, _extracted(found, done), is_json=is_json)
+        raise UsageRefused(f"session {found.id} is running: {reason}; to do it by hand, wait for its end")
+    done = trio.run(run_offline_job, offline_job_request(found, MAIN, ExtractJob(), script))
+    _print_result(found, done, _extracted(found, done), is_json=is_json)
 
 
-def _extracted(session: Session, done: Done) -> MemoryExtracted:
+def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:
     """What the agent told. Raises a `ClickException` if nothing came of it."""
-    told = next((event for event in reversed(done.told) if isinstance(event, MemoryExtracted)), None)
+    told = next((event for event in reversed(done.events) if isinstance(event, MemoryExtracted)), None)
     if done.failure is not None or told is None or (_failures(done) and not told.saved):
-        words = f"no memories were taken from session {session.id}: {done.why_not()}"
-        raise (Refused if done.is_for_user else click.ClickException)(printable(words))
+        words = f"no memories were taken from session {session.id}: {done.failure_reason()}"
+        raise (UsageRefused if done.is_for_user else click.ClickException)(sanitize(words))
     return told
 
 
-def _failures(done: Done) -> list[str]:
-    return [event.reason for event in done.told if isinstance(event, LayerFailed) and event.layer == LAYER]
+def _failures(done: JobResult) -> list[str]:
+    return [event.reason for event in done.events if isinstance(event, LayerFailed) and event.layer == LAYER]
 
 
-def _say(session: Session, done: Done, told: MemoryExtracted, *, is_json: bool) -> None:
+def _print_result(session: SessionDirectory, done: JobResult, told: MemoryExtracted, *, is_json: bool) -> None:
     facts = {"session": session.id, **{name: getattr(told, name) for name in told.__struct_fields__}}
     with open_output():
         for reason in _failures(done):
-            click.echo(printable(reason), err=True)
+            click.echo(sanitize(reason), err=True)
         if is_json:
             click.echo(msgspec.json.encode(facts))
             return
         for path in told.saved:
-            click.echo(printable(f"saved {path}"))
+            click.echo(sanitize(f"saved {path}"))
         words = "" if told.saved else "nothing worth keeping; "
         click.echo(f"{words}{told.turns} model call{'s' * (told.turns != 1)}, ${told.cost_usd}")

@@ -1,4 +1,4 @@
-"""`coterie memory instructions`: all that is loaded into an agent's context before its task, and why."""
+"""`coterie memory instructions`: everything loaded into the context of an agent before its task."""
 
 import os
 from collections.abc import Iterator
@@ -8,25 +8,30 @@ from typing import Literal
 import attrs
 import click
 
-from coterie.agents.definitions import Definition
-from coterie.agents.models import known_models
-from coterie.agents.prompt import render
-from coterie.agents.skills import Skills, load_skills, skill_text
-from coterie.agents.tokens import estimate_text
-from coterie.memory.instructions import InstructionFile, Instructions
-from coterie.memory.instructions import Scope as FileScope
-from coterie.memory.store.index import INDEX
-from coterie.orchestrator.cli.completion import complete_agent
-from coterie.orchestrator.cli.mail.wording import table
-from coterie.orchestrator.cli.memory.place import json_option, print_json
-from coterie.orchestrator.cli.output import open_output
-from coterie.orchestrator.cli.printable import printable
-from coterie.orchestrator.first_context import instructions_of
-from coterie.orchestrator.kinds import of_a_kind
-from coterie.orchestrator.memory_texts import IndexShown, manual, read_indexes
-from coterie.orchestrator.remembering import places_for
-from coterie.orchestrator.settings import Settings, load_settings
-from coterie.orchestrator.skill_texts import listing_text, may_load
+from coterie.agents.definitions.definition import AgentDefinition
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.token_estimate import estimate_text
+from coterie.agents.prompts import render
+from coterie.agents.runtime.setup.context_texts import (
+    MemoryIndexText,
+    can_load_skills,
+    memory_manual,
+    read_indexes,
+    read_instructions,
+    skill_listing_text,
+)
+from coterie.agents.runtime.setup.memory_scopes import scopes_for
+from coterie.agents.settings import Settings
+from coterie.agents.skills.skill_text import skill_text
+from coterie.agents.skills.store import Skills, load_skills
+from coterie.memory.instructions.loader import InstructionFile, Instructions
+from coterie.memory.instructions.loader import InstructionScope as FileScope
+from coterie.memory.store.memory_index import INDEX
+from coterie.orchestrator.cli.completion_candidates import complete_agent_type
+from coterie.orchestrator.cli.mail.message_text import align_columns
+from coterie.orchestrator.cli.memory.scope_options import json_option, print_json
+from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
 HEAD = ("WHERE", "WHAT", "BYTES", "TOKENS")
 _OWNERS: dict[FileScope, str] = {
@@ -38,7 +43,7 @@ _OWNERS: dict[FileScope, str] = {
 
 
 @attrs.frozen(kw_only=True)
-class Part:
+class ContextPart:
     """A text that an agent begins with."""
 
     where: Literal["system", "message"]
@@ -67,7 +72,7 @@ class Part:
 
 @click.command()
 @click.option(
-    "--agent", "kind", metavar="TYPE", shell_complete=complete_agent, help="As an agent of this kind gets it."
+    "--agent", "kind", metavar="TYPE", shell_complete=complete_agent_type, help="As an agent of this kind gets it."
 )
 @json_option
 def instructions(*, kind: str | None, is_json: bool) -> None:
@@ -76,8 +81,10 @@ def instructions(*, kind: str | None, is_json: bool) -> None:
     Tokens are estimated. What is left out is said too.
     """
     project = Path.cwd()
-    settings, definition = of_a_kind(load_settings(project, {"agent": kind} if kind else {}, os.environ), project)
-    files, indexes = instructions_of(project), read_indexes(places_for(project, settings, definition, is_lead=True))
+    settings, definition = apply_definition(
+        load_settings(project, {"agent": kind} if kind else {}, os.environ), project
+    )
+    files, indexes = read_instructions(project), read_indexes(scopes_for(project, settings, definition, is_lead=True))
     parts = list(_parts(project, settings, definition, files, indexes))
     left_out = list(_left_out(settings, files, indexes))
     with open_output():
@@ -88,45 +95,49 @@ def instructions(*, kind: str | None, is_json: bool) -> None:
 
 
 def _parts(
-    project: Path, settings: Settings, kind: Definition | None, files: Instructions, indexes: list[IndexShown]
-) -> Iterator[Part]:
+    project: Path, settings: Settings, kind: AgentDefinition | None, files: Instructions, indexes: list[MemoryIndexText]
+) -> Iterator[ContextPart]:
     """The parts in the order of a request."""
-    yield Part(where="system", what="prompt", why="every agent is told how to work", text=render("agent"))
+    yield ContextPart(where="system", what="prompt", why="every agent is told how to work", text=render("agent"))
     if places := [index.place for index in indexes]:
-        words = manual(places, settings.memory, project)
-        yield Part(where="system", what="manual", why="memory is switched on: how to use it", text=words)
+        words = memory_manual(places, settings.memory, project)
+        yield ContextPart(where="system", what="manual", why="memory is switched on: how to use it", text=words)
     if kind is not None and kind.prompt:
         source = None if kind.source is None else str(kind.source)
-        yield Part(where="system", what="definition", source=source, why=f"it is a {kind.name}", text=kind.prompt)
+        yield ContextPart(
+            where="system", what="definition", source=source, why=f"it is a {kind.name}", text=kind.prompt
+        )
     for file in files.files:
-        yield Part(where="message", what="instructions", source=str(file.path), why=_why(file), text=file.text.strip())
+        yield ContextPart(
+            where="message", what="instructions", source=str(file.path), why=_reason(file), text=file.text.strip()
+        )
     for index in indexes:
         if index.text:
             source = str(index.place.directory / INDEX)
-            yield Part(where="message", what="index", source=source, why=index.place.title, text=index.text)
+            yield ContextPart(where="message", what="index", source=source, why=index.place.title, text=index.text)
     if settings.skills.enabled:
         yield from _skill_parts(load_skills(project), settings, kind)
 
 
-def _skill_parts(found: Skills, settings: Settings, kind: Definition | None) -> Iterator[Part]:
+def _skill_parts(found: Skills, settings: Settings, kind: AgentDefinition | None) -> Iterator[ContextPart]:
     """The list of skills, and those that an agent of this *kind* begins with."""
-    words = listing_text(found, settings, known_models().get(settings.model)) if may_load(kind) else ""
+    words = skill_listing_text(found, settings, known_models().get(settings.model)) if can_load_skills(kind) else ""
     if words:
         why = f"{len(found.for_model)} skills that it can load"
-        yield Part(where="message", what="skills", why=why, text=words)
+        yield ContextPart(where="message", what="skills", why=why, text=words)
     for name in () if kind is None else kind.skills:
         skill = found.by_name.get(name)
         if skill is not None and isinstance(text := skill_text(skill.used()), str):
             source, why = str(skill.source), f"a {kind.name} begins with it" if kind else ""
-            yield Part(where="message", what="skill", source=source, why=why, text=text)
+            yield ContextPart(where="message", what="skill", source=source, why=why, text=text)
 
 
-def _why(file: InstructionFile) -> str:
+def _reason(file: InstructionFile) -> str:
     owner = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
     return owner if file.included_by is None else f"{owner}; {file.included_by} includes it"
 
 
-def _left_out(settings: Settings, files: Instructions, indexes: list[IndexShown]) -> Iterator[dict[str, object]]:
+def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndexText]) -> Iterator[dict[str, object]]:
     for note in files.notes:
         yield {"source": note.source, "reason": note.reason}
     for index in indexes:
@@ -139,13 +150,13 @@ def _left_out(settings: Settings, files: Instructions, indexes: list[IndexShown]
         yield {"source": "memory.enabled", "reason": "memory is switched off"}
 
 
-def _print(parts: list[Part], left_out: list[dict[str, object]]) -> None:
+def _print(parts: list[ContextPart], left_out: list[dict[str, object]]) -> None:
     rows = [(part.where, part.what, f"{part.bytes:,}", f"{part.tokens:,}") for part in parts]
-    lines = table(HEAD, rows, left=2)
+    lines = align_columns(HEAD, rows, left=2)
     whys = [f"{part.source}: {part.why}" if part.source else part.why for part in parts]
     for line, why in zip(lines, ["WHY", *whys], strict=True):
-        click.echo(printable(f"{line}  {why}"))
+        click.echo(sanitize(f"{line}  {why}"))
     total = sum(part.bytes for part in parts)
     click.echo(f"{len(parts)} texts, {total:,} bytes, about {sum(part.tokens for part in parts):,} tokens")
     for one in left_out:
-        click.echo(printable(f"left out: {one['source']}: {one['reason']}"), err=True)
+        click.echo(sanitize(f"left out: {one['source']}: {one['reason']}"), err=True)

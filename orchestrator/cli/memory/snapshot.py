@@ -1,28 +1,28 @@
-"""`coterie memory snapshot`: what a kind of agent knows, kept in the project for others to begin with."""
+"""`coterie memory snapshot`: copies the memories of an agent type into the project."""
 
 import secrets
 from pathlib import Path
 
 import click
 
-from coterie.agents.project import project_directory
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
-from coterie.memory.store.index import INDEX
-from coterie.memory.store.places import MemoryPlace, snapshot_of
-from coterie.memory.store.store import Applied, Edit, Store
-from coterie.orchestrator.cli.memory.place import json_option, open_store, place_options, print_json
-from coterie.orchestrator.cli.memory.wording import change_row
-from coterie.orchestrator.cli.output import open_output
-from coterie.orchestrator.cli.printable import printable
+from coterie.memory.store.memory_index import INDEX
+from coterie.memory.store.memory_store import ApplyResult, MemoryStore
+from coterie.memory.store.scopes import MemoryScope, snapshot_directory
+from coterie.memory.store.transaction import PendingEdit
+from coterie.orchestrator.cli.memory.change_text import change_row
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
+from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.paths import project_directory
 
 AUTHOR = Author(by="user", why="memory snapshot")
 
 
 @click.command()
-@place_options
+@scope_options
 @json_option
-def snapshot(*, place: MemoryPlace, is_json: bool) -> None:
+def snapshot(*, place: MemoryScope, is_json: bool) -> None:
     """Copy the memories of a kind of agent, see --agent, to where the project can commit them.
 
     An agent of that kind whose own memory is empty begins with them. What is in the snapshot and not in the memory is
@@ -30,25 +30,25 @@ def snapshot(*, place: MemoryPlace, is_json: bool) -> None:
     """
     if place.kind is None:
         raise click.UsageError("a snapshot is of a kind of agent; say which with --agent TYPE")
-    target = snapshot_of(place.kind, project_directory(Path.cwd()))
+    target = snapshot_directory(place.kind, project_directory(Path.cwd()))
     with open_output(), open_store(place) as store:
-        done = _copy(store, Store.at(target, Clock.from_environment()))
+        done = _copy(store, MemoryStore.at(target, Clock.from_environment()))
         if is_json:
             changes = [change_row(change) for change in done.changes]
             dropped = [{"path": edit.path, "reason": reason} for edit, reason in done.dropped]
             print_json({"directory": str(target), "memories": store.paths(), "changes": changes, "dropped": dropped})
             return
-        click.echo(printable(f"{target}: {len(store.paths())} memories, {len(done.changes)} changes"))
+        click.echo(sanitize(f"{target}: {len(store.paths())} memories, {len(done.changes)} changes"))
         for edit, reason in done.dropped:
-            click.echo(printable(f"{edit.path} was left out: {reason}"), err=True)
+            click.echo(sanitize(f"{edit.path} was left out: {reason}"), err=True)
 
 
-def _copy(source: Store, target: Store) -> Applied:
+def _copy(source: MemoryStore, target: MemoryStore) -> ApplyResult:
     """Make *target* hold what *source* does, as one group of changes."""
     wanted = {path: source.read(path) for path in (INDEX, *source.paths())}
     there = {path: target.read(path) for path in (INDEX, *target.paths())}
     edits = [
-        Edit(path=path, base=there.get(path), content=wanted.get(path))
+        PendingEdit(path=path, base=there.get(path), content=wanted.get(path))
         for path in dict.fromkeys((*wanted, *there))
         if wanted.get(path) != there.get(path)
     ]

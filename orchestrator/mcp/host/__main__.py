@@ -1,4 +1,4 @@
-"""The program of the process that holds the servers; its arguments are two descriptors: a line to the root, and a door.
+"""Program of the MCP host process; its arguments are two descriptors: the root's socket and the listener.
 
 It ends with the root: when that closes the line, or is killed.
 """
@@ -11,16 +11,16 @@ from functools import partial
 import msgspec
 import trio
 
-from coterie.agents.control.line import open_line
 from coterie.agents.errors import ControlLost
-from coterie.agents.mcp.words import FRAME_LIMIT, CallTool, NotCalled, Stay, questions
-from coterie.mailbox.bridge.frames import PeerInvalid, read_frame, write_frame
-from coterie.mailbox.bridge.place import check_uid, read_credentials
-from coterie.orchestrator.mcp.host.pool import Pool
-from coterie.orchestrator.mcp.words import root_says
-from coterie.orchestrator.starting.kernel import set_title
+from coterie.agents.mcp.messages import FRAME_LIMIT, CallFailed, CallTool, KeepConnection, request_decoder
+from coterie.agents.root_link.channel import open_channel
+from coterie.framing import PeerInvalid, read_frame, write_frame
+from coterie.mailbox.transports.bridge.socket_path import check_uid, read_credentials
+from coterie.orchestrator.mcp.host.connection_pool import ConnectionPool
+from coterie.orchestrator.mcp.host_protocol import root_request_decoder
+from coterie.orchestrator.processes.linux import set_title
 
-PATIENCE = 10.0
+HELLO_TIMEOUT = 10.0
 """Seconds in which whoever connects has said what it wants."""
 
 
@@ -34,34 +34,34 @@ def main() -> None:
 async def _serve(near: socket.socket, door: socket.socket) -> None:
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(door))
-    async with open_line(stream, root_says) as line:
-        order = await line.hear()
+    async with open_channel(stream, root_request_decoder) as line:
+        order = await line.receive()
         if order is None:
             return
         async with trio.open_nursery() as nursery:
-            pool = Pool(order, nursery, line.say)
-            nursery.start_soon(partial(trio.serve_listeners, partial(_attend, pool), [listener]))
+            pool = ConnectionPool(order, nursery, line.send)
+            nursery.start_soon(partial(trio.serve_listeners, partial(_serve_agent, pool), [listener]))
             if not order.is_listed:
-                line.say(await pool.list_all())
-            while await line.hear() is not None:
+                line.send(await pool.list_all())
+            while await line.receive() is not None:
                 pass
             nursery.cancel_scope.cancel()
 
 
-async def _attend(pool: Pool, stream: trio.SocketStream) -> None:
+async def _serve_agent(pool: ConnectionPool, stream: trio.SocketStream) -> None:
     """Serve one connection of an agent. Whoever has gone is not told."""
     async with stream:
         try:
             check_uid(read_credentials(stream))
-            with trio.fail_after(PATIENCE):
+            with trio.fail_after(HELLO_TIMEOUT):
                 frame = await read_frame(stream, FRAME_LIMIT)
             if frame is None:
                 return
-            question = questions.decode(frame)
+            question = request_decoder.decode(frame)
             # What an agent starts may connect as well, but was not told the token.
-            if not hmac.compare_digest(question.token.encode(), pool.order.token.encode()):
+            if not hmac.compare_digest(question.token.encode(), pool.request.token.encode()):
                 return
-            if isinstance(question, Stay):
+            if isinstance(question, KeepConnection):
                 await _wait_for_end(stream)
                 pool.release(question.agent)
             else:
@@ -70,7 +70,7 @@ async def _attend(pool: Pool, stream: trio.SocketStream) -> None:
             return
 
 
-async def _call(pool: Pool, question: CallTool, stream: trio.SocketStream) -> None:
+async def _call(pool: ConnectionPool, question: CallTool, stream: trio.SocketStream) -> None:
     """Make the call, unless the agent closes the connection meanwhile."""
     answer = b""
     async with trio.open_nursery() as nursery:
@@ -84,7 +84,7 @@ async def _call(pool: Pool, question: CallTool, stream: trio.SocketStream) -> No
         nursery.cancel_scope.cancel()
     if len(answer) > FRAME_LIMIT:
         reason = f"The MCP server {question.server} answered with {len(answer):,} bytes, which is too much."
-        answer = msgspec.json.encode(NotCalled(reason=reason))
+        answer = msgspec.json.encode(CallFailed(reason=reason))
     if answer:
         await write_frame(stream, answer)
 

@@ -1,4 +1,4 @@
-"""The process of a stdio server: owned from its start until it and its whole group are gone."""
+"""Process of a stdio MCP server, owned until its whole process group has ended."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.agents.pidfd import wait_ended
 from coterie.files import Appender
-from coterie.orchestrator.mcp.words import Wanted
+from coterie.orchestrator.mcp.host_protocol import ServerSpec
+from coterie.process_identity import wait_ended
 
 LOG_LIMIT = 1024 * 1024
 """Bytes of what a server writes to standard error that are kept."""
@@ -21,7 +21,7 @@ LONGEST_LINE = 2_000
 """Bytes of a line of it."""
 GRACE = 2.0
 """Seconds after each step of stopping: its input is closed, it is asked by SIGTERM, it is killed."""
-LAST_WORDS = 0.2
+STDERR_DRAIN_SECONDS = 0.2
 """Seconds in which what a server wrote before its end is heard."""
 
 
@@ -37,17 +37,17 @@ class ServerProcess:
     stdin: trio.lowlevel.FdStream
     stdout: trio.lowlevel.FdStream
     _process: "subprocess.Popen[bytes]"
-    _server: Wanted
+    _server: ServerSpec
     last_line: str = ""
     """What it wrote to standard error last, without secrets."""
     _written: int = attrs.field(default=0, init=False)
     _is_silent: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when nothing more can come on its standard error."""
 
-    async def ended(self) -> str:
+    async def wait_ended(self) -> str:
         """Return once the process has ended, and say how; it is not reaped."""
         await wait_ended(self.pid)
-        with trio.move_on_after(LAST_WORDS):  # what it has started may have the pipe open for longer
+        with trio.move_on_after(STDERR_DRAIN_SECONDS):  # what it has started may have the pipe open for longer
             await self._is_silent.wait()
         status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222 - it does not
         assert status is not None
@@ -70,7 +70,7 @@ class ServerProcess:
         self._is_silent.set()
 
     def _note(self, line: bytes, appender: Appender) -> None:
-        text = self._server.discreet(line[:LONGEST_LINE].decode("utf-8", "replace")).strip()
+        text = self._server.redact(line[:LONGEST_LINE].decode("utf-8", "replace")).strip()
         self.last_line = text or self.last_line
         if text and self._written < LOG_LIMIT:
             data = f"{text}\n".encode()
@@ -98,7 +98,7 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def open_process(server: Wanted, environment: Mapping[str, str], log: Path) -> AsyncIterator[ServerProcess]:
+async def open_process(server: ServerSpec, environment: Mapping[str, str], log: Path) -> AsyncIterator[ServerProcess]:
     """Run the program of *server* until the block ends; what it writes to standard error goes into *log*.
 
     Enter it on the main thread. Raises `CannotStart`.
@@ -119,7 +119,7 @@ async def open_process(server: Wanted, environment: Mapping[str, str], log: Path
             nursery.cancel_scope.cancel()
 
 
-def _start(server: Wanted, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(  # noqa: S603 - the user has configured or approved it
             server.command,
@@ -132,4 +132,4 @@ def _start(server: Wanted, environment: Mapping[str, str]) -> "subprocess.Popen[
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
-        raise CannotStart(f"{server.command[0]} cannot be started: {server.discreet(str(exc))}") from exc
+        raise CannotStart(f"{server.command[0]} cannot be started: {server.redact(str(exc))}") from exc

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from coterie.agents.definitions import read_definition
+from coterie.agents.definitions.definition_parser import parse_definition
 from coterie.agents.hooks.hook import Hook
 
 GOOD = """---
@@ -40,7 +40,7 @@ You review.
 
 
 def test_it_has_the_shape_of_files_of_settings() -> None:
-    definition, problems = read_definition(GOOD, path=Path("a.md"), scope="project")
+    definition, problems = parse_definition(GOOD, path=Path("a.md"), scope="project")
     assert problems == []
     assert definition is not None
     assert definition.hooks == (
@@ -50,7 +50,7 @@ def test_it_has_the_shape_of_files_of_settings() -> None:
 
 
 def test_every_flaw_is_told_with_its_line_and_the_rest_counts() -> None:
-    definition, problems = read_definition(FLAWED, path=Path("a.md"), scope="project")
+    definition, problems = parse_definition(FLAWED, path=Path("a.md"), scope="project")
     assert definition is not None
     assert [hook.command for hook in definition.hooks] == ["good"]
     assert [(problem.line, problem.severity) for problem in problems] == [

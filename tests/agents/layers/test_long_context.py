@@ -13,7 +13,7 @@ from benchmarks.context import (
     by_notes,
     figures_of,
     notes_share,
-    play_all,
+    run_all,
     table,
 )
 from benchmarks.context_outcome import Outcome
@@ -21,9 +21,9 @@ from benchmarks.context_session import Size, build_days
 from benchmarks.context_strategies import OURS, STRATEGIES
 from benchmarks.recorded_runs import DIRECTORY, has_runs
 from benchmarks.replayed_tools import definitions, session_tools
-from coterie.agents.conversation import text_block
-from coterie.agents.prompt import render
-from coterie.scenarios.server.caching.tokens import BYTES_PER_TOKEN
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.prompts import render
+from coterie.scenarios.api_server.caching.token_count import BYTES_PER_TOKEN
 from tests.data import absent
 
 pytestmark = [
@@ -50,17 +50,17 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(600)]
 @pytest.mark.parametrize(
     "behind_prompt", [52_000, *(pytest.param(size, marks=SOAK) for size in (50_000, 51_000, 53_000, 53_500))]
 )
-async def test_an_agent_works_on_loses_no_word_of_its_user_and_costs_less_than_with_other_strategies(
+async def test_all_layers_keep_every_user_text_and_cost_less_than_other_strategies(
     behind_prompt: int,
 ) -> None:
     size = short(behind_prompt)
-    check_work(await play_all([OURS.name, *OTHERS], size), size, results=SHORT_RESULTS)
+    check_work(await run_all([OURS.name, *OTHERS], size), size, results=SHORT_RESULTS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_so_it_does_through_three_thousand_turns() -> None:
-    outcomes = await play_all(list(STRATEGIES), WHOLE, compares_turns=True)
+    outcomes = await run_all(list(STRATEGIES), WHOLE, compares_turns=True)
     print("\n".join(table(figures_of(outcomes))))  # noqa: T201 - shown by `pytest -rP`
     check_work(outcomes, WHOLE, results=RESULTS)
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.layers import BASELINE, UNFOLLOWED, setups
 from benchmarks.long_session import LongSession, build_session
 from benchmarks.recorded_runs import DIRECTORY, has_runs
-from benchmarks.session_play import Setup, play
+from benchmarks.session_run import Setup, run_session
 from tests.data import absent
 
 pytestmark = [
@@ -33,7 +33,7 @@ def must_fire(setup: Setup) -> set[str]:
 
 @pytest.mark.parametrize("name", LAYERED)
 async def test_every_mechanism_fires_and_no_cache_breaks_that_nobody_announced(name: str) -> None:
-    played = await play(session(), LAYERED[name])
+    played = await run_session(session(), LAYERED[name])
     assert [entry["status"] for entry in played.requests] == [200] * len(session().replies)
     assert not {mechanism for mechanism in must_fire(LAYERED[name]) if not played.fired(mechanism).times}
     assert played.breaks(is_expired=False) == []

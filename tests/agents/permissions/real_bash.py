@@ -1,4 +1,4 @@
-"""What bash really runs: every command that does not exist is noted instead, with its words."""
+"""Commands and arguments that bash runs for a command line."""
 
 import os
 import subprocess

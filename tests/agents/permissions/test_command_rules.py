@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.errors import ConfigInvalid
-from coterie.agents.permissions import Allowed, Asks, Denied, Permissions, Rule, Verdict
-from coterie.agents.tools.bash import Bash, BashInput
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.permissions.types import Allowed, Denied, NeedsPrompt, Verdict
+from coterie.agents.tools.shell.bash import Bash, BashInput
 from coterie.agents.tools.tool import Workspace
+from coterie.errors import ConfigInvalid
 
 GIT = "Bash(git status:*)"
 TWO = (GIT, "Bash(ls:*)")
@@ -21,7 +23,7 @@ def _rules(*texts: str) -> tuple[Rule, ...]:
 
 def _judge(permissions: Permissions, command: str, directory: Path) -> Verdict:
     workspace = Workspace(root=directory, scratch=directory / "scratch")
-    return permissions.judge(Bash(), BashInput(command=command), workspace)
+    return permissions.evaluate(Bash(), BashInput(command=command), workspace)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_command_that_is_not_all_allowed_is_asked_for(
     rules: str | tuple[str, ...], command: str, tmp_path: Path
 ) -> None:
     allow = _rules(*([rules] if isinstance(rules, str) else rules))
-    assert isinstance(_judge(Permissions(allow=allow), command, tmp_path), Asks)
+    assert isinstance(_judge(Permissions(allow=allow), command, tmp_path), NeedsPrompt)
     assert isinstance(_judge(Permissions(mode="dontAsk", allow=allow), command, tmp_path), Denied)
 
 
@@ -178,7 +180,7 @@ def test_a_denied_command_is_found_wherever_it_hides(rule: str, command: str, tm
         verdict = _judge(Permissions(mode=mode, allow=_rules("Bash"), deny=_rules(rule)), command, tmp_path)
         assert isinstance(verdict, Denied), mode
         assert verdict.by == rule
-    assert isinstance(_judge(Permissions(allow=_rules("Bash"), ask=_rules(rule)), command, tmp_path), Asks)
+    assert isinstance(_judge(Permissions(allow=_rules("Bash"), ask=_rules(rule)), command, tmp_path), NeedsPrompt)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +223,10 @@ def test_a_deny_rule_leaves_other_commands_alone(rule: str, command: str, tmp_pa
 def test_the_rules_proposed_are_narrow_and_enough(command: str, rules: list[str], tmp_path: Path) -> None:
     permissions = Permissions(allow=_rules(GIT))
     verdict = _judge(permissions, command, tmp_path)
-    assert isinstance(verdict, Asks)
+    assert isinstance(verdict, NeedsPrompt)
     assert [rule.text for rule in verdict.question.rules] == rules
     written = Permissions(allow=_rules(GIT, *rules))
-    assert isinstance(_judge(written, command, tmp_path), Allowed if rules else Asks)
+    assert isinstance(_judge(written, command, tmp_path), Allowed if rules else NeedsPrompt)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.errors import ConfigInvalid
-from coterie.agents.permissions import Allowed, Asks, Denied, Mode, Permissions, Rule, Verdict
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.permissions.types import Allowed, Denied, Mode, NeedsPrompt, Verdict
 from coterie.agents.tools.tool import Workspace
-from coterie.agents.tools.web_fetch import WebFetch, WebFetchInput
-from coterie.agents.web.cache import PageCache
-from coterie.agents.web.hosts import Hosts, WebAddress
+from coterie.agents.tools.web.hosts import HostList, WebAddress
+from coterie.agents.tools.web.web_fetch import PageCache, WebFetch, WebFetchInput
+from coterie.errors import ConfigInvalid
 
 
-async def _nothing(_address: WebAddress, _hosts: tuple[Hosts, ...]) -> str:
+async def _nothing(_address: WebAddress, _hosts: tuple[HostList, ...]) -> str:
     return ""
 
 
@@ -20,7 +21,7 @@ def _judge(url: str, directory: Path, mode: Mode = "default", *, ask: str = "", 
     asked, denied = (tuple(Rule.parse(text, "test") for text in (rule,) if text) for rule in (ask, deny))
     tool = WebFetch(hosts=(), cache=PageCache(lambda: 0.0), load=_nothing)
     permissions = Permissions(mode=mode, ask=asked, deny=denied)
-    return permissions.judge(tool, WebFetchInput(url=url), Workspace(root=directory, scratch=directory))
+    return permissions.evaluate(tool, WebFetchInput(url=url), Workspace(root=directory, scratch=directory))
 
 
 @pytest.mark.parametrize(
@@ -41,14 +42,14 @@ def _judge(url: str, directory: Path, mode: Mode = "default", *, ask: str = "", 
 def test_a_rule_means_hosts(rule: str, url: str, tmp_path: Path, *, is_meant: bool) -> None:
     assert isinstance(_judge(url, tmp_path, deny=rule), Denied) is is_meant
     asked = _judge(url, tmp_path, ask=rule)
-    assert isinstance(asked, Asks) is is_meant
-    if isinstance(asked, Asks):
+    assert isinstance(asked, NeedsPrompt) is is_meant
+    if isinstance(asked, NeedsPrompt):
         assert asked.question.subject == url
 
 
 def test_who_says_yes_for_the_session_means_the_host(tmp_path: Path) -> None:
     asked = _judge("https://a.org/x", tmp_path, ask="WebFetch")
-    assert isinstance(asked, Asks)
+    assert isinstance(asked, NeedsPrompt)
     assert [rule.text for rule in asked.question.rules] == ["WebFetch(domain:a.org)"]
 
 

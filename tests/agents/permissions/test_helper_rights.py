@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.permissions import Authority, Permissions, Rule
+from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
-from coterie.agents.tools.bash import Bash, BashInput
-from coterie.agents.tools.edit import Edit, EditInput
-from coterie.agents.tools.glob import Glob, GlobInput
-from coterie.agents.tools.grep import Grep, GrepInput
-from coterie.agents.tools.kill_bash import KillBash, KillBashInput
-from coterie.agents.tools.read import Read, ReadInput
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.tools.files.edit import Edit, EditInput
+from coterie.agents.tools.files.glob import Glob, GlobInput
+from coterie.agents.tools.files.read import Read, ReadInput
+from coterie.agents.tools.files.write import Write, WriteInput
+from coterie.agents.tools.search.grep import Grep, GrepInput
+from coterie.agents.tools.shell.bash import Bash, BashInput
+from coterie.agents.tools.shell.bash_output import KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, Workspace
-from coterie.agents.tools.write import Write, WriteInput
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 async def _denial(workspace: Workspace, tool: Tool, arguments: Any, *denied: str) -> str | None:
     rules = tuple(Rule.parse(text, "test") for text in denied)
-    authority = Authority(Permissions().within(Permissions(mode="bypassPermissions", deny=rules)))
+    authority = Authorizer(Permissions().within(Permissions(mode="bypassPermissions", deny=rules)))
     rights = HelperRights(writable=(workspace.root.parent / "memory",), authority=authority)
     return await rights.denial(tool, arguments, workspace)
 

@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.permissions import Allowed, Asks, Denied, Mode, Permissions, Rule, Verdict, path_pattern
-from coterie.agents.tools.edit import Edit, EditInput
-from coterie.agents.tools.glob import Glob, GlobInput
-from coterie.agents.tools.grep import Grep, GrepInput
-from coterie.agents.tools.notebook_edit import NotebookEdit, NotebookEditInput
-from coterie.agents.tools.read import Read, ReadInput
+from coterie.agents.permissions import path_pattern
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.permissions.types import Allowed, Denied, Mode, NeedsPrompt, Verdict
+from coterie.agents.tools.files.edit import Edit, EditInput
+from coterie.agents.tools.files.glob import Glob, GlobInput
+from coterie.agents.tools.files.notebook_edit import NotebookEdit, NotebookEditInput
+from coterie.agents.tools.files.read import Read, ReadInput
+from coterie.agents.tools.files.write import Write, WriteInput
+from coterie.agents.tools.search.grep import Grep, GrepInput
 from coterie.agents.tools.tool import Tool, Workspace
-from coterie.agents.tools.write import Write, WriteInput
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def _call(tool: str, path: str) -> tuple[Tool, Any]:
 
 
 def _judge(permissions: Permissions, tool: str, path: str, workspace: Workspace) -> Verdict:
-    return permissions.judge(*_call(tool, path.replace("TOP", str(workspace.root.parent))), workspace)
+    return permissions.evaluate(*_call(tool, path.replace("TOP", str(workspace.root.parent))), workspace)
 
 
 def _rules(workspace: Workspace, *texts: str) -> tuple[Rule, ...]:
@@ -71,7 +74,7 @@ def test_what_is_outside_is_asked_for_whatever_its_path_looks_like(workspace: Wo
     modes: tuple[Mode, ...] = ("default", "acceptEdits")
     for mode in modes:
         verdict = _judge(Permissions(mode=mode), tool, path, workspace)
-        assert isinstance(verdict, Asks)
+        assert isinstance(verdict, NeedsPrompt)
         assert "is outside" in verdict.question.reason
 
 
@@ -117,7 +120,7 @@ def test_a_protected_path_is_edited_in_no_mode_and_by_no_rule_but_bypass(
 @pytest.mark.parametrize("path", ["src/a.py", "git/x", ".gitignore", "src/.github/x", "my.git/x", "bashrc", ".env"])
 def test_other_paths_are_edited_where_edits_are_accepted(workspace: Workspace, path: str) -> None:
     assert _judge(Permissions(mode="acceptEdits"), "Edit", path, workspace) == Allowed()
-    assert isinstance(_judge(Permissions(), "Edit", path, workspace), Asks)
+    assert isinstance(_judge(Permissions(), "Edit", path, workspace), NeedsPrompt)
 
 
 def test_a_custom_project_directory_is_protected_too(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +132,8 @@ def test_stored_results_of_the_agent_itself_are_free_to_read(workspace: Workspac
     results = "TOP/home/session/tool-results"
     for tool in ("Read", "Grep"):
         assert _judge(Permissions(), tool, f"{results}/t1.txt", workspace) == Allowed()
-        assert isinstance(_judge(Permissions(), tool, f"{results}/../notes.md", workspace), Asks)
-        assert isinstance(_judge(Permissions(), tool, "TOP/home/other/tool-results/t", workspace), Asks)
+        assert isinstance(_judge(Permissions(), tool, f"{results}/../notes.md", workspace), NeedsPrompt)
+        assert isinstance(_judge(Permissions(), tool, "TOP/home/other/tool-results/t", workspace), NeedsPrompt)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_an_allow_rule_covers_what_it_names_and_what_is_below(
     ],
 )
 def test_an_allow_rule_covers_nothing_else(workspace: Workspace, rule: str, tool: str, path: str) -> None:
-    assert isinstance(_judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace), Asks)
+    assert isinstance(_judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace), NeedsPrompt)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_a_search_over_more_files_than_can_be_looked_at_may_meet_a_denied_one(
 @pytest.mark.parametrize("path", ["loop", "loop/x", "a\0b", "\ud800"])
 def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: str) -> None:
     with pytest.raises(ToolFailed, match="not a usable path"):
-        Permissions().judge(*_call("Read", path), workspace)
+        Permissions().evaluate(*_call("Read", path), workspace)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,7 @@ def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: 
 )
 def test_the_rule_proposed_is_narrow_and_enough(workspace: Workspace, tool: str, path: str, rule: str) -> None:
     verdict = _judge(Permissions(), tool, path, workspace)
-    assert isinstance(verdict, Asks)
+    assert isinstance(verdict, NeedsPrompt)
     (proposed,) = verdict.question.rules
     assert proposed.text == rule.replace("TOP", str(workspace.root.parent))
     for allow in (proposed, Rule.parse(proposed.text, "test")):

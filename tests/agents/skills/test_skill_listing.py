@@ -3,8 +3,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.skills import Skill, listing
-from coterie.agents.tokens import TEXT_BYTES
+from coterie.agents.loop.token_estimate import TEXT_BYTES
+from coterie.agents.skills.skill import Skill
+from coterie.agents.skills.skill_text import skill_listing
 
 
 def skill(name: str, description: str = "Does it.") -> Skill:
@@ -17,25 +18,25 @@ def lines(text: str) -> list[str]:
 
 
 def test_without_skills_nothing_is_told() -> None:
-    assert listing([], 2_000) == ""
+    assert skill_listing([], 2_000) == ""
 
 
 def test_a_skill_is_a_line_with_the_beginning_of_its_description() -> None:
-    told = lines(listing([skill("a"), skill("b", "x" * 1_000)], 2_000))
+    told = lines(skill_listing([skill("a"), skill("b", "x" * 1_000)], 2_000))
     assert told[0] == "- a: Does it."
     assert told[1] == f"- b: {'x' * 247}..."
 
 
 def test_descriptions_are_shortened_before_any_is_left_out() -> None:
     many = [skill(f"skill-{number:03}", "words " * 40) for number in range(100)]
-    told = lines(listing(many, 2_000))
+    told = lines(skill_listing(many, 2_000))
     assert len(told) == 100
     assert all(line.endswith("...") for line in told)
 
 
 def test_names_stay_when_there_is_no_room_for_descriptions_and_the_rest_is_counted() -> None:
     many = [skill(f"skill-{number:03}", "words " * 40) for number in range(300)]
-    told = lines(listing(many, 500))
+    told = lines(skill_listing(many, 500))
     assert told[0] == "- skill-000"
     assert told[-1].startswith(f"- ... and {300 - len(told) + 1} more")
 
@@ -43,7 +44,7 @@ def test_names_stay_when_there_is_no_room_for_descriptions_and_the_rest_is_count
 @given(st.lists(st.text(max_size=300), max_size=60), st.integers(200, 3_000))
 def test_a_listing_keeps_its_budget_and_its_frame(descriptions: list[str], budget: int) -> None:
     found = [skill(f"s{number}", " ".join(text.split())) for number, text in enumerate(descriptions)]
-    text = listing(found, budget)
+    text = skill_listing(found, budget)
     assert len(text.encode()) <= budget * TEXT_BYTES + 100
     assert text.count("</skills>") == bool(found)
-    assert text == listing(found, budget)
+    assert text == skill_listing(found, budget)

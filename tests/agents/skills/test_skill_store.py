@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.skills import asked_skill, load_skill_path, load_skills, skill_text
+from coterie.agents.skills.skill_text import requested_skill, skill_text
+from coterie.agents.skills.store import load_skill_path, load_skills
 
 
 @pytest.fixture
@@ -67,11 +68,11 @@ def test_only_words_that_name_a_skill_for_the_user_start_one(project: Path) -> N
     write(project / ".claude/skills", "notes")
     write(project / ".claude/skills", "inner", "Do it.", "user-invocable: false")
     found = load_skills(project)
-    asked = asked_skill("/notes  for all\nof it ", found)
+    asked = requested_skill("/notes  for all\nof it ", found)
     assert asked is not None
     assert (asked[0].name, asked[1]) == ("notes", "for all\nof it")
     for words in ("/note x", "notes", "/inner", "/notes/x", "/etc/hosts", "go /notes", "/"):
-        assert asked_skill(words, found) is None
+        assert requested_skill(words, found) is None
 
 
 def test_odd_entries_are_passed_over_or_told(project: Path) -> None:

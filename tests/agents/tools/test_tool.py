@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools import BUILT_IN
+from coterie.agents.tools.built_in import BUILT_IN
 from coterie.agents.tools.schema import input_schema
 from coterie.agents.tools.tool import (
     RESULT_CAP,
@@ -22,9 +22,9 @@ from coterie.agents.tools.tool import (
     Workspace,
     WorkspaceChange,
     call_tool,
-    definition,
+    tool_definition,
 )
-from coterie.scenarios.server.rules.schema import check_schema
+from coterie.scenarios.api_server.rules.schema import check_schema
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +45,7 @@ class Divide:
     is_clearable: ClassVar = True
     result_cap: ClassVar[int | None] = RESULT_CAP
 
-    def touches(self, _arguments: DivideInput, _workspace: Workspace) -> list[Path]:
+    def paths_affected(self, _arguments: DivideInput, _workspace: Workspace) -> list[Path]:
         """Nothing."""
         return []
 
@@ -102,11 +102,11 @@ async def test_a_denied_call_is_answered_with_the_reason_and_not_run(workspace: 
 
 @pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: tool.name)
 def test_a_definition_is_what_the_api_takes_and_the_same_bytes_each_time(tool: Tool) -> None:
-    encoded = definition(tool)
+    encoded = tool_definition(tool)
     decoded = msgspec.json.decode(encoded)
     assert list(decoded) == ["name", "description", "input_schema"]
     assert decoded["input_schema"] == input_schema(tool.input_type)
-    assert encoded == definition(tool)
+    assert encoded == tool_definition(tool)
     check_schema(decoded["input_schema"], "input_schema")
 
 
@@ -158,8 +158,8 @@ def test_only_an_error_says_whether_it_is_one() -> None:
 def test_a_workspace_says_what_has_changed_once(workspace: Workspace) -> None:
     (workspace.root / "sub").mkdir()
     assert workspace.changes() is None
-    workspace.seen.note(Path("/a"), b"one")
-    workspace.shell.follow(workspace.root / "sub")
+    workspace.seen.record(Path("/a"), b"one")
+    workspace.shell.update_directory(workspace.root / "sub")
     change = workspace.changes()
     assert change is not None
     assert list(change.seen) == ["/a"]
@@ -169,8 +169,8 @@ def test_a_workspace_says_what_has_changed_once(workspace: Workspace) -> None:
 
 def test_a_change_is_taken_over_as_it_was_recorded(workspace: Workspace) -> None:
     (workspace.root / "sub").mkdir()
-    workspace.seen.note(Path("/a"), b"one")
-    workspace.shell.follow(workspace.root / "sub")
+    workspace.seen.record(Path("/a"), b"one")
+    workspace.shell.update_directory(workspace.root / "sub")
     recorded = msgspec.json.encode(workspace.changes())
     resumed = Workspace(root=workspace.root, scratch=workspace.scratch)
     resumed.restore(msgspec.json.decode(recorded, type=WorkspaceChange))
@@ -181,5 +181,5 @@ def test_a_change_is_taken_over_as_it_was_recorded(workspace: Workspace) -> None
 
 @pytest.mark.slow
 def test_the_tools_come_without_the_sdk() -> None:
-    code = "import sys, coterie.agents.tools; sys.exit('anthropic' in sys.modules)"
+    code = "import sys, coterie.agents.tools.built_in; sys.exit('anthropic' in sys.modules)"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

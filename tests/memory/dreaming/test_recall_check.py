@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from coterie.memory.dreaming.change import RecallTest
+from coterie.memory.dreaming.dream_change import RecallTest
 from coterie.memory.dreaming.recall_check import compare_recall
-from tests.memory.dreaming.dreams import Asleep, topic
+from tests.memory.dreaming.manual_dream import ManualDream, topic
 
 FILES = {
     "ann.md": topic("ann", "Ann likes tea. She works in Ghent."),
@@ -14,12 +14,12 @@ FILES = {
 
 
 def test_without_past_queries_there_is_nothing_to_test(tmp_path: Path) -> None:
-    asleep = Asleep.of(tmp_path, FILES)
+    asleep = ManualDream.of(tmp_path, FILES)
     assert compare_recall(asleep.copied, []) == RecallTest(queries=0)
 
 
 def test_a_memory_that_was_merged_is_found_where_it_is_now(tmp_path: Path) -> None:
-    asleep = Asleep.of(tmp_path, FILES)
+    asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("people.md", topic("people", "Ben likes coffee. Ann likes tea. She works in Ghent."))
     asleep.write("ann.md", "")
     asleep.write("ben.md", "")
@@ -30,7 +30,7 @@ def test_a_memory_that_was_merged_is_found_where_it_is_now(tmp_path: Path) -> No
 
 
 def test_a_memory_that_is_gone_is_not_found(tmp_path: Path) -> None:
-    asleep = Asleep.of(tmp_path, FILES)
+    asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("port.md", "")
     asleep.propose(deletions="apply")
     tested = compare_recall(asleep.copied, ["which port does the server have?"])
@@ -39,9 +39,9 @@ def test_a_memory_that_is_gone_is_not_found(tmp_path: Path) -> None:
 
 
 def test_what_only_waits_is_tested_as_if_it_were_approved(tmp_path: Path) -> None:
-    asleep = Asleep.of(tmp_path, FILES)
+    asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("port.md", "")
     proposal = asleep.propose()
-    tested = proposal.tested(compare_recall(asleep.copied, ["which port does the server have?"]))
+    tested = proposal.add_recall_test(compare_recall(asleep.copied, ["which port does the server have?"]))
     assert tested.change.held is not None
     assert not tested.chosen

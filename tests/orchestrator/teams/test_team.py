@@ -9,19 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.approvals.policy import PlanPolicy
-from coterie.agents.errors import ConfigInvalid
-from coterie.agents.models import known_models
-from coterie.agents.spawning import MemoryScope, Process, SpawnRequest
+from coterie.agents.definitions.team_definition import (
+    TEAM_FILE,
+    TeamDefinition,
+    TeamLead,
+    TeamMember,
+    TeamTask,
+    load_recorded_team,
+    team_briefing,
+)
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.root_link.spawn_request import MemoryScope, Process, SpawnRequest
+from coterie.agents.settings import Settings
 from coterie.clock import Clock
-from coterie.mailbox.tasks import USER, TaskId, TaskList
-from coterie.orchestrator.gate import Limits
-from coterie.orchestrator.session import TASKS, Session
-from coterie.orchestrator.settings import Settings
-from coterie.orchestrator.teams.introducing import introduction
-from coterie.orchestrator.teams.recording import FILE, begin_team, create_tasks, recorded_team
-from coterie.orchestrator.teams.team import Lead, Team, TeamMember, TeamTask
-from coterie.orchestrator.tree.ordering import Order, order_for
+from coterie.errors import ConfigInvalid
+from coterie.mailbox.tasks.task import USER, TaskId
+from coterie.mailbox.tasks.task_list import TaskList
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec, resolve_spec
+from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
+from coterie.session_directory import TASKS, SessionDirectory
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 MAYBE_TEXT = st.none() | TEXT
@@ -49,14 +57,14 @@ FIRST_TASKS = st.builds(
     blocked_by=st.lists(TEXT, max_size=2).map(tuple),
 )
 TEAMS = st.builds(
-    Team,
+    TeamDefinition,
     name=TEXT,
     coordinator=st.booleans(),
-    lead=st.none() | st.builds(Lead, agent=MAYBE_TEXT, model=MAYBE_TEXT),
+    lead=st.none() | st.builds(TeamLead, agent=MAYBE_TEXT, model=MAYBE_TEXT),
     members=st.lists(MEMBERS, max_size=3).map(tuple),
     tasks=st.lists(FIRST_TASKS, max_size=3).map(tuple),
 )
-TWO = Team(
+TWO = TeamDefinition(
     name="two",
     members=(
         TeamMember(name="scout", type="explore", prompt="Look."),
@@ -71,22 +79,22 @@ TWO = Team(
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
     """A new one."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return Session.create(tmp_path, Clock(), task="t", model="m")
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 @pytest.mark.slow
 @given(team=TEAMS)
-def test_a_team_is_the_same_after_a_trip_through_bytes(team: Team) -> None:
-    assert Team.from_bytes(team.to_bytes()) == team
+def test_a_team_is_the_same_after_a_trip_through_bytes(team: TeamDefinition) -> None:
+    assert TeamDefinition.from_bytes(team.to_bytes()) == team
 
 
 @given(data=st.binary(max_size=60) | st.sampled_from([b"[" * 100_000, b"{}", b'{"name": 1}', b'{"name": "x"']))
 def test_other_bytes_are_a_value_error(data: bytes) -> None:
     try:
-        Team.from_bytes(data)
+        TeamDefinition.from_bytes(data)
     except ValueError:
         return
     raise AssertionError(f"{data!r} is no team")
@@ -127,18 +135,18 @@ def test_who_begins_at_once_is_told_which_tasks_are_for_it() -> None:
 @pytest.mark.parametrize(
     ("team", "kind"),
     [
-        (Team(name="t"), None),
-        (Team(name="t", lead=Lead(model="opus")), None),
-        (Team(name="t", lead=Lead(agent="worker")), "worker"),
-        (Team(name="t", coordinator=True, lead=Lead(model="opus")), "coordinator"),
+        (TeamDefinition(name="t"), None),
+        (TeamDefinition(name="t", lead=TeamLead(model="opus")), None),
+        (TeamDefinition(name="t", lead=TeamLead(agent="worker")), "worker"),
+        (TeamDefinition(name="t", coordinator=True, lead=TeamLead(model="opus")), "coordinator"),
     ],
 )
-def test_a_team_knows_the_kind_of_its_lead(team: Team, kind: str | None) -> None:
-    assert team.lead_kind == kind
+def test_a_team_knows_the_kind_of_its_lead(team: TeamDefinition, kind: str | None) -> None:
+    assert team.lead_type == kind
 
 
 def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
-    text = introduction(TWO)
+    text = team_briefing(TWO)
     assert "You lead the team two." in text
     assert "- scout (kind explore). Its task: Look." in text
     assert "- builder (kind worker). It waits for messages." in text
@@ -166,22 +174,26 @@ def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
     ],
 )
 def test_a_lead_is_told_the_terms_of_a_member(member: TeamMember, words: str) -> None:
-    [line] = [line for line in introduction(Team(name="t", members=(member,))).splitlines() if line.startswith("- ")]
+    [line] = [
+        line
+        for line in team_briefing(TeamDefinition(name="t", members=(member,))).splitlines()
+        if line.startswith("- ")
+    ]
     assert words in line
 
 
 def test_a_team_without_members_or_tasks_needs_no_words() -> None:
-    assert introduction(Team(name="t", coordinator=True)) == ""
-    assert introduction(attrs.evolve(TWO, members=())).startswith("On the task list are, from the beginning:")
+    assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
+    assert team_briefing(attrs.evolve(TWO, members=())).startswith("On the task list are, from the beginning:")
 
 
-async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: Session) -> None:
+async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: SessionDirectory) -> None:
     """Whoever takes it up again knows the team from the disk; tasks that are done, or deleted, do not come again."""
-    await begin_team(session, TWO, Clock())
-    assert recorded_team(session) == TWO
+    await start_team_record(session, TWO, Clock())
+    assert load_recorded_team(session) == TWO
     tasks = TaskList(session.directory / TASKS, Clock())
     await tasks.delete(TaskId(1), USER)
-    await begin_team(session, None, Clock())
+    await start_team_record(session, None, Clock())
     listed = (await tasks.list()).tasks
     assert [(task.id, task.subject, task.blocked_by) for task in listed] == [
         (2, "Mend it", (1,)),
@@ -191,7 +203,7 @@ async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: Session)
 
 
 @pytest.mark.parametrize("crashed_after", range(4))
-async def test_tasks_that_a_crash_left_out_come_later(session: Session, crashed_after: int) -> None:
+async def test_tasks_that_a_crash_left_out_come_later(session: SessionDirectory, crashed_after: int) -> None:
     tasks = TaskList(session.directory / TASKS, Clock())
     await create_tasks(attrs.evolve(TWO, tasks=TWO.tasks[:crashed_after]), tasks)
     await create_tasks(TWO, tasks)
@@ -199,16 +211,16 @@ async def test_tasks_that_a_crash_left_out_come_later(session: Session, crashed_
     assert [listed.subject for listed in (await tasks.list()).tasks] == ["Find it", "Mend it", "Prove it"]
 
 
-async def test_a_session_without_a_team_has_none(session: Session) -> None:
-    await begin_team(session, None, Clock())
-    assert recorded_team(session) is None
+async def test_a_session_without_a_team_has_none(session: SessionDirectory) -> None:
+    await start_team_record(session, None, Clock())
+    assert load_recorded_team(session) is None
     assert (await TaskList(session.directory / TASKS, Clock()).list()).tasks == ()
 
 
-async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: Session) -> None:
-    (session.directory / FILE).write_bytes(b'{"name": ')
-    with pytest.raises(ConfigInvalid, match=FILE):
-        await begin_team(session, None, Clock())
+async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: SessionDirectory) -> None:
+    (session.directory / TEAM_FILE).write_bytes(b'{"name": ')
+    with pytest.raises(ConfigInvalid, match=TEAM_FILE):
+        await start_team_record(session, None, Clock())
 
 
 @pytest.mark.parametrize(
@@ -216,7 +228,7 @@ async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: Sessi
     [
         (
             TeamMember(name="a", type="worker", budget_usd=Decimal(2)),
-            {"subtree": Limits(dollars=Decimal(2)), "own": None},
+            {"subtree": BudgetLimits(dollars=Decimal(2)), "own": None},
         ),
         (
             TeamMember(name="a", type="worker", process="shared", worktree=True),
@@ -236,6 +248,6 @@ def test_what_a_member_is_to_have_is_what_it_gets(
     """A budget is for all that it starts, too: else it could spend without end by delegating."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     settings = Settings.build({"approvals.plans": "human"}, {})
-    lead = Order(name="main", task="t", model=known_models().get("opus").id, settings=settings)
-    order = order_for(member.request(), member.name, lead, tmp_path)
+    lead = SpawnSpec(name="main", task="t", model=known_models().get("opus").id, settings=settings)
+    order = resolve_spec(member.request(), member.name, lead, tmp_path)
     assert {name: getattr(order, name) for name in expected} == expected

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from coterie.mailbox.envelope import Envelope
 from coterie.scenarios.recording.barriers import MOMENT, Barriers
-from coterie.scenarios.recording.voices import Voice
-from tests.scenarios.recording.voicing import call, delivery, letter, said, text, voice
+from coterie.scenarios.recording.transcript_turns import AgentTurns
+from tests.scenarios.recording.session_samples import agent_turns, call, delivery, message, reply_turn, text
 
 
-def put(voices: list[Voice], letters: list[Envelope]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+def put(voices: list[AgentTurns], letters: list[Envelope]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
     lanes: dict[str, list[dict[str, Any]]] = {each.name: [{} for _ in each.replies] for each in voices}
     barriers = Barriers(
         lanes=lanes, voices={each.name: each for each in voices}, letters={str(each.id): each for each in letters}
@@ -22,25 +22,33 @@ def put(voices: list[Voice], letters: list[Envelope]) -> tuple[dict[str, list[di
 
 
 def test_who_reports_to_one_that_waits_does_so_once_it_waits() -> None:
-    lead = voice("main", said(1, 1.0), said(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
-    scout = voice("scout", said(1, 2.0))
-    lanes, doubts = put([lead, scout], [letter("a", "scout", "main", 2.05)])
+    lead = agent_turns("main", reply_turn(1, 1.0), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
+    scout = agent_turns("scout", reply_turn(1, 2.0))
+    lanes, doubts = put([lead, scout], [message("a", "scout", "main", 2.05)])
     assert lanes == {"main": [{"signal": ["main-1"]}, {}], "scout": [{"until": ["main-1"]}]}
     assert not doubts
 
 
 def test_what_came_while_a_reply_was_made_waits_until_that_was_asked_for() -> None:
-    lead = voice("main", said(1, 1.0), said(2, 3.0, asked=1.5), said(3, 4.0), deliveries=[delivery("a", 2, 3.1)])
-    lanes, _ = put([lead, voice("scout", said(1, 2.0))], [letter("a", "scout", "main", 2.05)])
+    lead = agent_turns(
+        "main",
+        reply_turn(1, 1.0),
+        reply_turn(2, 3.0, asked=1.5),
+        reply_turn(3, 4.0),
+        deliveries=[delivery("a", 2, 3.1)],
+    )
+    lanes, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
     assert lanes["main"] == [{}, {"asked": ["main-2-asked"]}, {}]
     assert lanes["scout"] == [{"until": ["main-2-asked"]}]
 
 
 def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
     """The next reply of the sender is asked for when what it sent is stored."""
-    lead = voice("main", said(1, 3.0, call("Read"), asked=1.0), said(2, 4.0), deliveries=[delivery("a", 1, 3.1)])
-    scout = voice("scout", said(1, 2.0, call("SendMessage")), said(2, 2.5, asked=2.3))
-    lanes, doubts = put([lead, scout], [letter("a", "scout", "main", 2.2)])
+    lead = agent_turns(
+        "main", reply_turn(1, 3.0, call("Read"), asked=1.0), reply_turn(2, 4.0), deliveries=[delivery("a", 1, 3.1)]
+    )
+    scout = agent_turns("scout", reply_turn(1, 2.0, call("SendMessage")), reply_turn(2, 2.5, asked=2.3))
+    lanes, doubts = put([lead, scout], [message("a", "scout", "main", 2.2)])
     assert lanes["main"][0] == {"asked": ["main-1-asked"], "until": ["scout-2-asked"]}
     assert lanes["scout"] == [{"until": ["main-1-asked"]}, {"asked": ["scout-2-asked"]}]
     assert not doubts
@@ -49,32 +57,37 @@ def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
 def test_reports_that_came_at_once_come_at_once() -> None:
     """Behind a last reply nothing is asked for any more, so the recipient waits a moment longer."""
     deliveries = [delivery("a", 1, 3.1), delivery("b", 1, 3.1)]
-    lead = voice("main", said(1, 3.0, asked=1.0), said(2, 4.0), deliveries=deliveries)
-    letters = [letter("a", "one", "main", 2.05), letter("b", "two", "main", 2.55)]
-    lanes, _ = put([lead, voice("one", said(1, 2.0)), voice("two", said(1, 2.5))], letters)
+    lead = agent_turns("main", reply_turn(1, 3.0, asked=1.0), reply_turn(2, 4.0), deliveries=deliveries)
+    letters = [message("a", "one", "main", 2.05), message("b", "two", "main", 2.55)]
+    lanes, _ = put([lead, agent_turns("one", reply_turn(1, 2.0)), agent_turns("two", reply_turn(1, 2.5))], letters)
     assert lanes["main"][0] == {"asked": ["main-1-asked"], "until": ["one-1", "two-1"], "delay": MOMENT}
     assert lanes["two"] == [{"until": ["main-1-asked", "one-1"], "delay": MOMENT, "signal": ["two-1"]}]
 
 
 def test_what_a_call_waited_for_needs_no_barrier() -> None:
-    lead = voice("main", said(1, 1.0, call("Agent")), said(2, 3.0), deliveries=[delivery("a", 1, 2.1, is_shown=False)])
-    lanes, _ = put([lead, voice("scout", said(1, 2.0))], [letter("a", "scout", "main", 2.05)])
+    lead = agent_turns(
+        "main",
+        reply_turn(1, 1.0, call("Agent")),
+        reply_turn(2, 3.0),
+        deliveries=[delivery("a", 1, 2.1, is_shown=False)],
+    )
+    lanes, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
     assert lanes == {"main": [{}, {}], "scout": [{}]}
 
 
 def test_what_an_agent_wrote_that_a_call_waited_for_needs_none_either() -> None:
     deliveries = [delivery("m", 1, 3.1), delivery("a", 1, 3.1, is_shown=False)]
-    lead = voice("main", said(1, 1.0, call("Agent")), said(2, 4.0), deliveries=deliveries)
-    scout = voice("scout", said(1, 2.0, call("SendMessage")), said(2, 3.0))
-    lanes, doubts = put([lead, scout], [letter("m", "scout", "main", 2.1), letter("a", "scout", "main", 3.05)])
+    lead = agent_turns("main", reply_turn(1, 1.0, call("Agent")), reply_turn(2, 4.0), deliveries=deliveries)
+    scout = agent_turns("scout", reply_turn(1, 2.0, call("SendMessage")), reply_turn(2, 3.0))
+    lanes, doubts = put([lead, scout], [message("m", "scout", "main", 2.1), message("a", "scout", "main", 3.05)])
     assert lanes == {"main": [{}, {}], "scout": [{}, {}]}
     assert not doubts
 
 
 def test_what_cannot_be_ordered_is_told() -> None:
     """The scout wrote while the calls of the lead ran: no reply of the lead was under way then."""
-    lead = voice("main", said(1, 1.0, call("Bash")), said(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
-    _, doubts = put([lead, voice("scout", said(1, 2.0))], [letter("a", "scout", "main", 2.05)])
+    lead = agent_turns("main", reply_turn(1, 1.0, call("Bash")), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
+    _, doubts = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
     assert doubts == ["scout wrote to main while the calls of its turn 1 ran: it may come a turn later"]
 
 
@@ -82,31 +95,31 @@ NAMES = ("main", "one", "two")
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> tuple[list[Voice], list[Envelope]]:
+def sessions(draw: st.DrawFn) -> tuple[list[AgentTurns], list[Envelope]]:
     """Agents that say something now and then, and write to each other at any time."""
     times = {name: sorted(draw(st.sets(st.integers(1, 40), min_size=1, max_size=6))) for name in NAMES}
     voices = {}
     for name, moments in times.items():
         replies = [
-            said(
+            reply_turn(
                 turn, at, *([call("Bash")] if draw(st.booleans()) else [text("x")]), asked=at - draw(st.floats(0, 0.9))
             )
             for turn, at in enumerate(moments, 1)
         ]
-        voices[name] = voice(name, *replies)
+        voices[name] = agent_turns(name, *replies)
     letters = []
     for number in range(draw(st.integers(0, 8))):
         sender, to = draw(st.permutations(NAMES))[:2]
         created = draw(st.integers(1, 40)) + 0.5
         turn = sum(at <= created for at in times[to])
-        letters.append(letter(str(number), sender, to, created))
+        letters.append(message(str(number), sender, to, created))
         voices[to].deliveries.append(delivery(str(number), turn, created + 0.2))
     return list(voices.values()), letters
 
 
 @pytest.mark.slow
 @given(sessions())
-def test_no_two_wait_for_each_other(session: tuple[list[Voice], list[Envelope]]) -> None:
+def test_no_two_wait_for_each_other(session: tuple[list[AgentTurns], list[Envelope]]) -> None:
     lanes, _ = put(*session)
     raised = {
         name: (agent, turn, key)

@@ -1,1 +1,0 @@
-"""What an agent may do only once somebody else has said yes."""

@@ -1,0 +1,86 @@
+"""Definition files: finding and reading them, and the problems in them."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+Severity = Literal["error", "warning", "note"]
+"""error: the file gives no agent. warning: something that was meant has no effect. note: something was passed over."""
+
+
+@attrs.frozen(kw_only=True)
+class FileProblem:
+    """One thing to know about a file."""
+
+    path: Path
+    line: int
+    severity: Severity
+    reason: str
+    """What is wrong and what would be right, in one line."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
+
+
+MAX_BYTES = 1_000_000
+
+
+def find_files(top: Path) -> Iterator[Path | FileProblem]:
+    """The `.md` files at and below *top*, in order, and each directory that could not be searched.
+
+    Nothing for a *top* that does not exist. Links are followed, but no directory is entered twice. Hidden files and
+    READMEs are passed over.
+    """
+    trouble: list[FileProblem] = []
+
+    def tell(exc: OSError) -> None:
+        if not (isinstance(exc, FileNotFoundError) and Path(exc.filename) == top):
+            trouble.append(_unreadable(Path(exc.filename), exc))
+
+    entered: set[Path] = set()
+    for name, directories, files in os.walk(top, onerror=tell, followlinks=True):
+        directory = Path(name)
+        real = directory.resolve()
+        if real in entered:
+            directories.clear()
+            yield _error(directory, f"the link leads to {real}, which is searched already")
+            continue
+        entered.add(real)
+        directories[:] = sorted(each for each in directories if not each.startswith("."))
+        yield from (directory / file for file in sorted(files) if _is_candidate(file))
+    yield from trouble
+
+
+def read_text(path: Path) -> str | FileProblem:
+    """The text of *path*; never waits for a pipe, and never takes in more than a definition can need."""
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            return _error(path, "not a regular file")
+        if facts.st_size > MAX_BYTES:
+            return _error(path, f"too large for a definition: {facts.st_size:,} bytes, at most {MAX_BYTES:,} are read")
+        content = path.read_bytes()
+    except OSError as exc:
+        return _unreadable(path, exc)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        return _error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
+
+
+def _is_candidate(name: str) -> bool:
+    stem, suffix = os.path.splitext(name.casefold())  # noqa: PTH122 - os.walk gives names, not paths
+    return suffix == ".md" and stem != "readme" and not name.startswith(".")
+
+
+def _unreadable(path: Path, exc: OSError) -> FileProblem:
+    return _error(path, f"cannot be read: {exc.strerror}")
+
+
+def _error(path: Path, reason: str, line: int = 1) -> FileProblem:
+    return FileProblem(path=path, line=line, severity="error", reason=reason)

@@ -1,0 +1,199 @@
+"""Parser of agent definition files."""
+
+from pathlib import Path
+from typing import get_args
+
+import attrs
+
+from coterie.agents.definitions.definition import AgentDefinition, Scope
+from coterie.agents.definitions.definition_files import FileProblem
+from coterie.agents.definitions.front_matter_fields import COLORS, FrontMatterFields, color_code, spelling_hint, squash
+from coterie.agents.definitions.list_fields import (
+    OTHER_NAMES,
+    ServerList,
+    bare_name,
+    parse_hook_field,
+    parse_server_list,
+    tool_names,
+)
+from coterie.agents.loop.model.catalog import Effort, known_models
+from coterie.agents.permissions.types import MODES
+from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process
+from coterie.agents.tools.built_in import NAMES
+from coterie.memory.front_matter.front_matter import parse_front_matter
+from coterie.memory.front_matter.yaml_fields import quote_text
+from coterie.suggestions import closest_match
+
+KEYS = (
+    *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
+    *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks", "mcpServers"),
+    *("effort", "color", "initialPrompt"),
+)
+EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
+"""The keys a definition cannot do without."""
+
+UNUSED = "nothing here depends on it"
+SET_ASIDE = {
+    **dict.fromkeys(("type", "category", "tags", "version", "author", "created", "updated", "metadata"), UNUSED),
+    **dict.fromkeys(("capabilities", "priority", "expertise_level", "platform", "sparc_phase", "license"), UNUSED),
+    **dict.fromkeys(("triggers", "examples"), "`description` alone says when to use it"),
+    **dict.fromkeys(("constraints", "behavior", "communication", "modes"), "say it in the prompt, below"),
+    **dict.fromkeys(("integration", "optimization", "execution"), "say it in the prompt, below"),
+    "limits": "`maxTurns` limits an agent, and settings what it may spend",
+    "temperature": "newer models take none; `effort` says how hard one tries",
+}
+"""Keys that real files have and that are not used, with what to do instead, if there is something."""
+
+
+def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FileProblem]]:
+    """Read *text*, the content of *path*, whatever it is.
+
+    Without a name and a description there is no definition; the problems say why. Raises `ConfigInvalid` only when
+    the table of models cannot be used.
+    """
+    reader = _DefinitionParser(path=path, front=parse_front_matter(text))
+    definition = reader.parse(scope)
+    if definition is not None:
+        definition = attrs.evolve(definition, hooks=parse_hook_field(reader, text))
+    return definition, reader.sorted_problems()
+
+
+class _DefinitionParser(FrontMatterFields):
+    keys = KEYS
+    set_aside = SET_ASIDE
+
+    def parse(self, scope: Scope) -> AgentDefinition | None:
+        for note in self.front.notes:
+            self.add_problem("note", note.line, note.reason)
+        if self.front.line is None:
+            self.add_problem(
+                "error", 1, "no front matter: begin with a line `---`, then name and description, then `---`"
+            )
+            return None
+        self.match_keys()
+        name, description = self._required("name"), self._required("description")
+        if name is None or description is None:
+            return None
+        if not name.isprintable():
+            self.add_error("name", "error", f"{quote_text(name)} cannot be a name: it must be one line of plain text")
+            return None
+        return self._definition(name, description, scope)
+
+    def _definition(self, name: str, description: str, scope: Scope) -> AgentDefinition:
+        prompt = self.front.body.strip()
+        if not prompt:
+            self.add_problem(
+                "warning", self.front.line or 1, "there is no prompt: say below the front matter how to work"
+            )
+        servers = self._servers()
+        return AgentDefinition(
+            name=name,
+            description=description,
+            prompt=prompt,
+            tools=self._tools("tools"),
+            disallowed_tools=self._tools("disallowedTools") or (),
+            model=self._model(),
+            effort=self._effort(),
+            permission_mode=self.choice("permissionMode", MODES),
+            max_turns=self.count("maxTurns"),
+            memory=self.choice("memory", get_args(MemoryScope)),
+            skills=self._skills(),
+            background=self.flag("background"),
+            process=self.choice("process", get_args(Process)) or "own",
+            isolation=self.choice("isolation", get_args(Isolation)),
+            mcp_servers=None if servers is None else servers.names,
+            own_servers=() if servers is None else servers.own,
+            color=self._color(),
+            initial_prompt=self.text("initialPrompt"),
+            scope=scope,
+            source=self.path,
+        )
+
+    def report_unknown(self, key: str, line: int) -> None:
+        """As above, and what to write instead of a key that people take from elsewhere."""
+        if squash(key) == "allowedtools":
+            self.add_problem(
+                "warning", line, f"unknown key {quote_text(key)} is ignored; `tools` says what an agent may use"
+            )
+        else:
+            super().report_unknown(key, line)
+
+    def _required(self, key: str) -> str | None:
+        text = self.text(key)
+        metadata = self.front.fields.get("metadata")
+        if text is None and isinstance(metadata, dict) and isinstance(nested := metadata.get(key), str):
+            text = nested.strip() or None
+            self.add_problem(
+                "note", self.front.lines["metadata"], f"{key} is taken from metadata; write it at the margin"
+            )
+        if text is None:
+            self.add_error(key, "error", f"there is no {key}: add a line such as `{EXAMPLES[key]}`")
+        return text
+
+    def _tools(self, key: str) -> tuple[str, ...] | None:
+        value = self.value(key)
+        if value is None:
+            if key in self.spelling:
+                self.add_error(key, "warning", f"{key} is empty and is ignored; `[]` is an empty list")
+            return None
+        if isinstance(value, dict):
+            # A limit that cannot be read must not become no limit.
+            self.add_error(key, "warning", f"{key} must be a list, not a mapping; until then no tool may be used")
+            return () if key == "tools" else ("*",)
+        names = tool_names(value)
+        if names is None:
+            return None if key == "tools" else ("*",)
+        for entry in names:
+            self._check_tool(key, entry)
+        return tuple(dict.fromkeys(name for entry in names for name in OTHER_NAMES.get(entry, (entry,))))
+
+    def _servers(self) -> ServerList | None:
+        value = self.value("mcpServers")
+        if value is None:
+            return None
+        return parse_server_list(value, lambda reason, _key: self.add_error("mcpServers", "warning", reason))
+
+    def _check_tool(self, key: str, entry: str) -> None:
+        name, known = bare_name(entry), NAMES
+        if "(" in entry and not entry.endswith(")"):
+            self.add_error(key, "warning", f"{quote_text(entry)} in {key} has no closing bracket")
+        if entry in OTHER_NAMES:
+            self.add_error(key, "note", f"{quote_text(entry)} in {key} is read as {' and '.join(OTHER_NAMES[entry])}")
+        elif name not in known and not name.startswith("mcp__"):
+            self.add_error(key, "note", f"unknown tool {quote_text(name)} in {key}{spelling_hint(name, known)}")
+
+    def _skills(self) -> tuple[str, ...]:
+        """The names of skills; whether there are such is known where the agent works."""
+        value = self.value("skills")
+        names = None if value is None else tool_names(value)
+        if isinstance(value, dict) or (value is not None and names is None):
+            self.add_error("skills", "warning", "skills must be a list of names, and is ignored")
+            return ()
+        return tuple(names or ())
+
+    def _model(self) -> str | None:
+        name = self.text("model")
+        if name is None or name == "inherit":
+            return None
+        table = known_models()
+        if table.find(name) is not None:
+            return name
+        near = closest_match(name, [*table.models, *table.aliases])
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(table.aliases)}"
+        self.add_error("model", "warning", f"{quote_text(name)} is not a known model and is ignored; {hint}")
+        return None
+
+    def _effort(self) -> Effort | None:
+        effort, model = self.choice("effort", get_args(Effort)), self.text("model")
+        found = None if model is None else known_models().find(model)
+        if effort is not None and found is not None and "effort" in found.refuses:
+            self.add_error("effort", "warning", f"effort has no effect: {found.id} takes none")
+        return effort
+
+    def _color(self) -> str | None:
+        word = self.text("color")
+        code = None if word is None else color_code(word)
+        if word is not None and code is None:
+            hint = spelling_hint(word, COLORS) or f"; it can be {', '.join(COLORS)}, or a code such as #3b82f6"
+            self.add_error("color", "warning", f"color is {quote_text(word)} and is ignored{hint}")
+        return code

@@ -1,0 +1,152 @@
+"""Fields of front matter, read one by one with their problems, and colour names."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import attrs
+
+from coterie.agents.definitions.definition_files import FileProblem, Severity
+from coterie.memory.front_matter.front_matter import FrontMatter
+from coterie.memory.front_matter.yaml_fields import Value, quote_text
+
+SIMILARITY = 0.75
+"""Files bring many keys and tools of other products; only a near miss of ours is a misspelling."""
+FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+Choice = TypeVar("Choice", bound=str)
+
+
+@attrs.define(eq=False, kw_only=True)
+class FrontMatterFields:
+    """Reads the fields of one file; who reads a kind of file says which keys there are."""
+
+    path: Path
+    front: FrontMatter
+    problems: list[FileProblem] = attrs.field(factory=list)
+    spelling: dict[str, str] = attrs.field(factory=dict)
+    """Our key -> as the file spells it."""
+
+    keys: ClassVar[Sequence[str]] = ()
+    """Those that are used."""
+    set_aside: ClassVar[Mapping[str, str]] = {}
+    """Those that are known and not used, with the reason."""
+
+    def sorted_problems(self) -> list[FileProblem]:
+        """What was told, in the order of lines."""
+        return sorted(self.problems, key=lambda problem: problem.line)
+
+    def add_problem(self, severity: Severity, line: int, reason: str) -> None:
+        """Tell of something in *line*."""
+        self.problems.append(FileProblem(path=self.path, line=line, severity=severity, reason=reason))
+
+    def add_error(self, key: str, severity: Severity, reason: str) -> None:
+        """Tell of something about *key*, where the file has it."""
+        self.add_problem(severity, self.front.lines.get(self.spelling.get(key, key), self.front.line or 1), reason)
+
+    def match_keys(self) -> None:
+        """Find out which of our keys the file has, also under another spelling, and tell of all the others."""
+        squashed = {squash(key): key for key in self.keys}
+        self.spelling = {key: key for key in self.keys if key in self.front.fields}
+        for written, line in self.front.lines.items():
+            meant = squashed.get(squash(written))
+            if written in self.spelling:
+                continue
+            if meant is not None and meant not in self.spelling:
+                self.spelling[meant] = written
+                self.add_problem("note", line, f"{quote_text(written)} is read as {meant!r}")
+            else:
+                self.report_unknown(written, line)
+
+    def report_unknown(self, key: str, line: int) -> None:
+        """Tell of a *key* that is not used: it may be misspelt."""
+        if reason := next((why for known, why in self.set_aside.items() if squash(known) == squash(key)), None):
+            self.add_problem("note", line, f"{quote_text(key)} is ignored: {reason}")
+            return
+        hint = spelling_hint(key, self.keys)
+        self.add_problem("warning" if hint else "note", line, f"unknown key {quote_text(key)} is ignored{hint}")
+
+    def value(self, key: str) -> Value | None:
+        """What the file says for *key*; None if nothing."""
+        value = self.front.fields.get(self.spelling.get(key, key))
+        return value.strip() or None if isinstance(value, str) else value
+
+    def text(self, key: str) -> str | None:
+        """The text of *key*; None if there is none."""
+        value = self.value(key)
+        if value is None or isinstance(value, str):
+            return value
+        self.add_error(key, "warning", f"{key} must be text, not {_type_name(value)}, and is ignored")
+        return None
+
+    def choice(self, key: str, choices: Sequence[Choice]) -> Choice | None:
+        """The one of *choices* that *key* names."""
+        word = self.text(key)
+        chosen = next((choice for choice in choices if choice == word), None)
+        if word is not None and chosen is None:
+            self.add_error(
+                key, "warning", f"{key} is {quote_text(word)} and is ignored; it can be {', '.join(choices)}"
+            )
+        return chosen
+
+    def count(self, key: str) -> int | None:
+        """The whole number above 0 that *key* has."""
+        word = self.text(key)
+        if word is None:
+            return None
+        if word.isdecimal() and len(word) < 10 and int(word) > 0:
+            return int(word)
+        self.add_error(key, "warning", f"{key} is {quote_text(word)} and is ignored; it must be a whole number above 0")
+        return None
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """Whether *key* says yes."""
+        word = self.text(key)
+        if word is not None and word.casefold() not in FLAGS:
+            self.add_error(key, "warning", f"{key} is {quote_text(word)} and is ignored; it can be true or false")
+        return default if word is None else FLAGS.get(word.casefold(), default)
+
+
+def spelling_hint(name: str, known: Iterable[str]) -> str:
+    """The one of *known* that *name* is a misspelling of, as the end of a sentence; empty if it is none."""
+    folded = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=SIMILARITY)
+    return f"; did you mean {folded[near[0]]}?" if near else ""
+
+
+def squash(key: str) -> str:
+    """*key* without what tells `maxTurns` from `max-turns` and `max_turns`."""
+    return key.casefold().replace("-", "").replace("_", "")
+
+
+def _type_name(value: Value) -> str:
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+COLORS = {
+    "red": "#ef4444",
+    "orange": "#f97316",
+    "amber": "#f59e0b",
+    "gold": "#eab308",
+    "yellow": "#facc15",
+    "green": "#22c55e",
+    "teal": "#14b8a6",
+    "cyan": "#06b6d4",
+    "blue": "#3b82f6",
+    "indigo": "#6366f1",
+    "violet": "#8b5cf6",
+    "purple": "#a855f7",
+    "magenta": "#d946ef",
+    "pink": "#ec4899",
+    "gray": "#9ca3af",
+    "white": "#f9fafb",
+}
+"""By the names that people use in definitions; tones that can be read on dark and on light."""
+_HEX = re.compile(r"#[0-9a-fA-F]{6}")
+
+
+def color_code(word: str) -> str | None:
+    """The colour that *word* is, as `#rrggbb`: a name, or such a code itself; None for neither."""
+    return word.lower() if _HEX.fullmatch(word) else COLORS.get(word.casefold().replace("grey", "gray"))

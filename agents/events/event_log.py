@@ -1,0 +1,138 @@
+"""Event log: one file of typed events for each process.
+
+An event says what is recorded nowhere else. Messages, and what each reply used, stand in the transcript already;
+whoever reads a session puts the two together.
+"""
+
+from pathlib import Path
+from typing import Self, get_args
+
+import attrs
+import msgspec
+
+from coterie.agents.events.agent_events import (
+    Event,
+    Finished,
+    HookRan,
+    Noticed,
+    PermissionDecided,
+    ProgressSummarized,
+    Retrying,
+    RunStarted,
+    TextEmitted,
+    ToolEnded,
+    ToolStarted,
+)
+from coterie.agents.events.layer_events import (
+    BreakerTripped,
+    CacheBroke,
+    Compacted,
+    Dreamed,
+    LayerFailed,
+    MemoryChanged,
+    MemoryExtracted,
+    NotesUpdated,
+    Recalled,
+    ResultsCleared,
+    ResultsStored,
+    SkillLoaded,
+    WindowFilling,
+)
+from coterie.agents.events.root_events import (
+    AgentChanged,
+    ApprovalAsked,
+    ApprovalDecided,
+    ApprovalRejected,
+    Budgeted,
+    CleanedUp,
+    McpChanged,
+)
+from coterie.clock import Clock
+from coterie.files import Appender
+
+VERSION = 1
+
+
+AnyEvent = (
+    RunStarted
+    | TextEmitted
+    | Retrying
+    | ToolStarted
+    | ToolEnded
+    | PermissionDecided
+    | HookRan
+    | ResultsStored
+    | ResultsCleared
+    | NotesUpdated
+    | Compacted
+    | SkillLoaded
+    | MemoryChanged
+    | Recalled
+    | MemoryExtracted
+    | Dreamed
+    | ProgressSummarized
+    | ApprovalAsked
+    | ApprovalDecided
+    | ApprovalRejected
+    | BreakerTripped
+    | CacheBroke
+    | WindowFilling
+    | LayerFailed
+    | Noticed
+    | McpChanged
+    | Budgeted
+    | AgentChanged
+    | CleanedUp
+    | Finished
+)
+EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)
+
+
+@attrs.define(eq=False)
+class EventLog:
+    """The events of one process, in a file that only it writes."""
+
+    agent: str
+    _clock: Clock
+    _appender: Appender
+
+    @classmethod
+    def open(cls, path: Path, agent: str, clock: Clock) -> "EventLog":
+        """Open or create *path*; a line that a crash left unfinished is ended first. Raises `OSError`."""
+        appender = Appender.open(path)
+        if not _ends_with_newline(path):
+            appender.append(b"\n")
+        return cls(agent, clock, appender)
+
+    def emit(self, event: Event) -> None:
+        """Append *event* with the time and the agent's name, in one write. Raises `OSError`."""
+        self._appender.append(write_event(event, self.agent, self._clock.now()))
+
+    def close(self) -> None:
+        """Close the file; telling afterwards is an error."""
+        self._appender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_event(event: Event, agent: str, at: float) -> bytes:
+    """The line of *event*: version, time and agent first, then its own members."""
+    start = msgspec.json.encode({"v": VERSION, "at": at, "agent": agent})
+    return start[:-1] + b"," + msgspec.json.encode(event)[1:] + b"\n"
+
+
+def discard_event(_event: Event) -> None:
+    """What an agent tells that nobody watches."""
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if size == 0:
+            return True
+        file.seek(size - 1)
+        return file.read(1) == b"\n"

@@ -1,0 +1,261 @@
+"""Layer 3: a helper keeps session notes while the agent works."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
+from coterie.agents.events.layer_events import LayerFailed, NotesUpdated
+from coterie.agents.layers.layer2_clearing import cleared_by_api
+from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesUpdate, NotesWriter, UpdateCost, load_writer
+from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.transcript_records import NotesRecord
+from coterie.agents.loop.forks.helper import HelperStart
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.token_estimate import estimate_block
+from coterie.memory.compaction.cut_point import KeepLimits
+from coterie.memory.compaction.kept_size import kept_size_after
+from coterie.memory.errors import NotesUnusable
+from coterie.memory.notes.limits import NotesLimits, tokens_of, trim_notes
+from coterie.memory.notes.notes_file import read_notes
+from coterie.memory.notes.notes_schedule import Delay, NotesSchedule, UpdateThreshold
+from coterie.memory.notes.template import ERRORS
+
+DIRECTIVE = 1_000
+"""Tokens that the directive is expected to take besides the notes."""
+OUTPUT = 1_000
+"""Tokens that a first update is expected to write."""
+_DELAYS: dict[Delay | None, str] = {
+    "growth": "too little had come since the last update",
+    "calls": "too few tools were called since the last update",
+    "money": "another update would have cost more than their share of what turns cost",
+    None: "the window was full before another update was due",
+}
+
+
+@attrs.frozen(kw_only=True)
+class NotesState:
+    """The notes, and how far they go."""
+
+    text: str
+    """The sections that hold something, without what we keep in the file ourselves."""
+    turn: int
+    """The first turn that they do not know of; they know of no result of the calls before it."""
+    errors: str
+    """What went wrong and must not be tried again; may be empty."""
+
+
+@attrs.frozen(kw_only=True)
+class _DueUpdate:
+    """An update that is due."""
+
+    start: HelperStart
+    turn: int
+
+
+@attrs.define(eq=False)
+class SessionNotesLayer:
+    """Keeps the session notes of one agent: one update at a time, beside the agent's own turns.
+
+    Whatever goes wrong with them is an event. Made by `open_notes`.
+    """
+
+    _agent: Agent
+    _writer: NotesWriter
+    _schedule: NotesSchedule
+    _turn: int | None
+    """The first turn that the notes do not know of; None before there are any."""
+    _tokens: int = attrs.field(default=0, init=False)
+    """Of the notes."""
+    _output: int = attrs.field(default=OUTPUT, init=False)
+    """Tokens that the last update wrote."""
+    _requests: int = attrs.field(default=0, init=False)
+    _wanted: _DueUpdate | None = attrs.field(default=None, init=False)
+    _called: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _is_running: bool = attrs.field(default=True, init=False)
+    goes_on: bool = attrs.field(default=True, init=False)
+    """Whether the agent goes on after a reply without calls: if that is its last word, nobody needs notes of it."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._writer.path
+
+    def on_reply(self, agent: Agent, reply: Reply) -> None:
+        """Begin an update if one is due, from the conversation as it is now."""
+        tokens = agent.meter.tokens(agent.conversation)
+        self._schedule = self._schedule.after_turn(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
+        # Of the helper's prompt the API would clear another part, so that the cache could not serve it.
+        is_useful = (self.goes_on or bool(reply.tool_calls)) and not cleared_by_api(reply)
+        if is_useful and self._is_free and self._delay(tokens) is None:
+            start = attrs.evolve(HelperStart.of(agent), number=self._requests + 1)
+            self._wanted = _DueUpdate(start=start, turn=agent.turn)
+            self._schedule = self._schedule.after_start(tokens)
+            self._called.set()
+
+    @property
+    def delay(self) -> str:
+        """Why the notes are not newer than they are, in words."""
+        if not self._is_free:
+            return "an update is still under way" if self._is_running else "they are no longer kept"
+        if self._schedule.failures:
+            return "the last update failed"
+        return _DELAYS[self._delay(self._agent.meter.tokens(self._agent.conversation))]
+
+    @property
+    def _is_free(self) -> bool:
+        return self._is_running and self._wanted is None
+
+    async def wait_until_written(self) -> None:
+        """Return when no update is under way; it takes as long as the model does."""
+        while self._wanted is not None:
+            await self._settled.wait()
+
+    async def current(self) -> NotesState | None:
+        """The notes as they are in the file now, whoever wrote them; None if there are none that can be used."""
+        if self._turn is None:
+            return None
+        try:
+            notes = await trio.to_thread.run_sync(read_notes, self.path, self._writer.template)
+        except OSError as exc:
+            self._fail(exc)
+            return None
+        if notes is None or notes.is_empty:
+            return None
+        notes, _ = trim_notes(notes, self._writer.limits)
+        return NotesState(text=notes.shown_text(), turn=self._turn, errors=notes.body(ERRORS))
+
+    def on_compacted(self) -> None:
+        """The context has shrunk: its growth is counted from what it holds now."""
+        self._schedule = self._schedule.after_shrink(self._agent.meter.tokens(self._agent.conversation))
+
+    async def run(self) -> None:
+        """Make one update after another as they fall due, until cancelled."""
+        try:
+            while True:
+                await self._called.wait()
+                self._called = trio.Event()
+                assert self._wanted is not None
+                await self._update(self._wanted)
+                self._settle()
+        finally:
+            self._is_running = False
+            self._settle()
+
+    def _settle(self) -> None:
+        self._wanted = None
+        self._settled.set()
+        self._settled = trio.Event()
+
+    async def _update(self, wanted: _DueUpdate) -> None:
+        began, spending = trio.current_time(), UpdateCost(self._agent.model)
+        try:
+            updated = await self._writer.update(self._agent, wanted.start, spending)
+            self._record(wanted, updated, spending, trio.current_time() - began)
+        except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, NotesUnusable, OSError) as exc:
+            # Whoever listens on the control line ends the agent when that is lost.
+            self._schedule = self._schedule.after_failure(spending.cost)
+            self._fail(exc)
+        finally:
+            self._requests += spending.replies
+
+    def _record(self, wanted: _DueUpdate, updated: NotesUpdate, spending: UpdateCost, seconds: float) -> None:
+        schedule = self._schedule.after_success(spending.cost)
+        record = NotesRecord(
+            turn=wanted.turn,
+            tokens=wanted.start.tokens,
+            cost_usd=format(schedule.notes_usd, "f"),
+            turns_usd=format(schedule.turns_usd, "f"),
+        )
+        self._agent.transcript.record(self._agent.conversation, record)
+        self._schedule, self._turn, self._output = schedule, wanted.turn, spending.output
+        self._tokens = tokens_of(updated.notes.shown_text())
+        self._agent.emit(
+            NotesUpdated(
+                path=str(self.path),
+                tokens=self._tokens,
+                edits=spending.edits,
+                trimmed=updated.trimmed,
+                seconds=round(seconds, 6),
+                cost_usd=format(spending.cost, "f"),
+            )
+        )
+
+    def _delay(self, tokens: int) -> Delay | None:
+        """What an update waits for."""
+        unknown = self._unknown() if self._schedule.is_close(tokens) else 0
+        return self._schedule.delay(tokens, self._expected(tokens), unknown)
+
+    def _unknown(self) -> int:
+        """Tokens that would have to stay if the notes were the summary now."""
+        behind = self._agent.turn if self._turn is None else self._agent.turn - self._turn
+        return kept_size_after(self._agent.conversation.prefix, behind, estimate_block)
+
+    def _expected(self, tokens: int) -> Decimal:
+        """What an update would cost: the cache serves what the last reply left there."""
+        cached = min(tokens, self._agent.meter.cached(self._agent.conversation) or 0)
+        fresh = tokens - cached + DIRECTIVE + self._tokens
+        return self._agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
+
+    def _fail(self, error: Exception) -> None:
+        self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(error)))
+
+
+@asynccontextmanager
+async def open_notes(
+    agent: Agent,
+    limits: NotesLimits | None = None,
+    standings: Sequence[PinnedSection] = (),
+    *,
+    keep: KeepLimits | None = None,
+    template: Path | None = None,
+    prompt: Path | None = None,
+) -> AsyncIterator[SessionNotesLayer]:
+    """Keep *agent*'s notes, as one of the steps of its pipeline, until the block ends.
+
+    What *standings* say stands in the notes word for word. *keep* has the limits of a compaction that will take the
+    notes for its summary: then money is put by for the updates shortly before it. An agent that was resumed goes on
+    with its count. An update that is running at the end is cancelled; to keep it, await
+    `SessionNotesLayer.wait_until_written` first.
+    Raises `ConfigInvalid` for a *template* or *prompt* that cannot be used.
+    """
+    limits = limits or NotesLimits()
+    writer = await trio.to_thread.run_sync(load_writer, agent, limits, standings, template, prompt)
+    record = agent.transcript.loaded.notes
+    notes = SessionNotesLayer(agent, writer, _schedule(agent, limits, keep), None if record is None else record.turn)
+    agent.pipeline = attrs.evolve(agent.pipeline, replies=(*agent.pipeline.replies, notes))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(notes.run, name="session notes")
+        try:
+            yield notes
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+def _schedule(agent: Agent, limits: NotesLimits, keep: KeepLimits | None) -> NotesSchedule:
+    full, record = agent.meter.thresholds.compact, agent.transcript.loaded.notes
+    need = None if keep is None else UpdateThreshold(tokens=full, most=keep.within(full).most)
+    if record is None:
+        return NotesSchedule(limits=limits, need=need, since=_inherited(agent))
+    return NotesSchedule(
+        limits=limits,
+        need=need,
+        since=record.tokens,
+        has_begun=True,
+        turns_usd=Decimal(record.turns_usd),
+        notes_usd=Decimal(record.cost_usd),
+    )
+
+
+def _inherited(agent: Agent) -> int:
+    """Tokens that a fork did not add itself: its parent's notes are about them."""
+    prefix, count = agent.conversation.prefix, min(agent.inherited, len(agent.conversation))
+    estimate = sum(estimate_block(prefix[index].data) for index in range(count))
+    return min(estimate, agent.meter.tokens(agent.conversation))

@@ -1,0 +1,156 @@
+"""Summaries by the model: of the whole conversation, without its oldest rounds, or in parts."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+import attrs
+
+from coterie.agents.errors import ModelRefusedRequest
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.forks.helper import HelperStart, run_helper
+from coterie.agents.loop.model.api_errors import PromptTooLong
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.loop.model.request import ModelRequest
+from coterie.agents.loop.token_estimate import SUMMARY_RESERVE, TEXT_BYTES, estimate_block
+from coterie.agents.prompts import render
+from coterie.memory.compaction.cut_point import Messages, oldest_rounds
+from coterie.memory.compaction.result_clearing import clear_results
+from coterie.memory.compaction.summary_text import message_texts, parse_summary
+from coterie.memory.errors import SummaryUnusable
+
+PURPOSE = "compaction"
+TRIES = 3
+"""How often a request that is too long is made again without its oldest rounds."""
+SHARE = 0.2
+"""The part that leaves when nobody says how much is too much."""
+WHOLE = frozenset({"end_turn", "stop_sequence"})
+LEFT_OUT = "The oldest part of this conversation is left out here, because it was too long."
+ALL = "Summarise the whole conversation."
+
+
+@attrs.define(eq=False)
+class ConversationSummarizer:
+    """Makes one summary, and counts what that costs."""
+
+    agent: Agent
+    messages: Messages
+    sizes: Sequence[int]
+    """Tokens of each message."""
+    cost: Decimal = Decimal(0)
+    parts: int = 1
+    """More than one when it was made part by part."""
+
+    async def summarize(self, scope: str = ALL, overflow: PromptTooLong | None = None) -> str:
+        """The summary of what *scope* names; *overflow* is known when the conversation as it is would be too long.
+
+        Cancellation leaves nothing behind. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
+        """
+        for attempt in range(1 + TRIES):
+            try:
+                if attempt == 0 and overflow is None:
+                    return self._read(await self._ask_whole(scope))
+                start = oldest_rounds(self.messages, self.sizes, _to_leave(sum(self.sizes), attempt, overflow))
+                if start == len(self.messages):
+                    break
+                return self._read(await self._ask_shortened(scope, start))
+            except ModelRefusedRequest as error:
+                overflow = PromptTooLong.read(error)
+                if overflow is None:
+                    raise
+        return await self._in_parts()
+
+    async def _ask_whole(self, scope: str) -> Reply:
+        """A helper shares the prefix, so the cache pays for most of it."""
+        agent = self.agent
+        start = attrs.evolve(HelperStart.of(agent), number=agent.request_counts[PURPOSE] + 1)
+        return await run_helper(
+            agent,
+            render(PURPOSE, scope=scope),
+            PURPOSE,
+            max_turns=2,
+            max_tokens=SUMMARY_RESERVE,
+            start=start,
+            until=lambda reply, _: self._count(reply),
+        )
+
+    async def _ask_shortened(self, scope: str, start: int) -> Reply:
+        """The same without the oldest rounds, which no cache pays for."""
+        shorter = self.agent.conversation.fork()
+        segments = [segment for message in self.messages[start:] for segment in message]
+        shorter.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(segments, has_changed=True)])
+        shorter.append("user", [text_block(render(PURPOSE, scope=scope))])
+        return await self._ask(shorter)
+
+    async def _in_parts(self) -> str:
+        """One summary after another, each of the one before and of the next part as text."""
+        summary = "(nothing: this is where it begins)"
+        # Text in the estimate is cheaper than it may be, and the earlier summary needs room too.
+        size = self.agent.meter.thresholds.effective // 3 * TEXT_BYTES
+        self.parts = 0
+        for part in _pieces(message_texts(segment for message in self.messages for segment in message), size):
+            self.parts += 1
+            alone = Conversation.begin(attrs.evolve(self.agent.conversation.header, context_management=None))
+            alone.append("user", [text_block(render("compaction_part", earlier=summary, part=part))])
+            summary = self._read(await self._ask(alone))
+        return summary
+
+    async def _ask(self, conversation: Conversation) -> Reply:
+        agent = self.agent
+        max_tokens = min(SUMMARY_RESERVE, agent.model.max_output)
+        prefix = conversation.prefix
+        reply = await agent.client.ask(
+            ModelRequest(
+                body=conversation.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True).chunks,
+                model=agent.model,
+                max_tokens=max_tokens,
+                prompt_tokens=sum(estimate_block(prefix[index].data) for index in range(len(prefix))),
+                prefix=conversation.prefix_hash,
+                ttl=agent.ttl.longest,
+                purpose=PURPOSE,
+                turn=agent.request_counts[PURPOSE] + 1,
+                api_version=conversation.header.api_version,
+                betas=conversation.header.betas,
+                identity=agent.identity,
+            )
+        )
+        self._count(reply)
+        return reply
+
+    def _count(self, reply: Reply) -> bool:
+        self.cost += self.agent.model.cost(reply.usage)
+        self.agent.request_counts[PURPOSE] += 1
+        return False
+
+    def _read(self, reply: Reply) -> str:
+        summary = parse_summary(reply.text, is_whole=reply.stop_reason in WHOLE)
+        tokens = estimate_block(text_block(summary))
+        if tokens > (most := self.agent.meter.thresholds.compact // 3):
+            raise SummaryUnusable(f"the summary has about {tokens:,} tokens, and {most:,} would be too many")
+        return summary
+
+
+def _to_leave(tokens: int, attempt: int, overflow: PromptTooLong | None) -> int:
+    """About how many tokens of the messages must leave: what is too much and a little more, or a part of all."""
+    if overflow is None or overflow.actual is None or overflow.most is None:
+        return int(tokens * SHARE * max(1, attempt))
+    # What the API counts and what is estimated here differ; what the request itself adds must fit as well.
+    share = 1 - overflow.most / overflow.actual
+    return int(tokens * share * max(1, attempt)) + 2 * SUMMARY_RESERVE
+
+
+def _pieces(texts: Sequence[str], size: int) -> Iterator[str]:
+    """*texts* joined to pieces of about *size* bytes; a longer one is divided."""
+    piece: list[str] = []
+    room = size
+    for text in texts:
+        for start in range(0, len(text), size):
+            part = text[start : start + size]
+            if piece and len(part.encode()) > room:
+                yield "\n\n".join(piece)
+                piece, room = [], size
+            piece.append(part)
+            room -= len(part.encode())
+    if piece:
+        yield "\n\n".join(piece)

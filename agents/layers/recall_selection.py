@@ -1,0 +1,109 @@
+"""Selection of memories by a small model, in a conversation of its own."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import islice
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.model.client import ModelClient
+from coterie.agents.loop.model.request import Identity, ModelRequest
+from coterie.agents.loop.token_estimate import estimate_block
+from coterie.agents.prompts import render
+from coterie.memory.recall.selection import SCHEMA, parse_selection
+from coterie.memory.recall.store_scan import ScannedMemory
+
+PURPOSE = "recall"
+MAX_TOKENS = 256
+QUERY = 4_000
+"""Characters of what was said that the model is told."""
+TOOLS = 10
+"""Names of tools that count as in use."""
+BLOCKS = 200
+"""Of the conversation, from its end, in which these are looked for."""
+
+
+@attrs.frozen(kw_only=True)
+class RecallSelection:
+    """What a model chose."""
+
+    names: list[str] | None
+    """None: its answer was none."""
+    cost: Decimal
+
+
+@attrs.frozen(kw_only=True)
+class RecallCaller:
+    """Whoever wants to know which memories may be of use."""
+
+    client: ModelClient
+    identity: Identity
+    turn: int = 1
+    """Counts its questions."""
+    tools: Sequence[str] = ()
+    """The names of those that it used last."""
+
+    @classmethod
+    def of(cls, agent: Agent) -> "RecallCaller":
+        """*agent*, with its next question."""
+        agent.request_counts[PURPOSE] += 1
+        turn = agent.request_counts[PURPOSE]
+        return cls(client=agent.client, identity=agent.identity, turn=turn, tools=recent_tools(agent))
+
+
+async def choose_memories(
+    asker: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
+) -> RecallSelection:
+    """Let *model* choose at most *most* of what is *offered* for *query*. Raises as `ModelClient.ask` does."""
+    conversation = _conversation(model, query, offered, most, asker.tools)
+    reply = await asker.client.ask(
+        ModelRequest(
+            body=conversation.render(max_tokens=MAX_TOKENS, helper=True).chunks,
+            model=model,
+            max_tokens=MAX_TOKENS,
+            prompt_tokens=sum(estimate_block(segment.data) for segment in conversation.segments),
+            prefix=conversation.prefix_hash,
+            purpose=PURPOSE,
+            turn=asker.turn,
+            api_version=conversation.header.api_version,
+            identity=asker.identity,
+        )
+    )
+    return RecallSelection(names=parse_selection(reply.text, offered, most), cost=model.cost(reply.usage))
+
+
+def recent_tools(agent: Agent) -> list[str]:
+    """The names of the tools that *agent* called last, the last one first."""
+    prefix = agent.conversation.prefix
+    last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
+    names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
+    return list(islice(dict.fromkeys(names), TOOLS))
+
+
+def _conversation(
+    model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int, tools: Sequence[str]
+) -> Conversation:
+    lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
+    # What is asked comes last: the list is the same for the next question, and the cache has it.
+    choice = render("recall_choice", most=str(most), memories="\n".join(lines))
+    conversation = Conversation.begin(_header(model), system=[text_block(choice)])
+    said = render("recall_query", query=query[:QUERY], tools=", ".join(tools) or "none")
+    conversation.append("user", [text_block(said)])
+    return conversation
+
+
+def _header(model: Model) -> KeyHeader:
+    """For an answer at once: there is no room for thinking in it."""
+    thinks = model.thinking == "always"
+    return KeyHeader(
+        model=model.id,
+        thinking=None if thinks else msgspec.json.encode({"type": "disabled"}),
+        effort=model.effort_of("low") if thinks else None,
+        output_format=msgspec.json.encode({"type": "json_schema", "schema": SCHEMA}),
+    )

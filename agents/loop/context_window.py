@@ -1,0 +1,61 @@
+"""Fill level of an agent's context window."""
+
+import attrs
+
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.token_estimate import Thresholds, estimate_block
+from coterie.memory.compaction.result_clearing import CACHE_EDITS, deleted_results
+
+
+@attrs.define(eq=False)
+class WindowMeter:
+    """Counts the tokens of one conversation; a count costs what was added since the one before."""
+
+    thresholds: Thresholds
+    _tokens: int = 0
+    _counted: int = 0
+    """How many segments `_tokens` covers."""
+    _epoch: int = 0
+    _cached: int | None = None
+
+    def on_reply(self, usage: Usage, conversation: Conversation) -> None:
+        """A reply has reported *usage*, and *conversation* ends with it."""
+        self.resume(usage, len(conversation), conversation.epoch)
+
+    def resume(self, usage: Usage, counted: int, epoch: int) -> None:
+        """Go on from a reply that reported *usage* when the *epoch* had *counted* segments."""
+        self._tokens, self._counted, self._epoch = usage.total, counted, epoch
+        self._cached = usage.prompt - usage.input
+
+    def tokens(self, conversation: Conversation) -> int:
+        """Tokens that the next request will hold; after a rewrite all of them are an estimate."""
+        if conversation.epoch != self._epoch:
+            self._tokens, self._counted, self._epoch, self._cached = 0, 0, conversation.epoch, None
+        for index in range(self._counted, len(conversation)):
+            self._tokens += _added(conversation, index)
+        self._counted = len(conversation)
+        return self._tokens
+
+    def cached(self, conversation: Conversation) -> int | None:
+        """Tokens that the last reply left in the cache; None before one, and after a rewrite."""
+        return self._cached if conversation.epoch == self._epoch else None
+
+
+def _added(conversation: Conversation, index: int) -> int:
+    """Tokens by which a block makes the prompt longer; an edit of the cache makes it shorter by what it deletes.
+
+    Without that, the very request that makes room would look too long, and be compacted instead.
+    """
+    prefix = conversation.prefix
+    if prefix[index].block_type != CACHE_EDITS:
+        return estimate_block(prefix[index].data)
+    gone, tokens = deleted_results([prefix[index]]), 0
+    for earlier in range(index - 1, -1, -1):
+        if not gone:
+            break
+        segment = prefix[earlier]
+        if segment.block_type == "tool_result" and segment.tool_use_id in gone:
+            gone.discard(segment.tool_use_id)
+            tokens -= estimate_block(segment.data)
+    return tokens

@@ -1,0 +1,185 @@
+"""Conversation of one agent: an append-only prefix, its epoch, and its cache markers."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.conversation.blocks import Block, text_block
+from coterie.agents.loop.conversation.cache_markers import (
+    FIVE_MINUTES,
+    CacheTtls,
+    MarkerHistory,
+    choose_markers,
+    last_markable,
+)
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.prefix import Prefix, PrefixMessage
+from coterie.agents.loop.conversation.request_body import RenderedRequest, render_chunks
+from coterie.agents.loop.conversation.segment import Role, Segment
+
+
+@attrs.define(eq=False)
+class Conversation:
+    """What an agent has said and been told, as bytes.
+
+    Only its end moves. Whatever would change earlier bytes, or the cache key, begins a new epoch: the
+    markers of the one before are then forgotten. A method that raises has changed nothing.
+    """
+
+    prefix: Prefix
+    epoch: int = 0
+    marks: MarkerHistory = attrs.field(factory=MarkerHistory)
+
+    @classmethod
+    def begin(cls, header: KeyHeader, *, tools: Iterable[bytes] = (), system: Iterable[bytes] = ()) -> "Conversation":
+        """A conversation without messages. Raises `ValueError` for bytes that are not one JSON object."""
+        prefix = Prefix(header=header).extended("tools", [Block.read(data, "tools") for data in tools])
+        return cls(prefix.extended("system", [Block.read(data, "system") for data in system]))
+
+    def __len__(self) -> int:
+        return len(self.prefix)
+
+    @property
+    def header(self) -> KeyHeader:
+        """The key header of this epoch."""
+        return self.prefix.header
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments in order, in a list that is the caller's."""
+        return self.prefix.segments
+
+    @property
+    def messages(self) -> list[PrefixMessage]:
+        """All messages as bytes."""
+        return self.prefix.messages()
+
+    @property
+    def prefix_hash(self) -> bytes:
+        """The hash of everything so far; of the header alone when there is nothing."""
+        return self.prefix.hash_at(len(self))
+
+    @property
+    def shared_hash(self) -> bytes | None:
+        """The hash at the end of what others may have too, while nothing of this epoch was answered; None later.
+
+        A fork has it in common with its siblings. Any other conversation has its tools and system in common with all
+        agents of its type.
+        """
+        if self.marks.shared is not None:
+            return self.prefix[self.marks.shared].hash
+        prompt = self.prefix.prompt_length
+        return self.prefix.hash_at(prompt) if prompt and self.marks.previous is None else None
+
+    @property
+    def open_tool_uses(self) -> list[str]:
+        """The ids of the tool calls in the last message, if it is the assistant's: they have no results yet."""
+        return _open_tool_uses(self.segments)
+
+    def prefix_bytes(self, length: int | None = None) -> bytes:
+        """Key header, tools, system and messages as bytes; of the first *length* segments if given."""
+        return self.prefix.to_bytes(length)
+
+    def first_difference(self, other: "Conversation") -> int | None:
+        """The index of the first segment that only one has or that differs; None if they are equal."""
+        return self.prefix.first_difference(other.prefix)
+
+    def extends(self, other: "Conversation") -> bool:
+        """Whether it begins with all of *other*, byte for byte."""
+        return len(self) >= len(other) and self.prefix.hash_at(len(other)) == other.prefix_hash
+
+    def append(self, role: Role, blocks: Sequence[bytes]) -> None:
+        """Add one message.
+
+        The first image of a conversation begins a new epoch, because it changes the cache key. Raises
+        `ValueError` for an unknown role, no blocks, or bytes that are not one JSON object.
+        """
+        read = [Block.read(data) for data in blocks]
+        if any(block.has_image for block in read) and not self.header.has_images:
+            header = attrs.evolve(self.header, has_images=True)
+            self._restart(self.prefix.under(header).with_message(role, read))
+        else:
+            self.prefix = self.prefix.with_message(role, read)
+
+    def fork(self) -> "Conversation":
+        """A conversation with the same segments, epoch and marks, that goes its own way from here."""
+        return Conversation(self.prefix, self.epoch, self.marks)
+
+    def fork_with(self, placeholder: str, directive: str) -> "Conversation":
+        """A fork told what to do: *placeholder* answers every open tool call, then comes *directive*.
+
+        All siblings made from one point with one placeholder differ in the directive only; their first
+        request marks the end of what they share.
+        """
+        fork = self.fork()
+        answers = [_tool_result(id_, placeholder) for id_ in self.open_tool_uses]
+        fork.append("user", [*answers, text_block(directive)])
+        fork.marks = attrs.evolve(fork.marks, shared=last_markable(fork.segments, 0, len(fork) - 1))
+        return fork
+
+    def answered(self) -> "Conversation":
+        """The conversation as its last answered request had it, which can so be sent again; all of it before one."""
+        length = len(self) if self.marks.previous is None else self.marks.previous + 1
+        while length < len(self) and not self.prefix[length].opens_message:
+            length += 1
+        return Conversation(self.prefix.cut(length), self.epoch, self.marks)
+
+    def rewrite(self, messages: Iterable[tuple[Role, Sequence[bytes]]], header: KeyHeader | None = None) -> None:
+        """Begin a new epoch with *messages* behind the same tools and system. Raises as `append` does."""
+        read = [(role, [Block.read(data) for data in blocks]) for role, blocks in messages]
+        has_images = any(block.has_image for _, blocks in read for block in blocks)
+        header = attrs.evolve(header or self.header, has_images=has_images)
+        prefix = self.prefix.cut(self.prefix.prompt_length).under(header)
+        for role, blocks in read:
+            prefix = prefix.with_message(role, blocks)
+        self._restart(prefix)
+
+    def evolve_header(self, **changes: Any) -> None:
+        """Begin a new epoch with the same segments under a changed header.
+
+        Nothing happens when the header stays equal. Raises `ValueError` as `KeyHeader` does.
+        """
+        header = attrs.evolve(self.header, **changes)
+        if header != self.header:
+            self._restart(self.prefix.under(header))
+
+    def render(
+        self, *, max_tokens: int, stream: bool = True, ttl: CacheTtls = FIVE_MINUTES, helper: bool = False
+    ) -> RenderedRequest:
+        """The request that this conversation makes now; with *helper* its own end is not marked.
+
+        Raises `ValueError` when there is no message yet.
+        """
+        markers = choose_markers(self.prefix, self.marks, ttl=ttl, helper=helper)
+        chunks = render_chunks(self.prefix, markers, max_tokens=max_tokens, stream=stream)
+        return RenderedRequest(chunks=chunks, marks=tuple(marker.index for marker in markers), epoch=self.epoch)
+
+    def sent(self, rendered: RenderedRequest) -> None:
+        """Remember that the response to *rendered* has begun: the cache entries at its markers exist.
+
+        Ignored when a new epoch has begun since it was rendered.
+        """
+        if rendered.epoch == self.epoch and rendered.marks:
+            self.marks = MarkerHistory(previous=rendered.marks[-1])
+
+    def _restart(self, prefix: Prefix) -> None:
+        self.prefix, self.epoch, self.marks = prefix, self.epoch + 1, MarkerHistory()
+
+
+def _open_tool_uses(segments: Sequence[Segment]) -> list[str]:
+    found: list[str] = []
+    for segment in reversed(segments):
+        if segment.role != "assistant":
+            break
+        if segment.block_type == "tool_use" and segment.tool_use_id is not None:
+            found.append(segment.tool_use_id)
+        if segment.opens_message:
+            break
+    return found[::-1]
+
+
+def _tool_result(tool_use_id: str, text: str) -> bytes:
+    content = [{"type": "text", "text": text}]
+    return msgspec.json.encode({"type": "tool_result", "tool_use_id": tool_use_id, "content": content})

@@ -1,0 +1,95 @@
+"""Key header: all parameters beside the prompt that decide which cache a request can hit."""
+
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.conversation.blocks import check_object
+
+
+def _check_parameter(_header: object, attribute: "attrs.Attribute[bytes | None]", value: bytes | None) -> None:
+    try:
+        check_object(b"{}" if value is None else value)
+    except ValueError as exc:
+        raise ValueError(f"{attribute.name}: {exc}") from exc
+
+
+def _parameter() -> Any:
+    return attrs.field(default=None, validator=_check_parameter)
+
+
+@attrs.frozen(kw_only=True)
+class KeyHeader:
+    """The cache-relevant parameters of a request; JSON ones are bytes, kept as they were given.
+
+    Making one raises `ValueError` for a JSON parameter that is not one object.
+    """
+
+    model: str
+    api_version: str = "2026-10-21"
+    betas: tuple[str, ...] = ()
+    tool_choice: bytes | None = _parameter()
+    thinking: bytes | None = _parameter()
+    output_format: bytes | None = _parameter()
+    context_management: bytes | None = _parameter()
+    effort: str | None = None
+    speed: str | None = None
+    has_images: bool = False
+    """Whether any block shows an image; a conversation keeps this true to its content."""
+
+    def to_bytes(self) -> bytes:
+        """All of it as one JSON object, the same bytes for the same header."""
+        members = attrs.asdict(self)
+        return msgspec.json.encode({name: _raw(value) for name, value in members.items()})
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> "KeyHeader":
+        """The header that `to_bytes` wrote. Raises `ValueError`."""
+        shape = msgspec.json.decode(stored, type=_Stored)
+        members = {name: _unraw(value) for name, value in msgspec.structs.asdict(shape).items()}
+        return cls(**members)
+
+    def parameters(self) -> bytes:
+        """The members it gives to a request body, without braces.
+
+        The API version and the betas are not among them: they travel as HTTP headers.
+        """
+        output = {"effort": self.effort, "format": self.output_format}
+        members = {
+            "model": self.model,
+            "tool_choice": self.tool_choice,
+            "thinking": self.thinking,
+            "output_config": _given(output) or None,
+            "speed": self.speed,
+            "context_management": self.context_management,
+        }
+        return msgspec.json.encode(_given(members))[1:-1]
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+    api_version: str
+    betas: tuple[str, ...]
+    tool_choice: msgspec.Raw
+    thinking: msgspec.Raw
+    output_format: msgspec.Raw
+    context_management: msgspec.Raw
+    effort: str | None
+    speed: str | None
+    has_images: bool
+
+
+def _given(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: _raw(value) for name, value in members.items() if value is not None}
+
+
+def _raw(value: Any) -> Any:
+    return msgspec.Raw(value) if isinstance(value, bytes) else value
+
+
+def _unraw(value: Any) -> Any:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    data = bytes(value)
+    return None if data == b"null" else data

@@ -1,0 +1,138 @@
+"""Prefixes: a key header and a length of a shared segment log."""
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from coterie.agents.loop.conversation.blocks import Block
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.segment import Role, Segment, check_role, link_hash, seed_hash, separator_between
+from coterie.agents.loop.conversation.segment_log import SegmentLog
+from coterie.agents.loop.model.catalog import Section
+
+
+class PrefixMessage(NamedTuple):
+    """One message as bytes; a plain pair will do where one is taken."""
+
+    role: Role
+    blocks: Sequence[bytes]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Prefix:
+    """The first *length* segments of a log under a key header.
+
+    Several prefixes share one log. The first to be extended grows it in place; another copies the
+    pointers, never the bytes.
+    """
+
+    header: KeyHeader
+    _log: SegmentLog = attrs.field(factory=SegmentLog)
+    _length: int = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Segment:
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        return self._log.segments[index]
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """A copy of the list; the segments themselves are shared."""
+        return self._log.segments[: self._length]
+
+    @property
+    def last(self) -> Segment | None:
+        """The last segment, if there is one."""
+        return self._log.segments[self._length - 1] if self._length else None
+
+    @property
+    def prompt_length(self) -> int:
+        """How many segments stand before the messages."""
+        return prompt_length(self._log.segments, self._length)
+
+    def hash_at(self, length: int) -> bytes:
+        """The hash of the first *length* segments, seeded with the header."""
+        return self._log.segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
+
+    def to_bytes(self, length: int | None = None) -> bytes:
+        """Key header, tools, system and messages, in that order; of the first *length* segments if given."""
+        end = self._length if length is None else min(length, self._length)
+        return b"".join([self.header.to_bytes(), *self._log.chunks(end, {})])
+
+    def chunks(self, replaced: Mapping[int, bytes]) -> list[bytes]:
+        """Tools, system and messages in a few large chunks; *replaced* has other data for some segments."""
+        return self._log.chunks(self._length, replaced)
+
+    def extended(self, section: Section, blocks: Iterable[Block], role: Role | None = None) -> "Prefix":
+        """The prefix with *blocks* after it; with a *role* they are one new message."""
+        added: list[Segment] = []
+        before, running = self.last, self.hash_at(self._length)
+        for block in blocks:
+            opens = role is not None and not added
+            glue = separator_between(before and before.section, section, role, opens=opens)
+            running = link_hash(running, glue, block.data)
+            before = Segment(section=section, role=role, block=block, glue=glue, hash=running)
+            added.append(before)
+        return self._with(added)
+
+    def with_message(self, role: Role, blocks: Iterable[Block]) -> "Prefix":
+        """The prefix with one message after it. Raises `ValueError` for an unknown role or no blocks."""
+        check_role(role)
+        longer = self.extended("messages", blocks, role)
+        if len(longer) == len(self):
+            raise ValueError("a message needs at least one block")
+        return longer
+
+    def cut(self, length: int) -> "Prefix":
+        """The first *length* segments, on the same log."""
+        return attrs.evolve(self, length=length)
+
+    def under(self, header: KeyHeader) -> "Prefix":
+        """The same blocks under another header: other hashes, the same bytes."""
+        segments, running = [], seed_hash(header.to_bytes())
+        for segment in self.segments:
+            running = link_hash(running, segment.glue, segment.data)
+            segments.append(attrs.evolve(segment, hash=running))
+        return Prefix(header=header, log=self._log.with_segments(segments), length=self._length)
+
+    def messages(self, start: int = 0) -> list[PrefixMessage]:
+        """The messages from segment *start* on, which is where one begins."""
+        found: list[tuple[Role, list[bytes]]] = []
+        for segment in self._log.segments[max(start, self.prompt_length) : self._length]:
+            assert segment.role is not None
+            if segment.opens_message:
+                found.append((segment.role, []))
+            found[-1][1].append(segment.data)
+        return [PrefixMessage(role, tuple(blocks)) for role, blocks in found]
+
+    def first_difference(self, other: "Prefix") -> int | None:
+        """The index of the first segment that only one has or that differs; None if they are equal."""
+        shorter = min(len(self), len(other))
+        if self.hash_at(0) != other.hash_at(0):
+            return 0
+        # Each hash covers all before it: once they differ they differ for good.
+        index = bisect.bisect_left(range(shorter), x=True, key=lambda i: self.hash_at(i + 1) != other.hash_at(i + 1))
+        return None if index == len(self) == len(other) else index
+
+    def _with(self, added: Sequence[Segment]) -> "Prefix":
+        log = self._log if len(self._log.segments) == self._length else self._log.cut(self._length)
+        log.extend(added)
+        return Prefix(header=self.header, log=log, length=self._length + len(added))
+
+
+class SegmentSequence(Protocol):
+    """Segments by index: a list, or a prefix, whose segments need not be touched one by one to be counted."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Segment: ...
+
+
+def prompt_length(segments: SegmentSequence, length: int | None = None) -> int:
+    """How many of the first *length* segments stand before the messages."""
+    return bisect.bisect_left(segments, x=True, hi=length, key=lambda segment: segment.section == "messages")

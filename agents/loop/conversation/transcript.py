@@ -1,0 +1,309 @@
+"""Transcript: a log from which a conversation is restored byte for byte."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import msgspec
+
+from coterie.agents.errors import TranscriptCorrupt
+from coterie.agents.loop.conversation.blocks import Block
+from coterie.agents.loop.conversation.cache_markers import MarkerHistory
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.conversation.transcript_records import (
+    VERSION,
+    Addition,
+    Boundary,
+    EpochMessage,
+    EpochRecord,
+    ExtractionRecord,
+    MailRecord,
+    MarksRecord,
+    MessageRecord,
+    NotesRecord,
+    RecallRecord,
+    Record,
+    ReplyRecord,
+    StateRecord,
+    UnansweredMessage,
+    UserTextRecord,
+    read_line,
+    restore_json,
+    store_json,
+    write_line,
+)
+from coterie.clock import Clock
+from coterie.files import Appender
+from coterie.mailbox.envelope import MessageId
+
+
+@attrs.frozen(kw_only=True)
+class LoadedTranscript:
+    """What a transcript holds."""
+
+    conversation: Conversation | None = None
+    """None when no record was written whole."""
+    size: int = 0
+    """Bytes of the file that are whole records."""
+    dropped_bytes: int = 0
+    """Bytes behind them, left by a write that did not end."""
+    reply: ReplyRecord | None = None
+    """The last one."""
+    counted: int = 0
+    """How many segments there were, in the last epoch, when it was recorded."""
+    states: tuple[StateRecord, ...] = ()
+    mail: frozenset[MessageId] = frozenset()
+    """The ids of all mail that is in the conversation, or was."""
+    open_mail: Mapping[str, UnansweredMessage] = attrs.field(factory=dict)
+    """What of it wants an answer and has none, by id."""
+    words: tuple[str, ...] = ()
+    """All that the human said, and the task."""
+    notes: NotesRecord | None = None
+    """The last update of the session notes."""
+    boundary: Boundary | None = None
+    """The last compaction."""
+    recalled: frozenset[str] = frozenset()
+    """Memories that were shown since."""
+    recalled_bytes: int = 0
+    """Of all memories that were shown."""
+    extraction: ExtractionRecord | None = None
+    """The last time that memories were taken from the conversation."""
+
+
+def load_transcript(path: Path) -> LoadedTranscript:
+    """Read a transcript; what a torn last write left is dropped and counted, whole records too. Blocks on the disk.
+
+    Records of kinds this version does not know are passed over. Raises `TranscriptCorrupt` for damage anywhere
+    else, and `OSError`.
+    """
+    content = path.read_bytes()
+    loaded = before = LoadedTranscript()
+    more = 0
+    for number, line, end in _lines(content):
+        try:
+            record = read_line(line)
+        except ValueError as exc:
+            # Only a write that did not end leaves a line without its newline.
+            if end == len(content) and not content.endswith(b"\n"):
+                break
+            raise TranscriptCorrupt(number, str(exc)) from exc
+        more -= more > 0
+        if isinstance(record, MessageRecord | EpochRecord) and record.more:
+            before, more = _kept_aside(loaded), record.more
+        try:
+            loaded = attrs.evolve(loaded if record is None else _apply(loaded, record), size=end)
+        except ValueError as exc:
+            raise TranscriptCorrupt(number, str(exc)) from exc
+    if more:
+        loaded = before
+    return attrs.evolve(loaded, dropped_bytes=len(content) - loaded.size)
+
+
+@attrs.define(eq=False)
+class TranscriptWriter:
+    """The one writer of a transcript. Its writes are bounded appends and may be made inline."""
+
+    loaded: LoadedTranscript
+    """What the file held when it was opened: the conversation to go on with."""
+    _appender: Appender
+    _clock: Clock
+    _size: int
+    _recorded: Conversation | None
+    _is_torn: bool
+
+    @classmethod
+    def open(cls, path: Path, clock: Clock | None = None) -> "TranscriptWriter":
+        """Open or create *path*, reading what it holds. Raises as `load_transcript` does."""
+        loaded = load_transcript(path) if path.exists() else LoadedTranscript()
+        recorded = loaded.conversation.fork() if loaded.conversation else None
+        is_torn = loaded.dropped_bytes > 0
+        return cls(loaded, Appender.open(path), clock or Clock(), loaded.size, recorded, is_torn)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._appender.path
+
+    def record(self, conversation: Conversation, *also: Addition, boundary: Boundary | None = None) -> None:
+        """Append what is new in *conversation* since the last call, then *also*: call it after every change.
+
+        A message, and the beginning of an epoch with its *boundary*, are recorded with all of *also* or not at all.
+        Raises `OSError`; nothing is then counted as recorded, and the next call writes it again.
+        """
+        now = self._clock.now()
+        records = [*_changes(self._recorded, conversation, boundary), *also]
+        for record in records:
+            if not isinstance(record, MarksRecord):
+                record.at = now
+        if records and isinstance(records[0], MessageRecord | EpochRecord):
+            records[0].more = len(records) - 1
+        if records:
+            self._append(b"".join(map(write_line, records)))
+            self._recorded = conversation.fork()
+
+    def sync(self) -> None:
+        """Return once everything recorded survives a power cut. Raises `OSError`; call from a thread."""
+        self._appender.sync()
+
+    def close(self) -> None:
+        """Close the file; recording afterwards is an error."""
+        self._appender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, lines: bytes) -> None:
+        if self._is_torn:
+            # Behind a good record a torn one would read as damage.
+            self._appender.cut(self._size)
+        self._is_torn = True
+        self._appender.append(lines)
+        self._is_torn = False
+        self._size += len(lines)
+
+
+def _lines(content: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Number, bytes and end of each line that is not blank; the end is behind its newline."""
+    start, number = 0, 0
+    while start < len(content):
+        newline = content.find(b"\n", start)
+        stop, end = (newline, newline + 1) if newline >= 0 else (len(content), len(content))
+        number += 1
+        if stop > start:
+            yield number, content[start:stop], end
+        start = end
+
+
+def _changes(before: Conversation | None, after: Conversation, boundary: Boundary | None) -> Iterator[Record]:
+    if before is None or after.epoch != before.epoch or not after.extends(before):
+        yield _epoch_record(before.segments if before else (), after, boundary)
+        return
+    assert boundary is None, "a compaction begins an epoch"
+    length = len(before)
+    for message in after.prefix.messages(length):
+        length += len(message.blocks)
+        prefix_hash = after.prefix.hash_at(length).hex()
+        yield MessageRecord(VERSION, message.role, _stored(message.blocks), prefix_hash)
+    if after.marks != before.marks:
+        yield MarksRecord(VERSION, after.marks.previous, after.marks.shared)
+
+
+def _epoch_record(before: Sequence[Segment], after: Conversation, boundary: Boundary | None) -> EpochRecord:
+    segments = after.segments
+    keep = _kept(before, segments)
+    return EpochRecord(
+        v=VERSION,
+        epoch=after.epoch,
+        header=store_json(after.header.to_bytes()),
+        keep=keep,
+        tools=_stored(s.data for s in segments[keep:] if s.section == "tools"),
+        system=_stored(s.data for s in segments[keep:] if s.section == "system"),
+        messages=[EpochMessage(role, _stored(blocks)) for role, blocks in after.prefix.messages(keep)],
+        previous=after.marks.previous,
+        shared=after.marks.shared,
+        hash=after.prefix_hash.hex(),
+        boundary=boundary,
+    )
+
+
+def _kept(before: Sequence[Segment], after: Sequence[Segment]) -> int:
+    """How many first segments are the same, without parting a message."""
+    keep = 0
+    for old, new in zip(before, after, strict=False):
+        if (old.glue, old.data) != (new.glue, new.data):
+            break
+        keep += 1
+    while 0 < keep < len(after) and after[keep].section == "messages" and not after[keep].opens_message:
+        keep -= 1
+    return keep
+
+
+def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
+    return [store_json(data) for data in blocks]
+
+
+def _kept_aside(loaded: LoadedTranscript) -> LoadedTranscript:
+    """*loaded* as it is; the conversation in it changes with the next record."""
+    conversation = loaded.conversation
+    return attrs.evolve(loaded, conversation=conversation and conversation.fork())
+
+
+def _apply(loaded: LoadedTranscript, record: Record) -> LoadedTranscript:
+    if isinstance(record, EpochRecord | MessageRecord | MarksRecord):
+        if isinstance(record, EpochRecord):
+            loaded = _with_epoch(loaded, record.boundary)
+        return attrs.evolve(loaded, conversation=apply_record(loaded.conversation, record))
+    return attrs.evolve(loaded, **_changed_members(loaded, record))
+
+
+def _with_epoch(loaded: LoadedTranscript, boundary: Boundary | None) -> LoadedTranscript:
+    if boundary is None:
+        return attrs.evolve(loaded, counted=0)
+    mail = loaded.mail.union(map(MessageId, boundary.mail))
+    return attrs.evolve(loaded, counted=0, boundary=boundary, mail=mail, recalled=frozenset())
+
+
+def _changed_members(loaded: LoadedTranscript, record: Addition) -> dict[str, Any]:
+    """The members of *loaded* that *record* changes."""
+    changed: dict[str, Any]
+    match record:
+        case StateRecord():
+            changed = {"states": (*loaded.states, record)}
+        case MailRecord():
+            mail = loaded.mail.union(map(MessageId, record.ids))
+            changed = {"mail": mail, "open_mail": record.update(loaded.open_mail)}
+        case UserTextRecord():
+            changed = {"words": (*loaded.words, *record.texts)}
+        case NotesRecord():
+            changed = {"notes": record}
+        case RecallRecord():
+            size = loaded.recalled_bytes + record.bytes
+            changed = {"recalled": loaded.recalled.union(record.paths), "recalled_bytes": size}
+        case ExtractionRecord():
+            changed = {"extraction": record}
+        case ReplyRecord():
+            changed = {"reply": record, "counted": len(loaded.conversation) if loaded.conversation else 0}
+    return changed
+
+
+def apply_record(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:
+    """The conversation after *record*; the one given may be changed for it.
+
+    Raises `ValueError` for a record that does not follow from those before.
+    """
+    if isinstance(record, EpochRecord):
+        conversation = _epoch(conversation, record)
+    elif conversation is None:
+        raise ValueError("the transcript does not begin with an epoch")
+    elif isinstance(record, MessageRecord):
+        conversation.append(record.role, [restore_json(block) for block in record.blocks])
+    if isinstance(record, EpochRecord | MarksRecord):
+        conversation.marks = _marks(record, len(conversation))
+    if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
+        raise ValueError("the record does not follow from the one before")
+    return conversation
+
+
+def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
+    header = KeyHeader.from_bytes(restore_json(record.header))
+    if record.keep > (len(before) if before else 0):
+        raise ValueError("the epoch keeps more than there was")
+    prefix = before.prefix.cut(record.keep).under(header) if before else Prefix(header=header)
+    prefix = prefix.extended("tools", [Block.read(restore_json(tool), "tools") for tool in record.tools])
+    prefix = prefix.extended("system", [Block.read(restore_json(block), "system") for block in record.system])
+    for message in record.messages:
+        prefix = prefix.with_message(message.role, [Block.read(restore_json(b)) for b in message.blocks])
+    return Conversation(prefix, record.epoch)
+
+
+def _marks(record: EpochRecord | MarksRecord, length: int) -> MarkerHistory:
+    if any(mark is not None and not 0 <= mark < length for mark in (record.previous, record.shared)):
+        raise ValueError("a marker stands outside the conversation")
+    return MarkerHistory(previous=record.previous, shared=record.shared)

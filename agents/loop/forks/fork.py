@@ -1,0 +1,120 @@
+"""Forks: creating a fork point of an agent, and starting an agent from one."""
+
+from typing import Any
+
+import attrs
+
+from coterie.agents.layers.layer2_clearing import ClearByCache
+from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
+from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.conversation.transcript import TranscriptWriter
+from coterie.agents.loop.conversation.transcript_records import UserTextRecord
+from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused
+from coterie.agents.loop.token_estimate import estimate_block
+from coterie.agents.prompts import render
+from coterie.agents.tools.tool import Workspace, WorkspaceChange
+
+_TAG = b'{"type":"text","text":"<fork-directive>'
+"""How the block of a directive begins; see `prompts/fork.md`."""
+
+
+def create_fork_point(agent: Agent) -> ForkPoint:
+    """The point at the end of *agent*'s last reply, from which forks of it can begin.
+
+    Raises `ForkRefused` for an agent that is a fork itself or has said nothing yet.
+    """
+    conversation = agent.conversation
+    if agent.fork_of is not None or is_fork(conversation):
+        raise ForkRefused("A fork cannot be forked. Do the work yourself, or say in your report what is left.")
+    end = _end_of_reply(conversation.prefix)
+    later = [conversation.prefix[index].data for index in range(end, len(conversation))]
+    previous = conversation.marks.previous
+    return ForkPoint(
+        parent=agent.identity.agent,
+        prefix=conversation.prefix.cut(end),
+        epoch=conversation.epoch,
+        previous=previous if previous is not None and previous < end else None,
+        tokens=agent.meter.tokens(conversation) - sum(map(estimate_block, later)),
+        expected_read=agent.meter.cached(conversation),
+        used_at=agent.replied_at,
+        ttl=agent.ttl,
+        seen=agent.workspace.seen.known(),
+        directory=str(agent.workspace.shell.directory.relative_to(agent.workspace.shell.root)),
+        words=tuple(agent.user_texts),
+        skills=agent.workspace.skills.known(),
+    )
+
+
+def begin_fork(point: ForkPoint, directive: str) -> Conversation:
+    """The conversation of a fork that is told *directive*.
+
+    Siblings differ in the last block only, and their first request marks the end of what they share. Raises
+    `PrefixDiffers`.
+    """
+    fork = point.conversation().fork_with(render("fork_placeholder"), f"{render('fork')}\n\n{directive}")
+    point.check(fork.prefix)
+    return fork
+
+
+def is_fork(conversation: Conversation) -> bool:
+    """Whether *conversation* was begun by `begin_fork`: one of its user's blocks is a directive."""
+    prefix = conversation.prefix
+    indexes = range(prefix.prompt_length, len(prefix))
+    return any(prefix[index].role == "user" and prefix[index].data.startswith(_TAG) for index in indexes)
+
+
+def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
+    """Let a fork know the files that the parent's model knew, and its shell stand where the parent's did."""
+    workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory, skills=point.skills))
+
+
+def fork_pipeline(point: ForkPoint, pipeline: Pipeline) -> Pipeline:
+    """The steps of a fork: it looks whether the cache served it, and never asks for edits of the cache itself."""
+    messages = tuple(step for step in pipeline.messages if not isinstance(step, ClearByCache))
+    return attrs.evolve(pipeline, messages=messages, replies=(ForkSharingCheck(point), *pipeline.replies))
+
+
+def fork_agent(
+    parent: Agent,
+    point: ForkPoint,
+    directive: str,
+    *,
+    transcript: TranscriptWriter,
+    workspace: Workspace,
+    pipeline: Pipeline,
+    **changes: Any,
+) -> Agent:
+    """A fork of *parent* in the same process, ready for `run_loop`.
+
+    *transcript*, *workspace* and *pipeline* are new and its own; the rest is the parent's unless *changes* names it.
+    Its first message is recorded. Raises `PrefixDiffers` and `OSError`.
+    """
+    common = ("identity", "model", "client", "tools", "denial", "clock", "emit", "durability", "ttl")
+    given = {name: getattr(parent, name) for name in common} | changes
+    meter = WindowMeter(parent.meter.thresholds)
+    point.restore_meter(meter)
+    fork_workspace(point, workspace)
+    fork = Agent(
+        conversation=begin_fork(point, directive),
+        transcript=transcript,
+        workspace=workspace,
+        pipeline=fork_pipeline(point, pipeline),
+        meter=meter,
+        fork_of=point.parent,
+        inherited=len(point.prefix),
+        user_texts=[*point.words, directive],
+        **given,
+    )
+    transcript.record(fork.conversation, UserTextRecord(texts=fork.user_texts))
+    return fork
+
+
+def _end_of_reply(prefix: Prefix) -> int:
+    """How many segments there are up to the end of the last reply."""
+    for index in range(len(prefix) - 1, prefix.prompt_length - 1, -1):
+        if prefix[index].role == "assistant":
+            return index + 1
+    raise ForkRefused("There is nothing to fork yet: a fork begins with what its parent has said.")

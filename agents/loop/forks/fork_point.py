@@ -1,0 +1,238 @@
+"""Fork points: everything that a fork inherits from its parent, as bytes.
+
+AgentError
+├── PrefixDiffers            a fork does not begin with its parent's bytes: a bug, or damage on the way
+└── ToolFailed
+    └── ForkRefused          there can be no fork here: the model that asked for one is told why
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import msgspec
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import Block
+from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls, MarkerHistory, Ttl
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.conversation.segment import Role, Segment
+from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.model.catalog import Section
+from coterie.agents.loop.model.usage import Usage
+from coterie.errors import AgentError
+
+
+@attrs.define(eq=False)
+class PrefixDiffers(AgentError):
+    """The prefix of a fork is not the one of its parent."""
+
+    index: int | None
+    """The first segment that differs; None if the key header does already."""
+    detail: str
+    """What is there instead of what."""
+
+    def __str__(self) -> str:
+        where = "the key header" if self.index is None else f"segment {self.index}"
+        return f"the fork does not begin with its parent's conversation: {where} differs, {self.detail}"
+
+
+class ForkRefused(ToolFailed):
+    """A fork was asked for where there can be none."""
+
+
+_SIZE = struct.Struct("<Q")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ForkPoint:
+    """A parent at the end of its last reply. Taken once, it serves any number of forks, in any process.
+
+    What the layers have replaced or asked the cache to leave out stands in the prefix, byte for byte, and what the API
+    was told to clear in its header; so a fork has the parent's decisions without making them again.
+    """
+
+    parent: str
+    """The agent's name."""
+    prefix: Prefix
+    """All segments up to and including the parent's last reply."""
+    epoch: int = 0
+    previous: int | None = None
+    """The segment at which the parent's last cache entry ends."""
+    tokens: int = 0
+    """About how many the prefix holds."""
+    expected_read: int | None = None
+    """How many of them the parent had in the cache; None if nobody knows."""
+    used_at: float | None = None
+    """When that cache entry was last used."""
+    ttl: CacheTtls = FIVE_MINUTES
+    """How long the parent's entries live."""
+    seen: Mapping[str, str] = attrs.field(factory=dict)
+    """Files that the model knows: the version in hex, by path."""
+    directory: str | None = None
+    """Where the parent's shell stands, relative to the root."""
+    words: Sequence[str] = ()
+    """What the human has said to the parent, and its task."""
+    skills: Sequence[UsedSkill] = ()
+    """What the parent has loaded."""
+
+    @property
+    def hash(self) -> bytes:
+        """Of the whole prefix, seeded with the key header."""
+        return self.prefix.hash_at(len(self.prefix))
+
+    def conversation(self) -> Conversation:
+        """The parent's conversation as it was, for one fork to go on with."""
+        return Conversation(self.prefix, self.epoch, MarkerHistory(previous=self.previous))
+
+    def restore_meter(self, meter: WindowMeter) -> None:
+        """Let *meter* go on from what the parent knew of its window and of the cache."""
+        if self.expected_read is not None:
+            known = Usage(read=self.expected_read, input=max(0, self.tokens - self.expected_read))
+            meter.resume(known, len(self.prefix), self.epoch)
+
+    def check(self, prefix: Prefix) -> None:
+        """Return if *prefix* begins with the parent's. Raises `PrefixDiffers`, which names where they part."""
+        check_hashes(_hashes(self.prefix), prefix, self.prefix.segments)
+
+    def to_bytes(self) -> bytes:
+        """The point for another process: its facts, where the segments end, and their bytes as they are."""
+        segments = self.prefix.segments
+        facts = _Facts(
+            **{name: getattr(self, name) for name in _PLAIN},
+            ttl=attrs.asdict(self.ttl),
+            header=self.prefix.header.to_bytes(),
+            places=[_segment_facts(segment) for segment in segments],
+            hashes=b"".join(_hashes(self.prefix)),
+        )
+        head = msgspec.msgpack.encode(facts)
+        return b"".join([_SIZE.pack(len(head)), head, *(segment.data for segment in segments)])
+
+    @classmethod
+    def from_bytes(cls, stored: bytes | memoryview) -> "ForkPoint":
+        """The point that `to_bytes` wrote; blocks are slices of *stored*.
+
+        Raises `PrefixDiffers` when the prefix is not, to the last byte, the parent's, and `ValueError` for bytes that
+        are no fork point.
+        """
+        view = memoryview(stored)
+        try:
+            (size,) = _SIZE.unpack_from(view)
+            facts = msgspec.msgpack.decode(view[_SIZE.size : _SIZE.size + size], type=_Facts)
+        except (struct.error, msgspec.MsgspecError) as exc:
+            raise ValueError(f"not a fork point: {exc}") from exc
+        prefix = _rebuilt(facts, view[_SIZE.size + size :])
+        width = len(prefix.hash_at(0))
+        hashes = [facts.hashes[at : at + width] for at in range(0, len(facts.hashes), width)]
+        check_hashes(hashes, prefix)
+        plain = {name: getattr(facts, name) for name in _PLAIN}
+        return cls(prefix=prefix, ttl=CacheTtls(**facts.ttl), **plain)
+
+
+_PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "seen", "directory", "words", "skills")
+
+
+class _SegmentFacts(msgspec.Struct, array_like=True):
+    """A segment without its bytes. What was read from them comes along: the hash proves that they are the same."""
+
+    size: int
+    section: Section
+    role: Role | None
+    opens_message: bool
+    type: str
+    is_markable: bool
+    has_image: bool
+    tool_use_id: str | None
+
+    def block(self, data: bytes) -> Block:
+        return Block(
+            data=data,
+            type=self.type,
+            is_markable=self.is_markable,
+            has_image=self.has_image,
+            tool_use_id=self.tool_use_id,
+        )
+
+
+class _Facts(msgspec.Struct, kw_only=True):
+    parent: str
+    epoch: int
+    previous: int | None
+    tokens: int
+    expected_read: int | None
+    used_at: float | None
+    seen: dict[str, str]
+    directory: str | None
+    words: Sequence[str]
+    skills: Sequence[UsedSkill] = ()
+    ttl: dict[str, Ttl]
+    header: bytes
+    places: list[_SegmentFacts]
+    hashes: bytes
+    """Of the header, and then of the prefix that ends with each segment."""
+
+
+def check_hashes(hashes: Sequence[bytes], prefix: Prefix, theirs: Sequence[Segment] = ()) -> None:
+    """Return if *prefix* has the parent's *hashes*: of its header, and of each of its first segments.
+
+    Raises `PrefixDiffers`; *theirs*, if given, are the parent's segments, for saying what is there instead of what.
+    """
+    length = len(hashes) - 1
+    if len(prefix) >= length and prefix.hash_at(length) == hashes[-1]:
+        return
+    if prefix.hash_at(0) != hashes[0]:
+        raise PrefixDiffers(None, f"it is {prefix.header.to_bytes().decode()}")
+    index = next((i for i in range(length) if i >= len(prefix) or prefix.hash_at(i + 1) != hashes[i + 1]), length)
+    ours = _described(prefix.segments, index)
+    raise PrefixDiffers(index, f"{ours} instead of {_described(theirs, index)}" if theirs else f"it is {ours}")
+
+
+def _described(segments: Sequence[Segment], index: int) -> str:
+    if index >= len(segments):
+        return "nothing"
+    segment = segments[index]
+    where = segment.section if segment.role is None else f"{segment.section} of the {segment.role}"
+    return f"{segment.block_type or 'a definition'} of {len(segment.data)} bytes in {where}"
+
+
+def _hashes(prefix: Prefix) -> list[bytes]:
+    return [prefix.hash_at(length) for length in range(len(prefix) + 1)]
+
+
+def _rebuilt(facts: _Facts, data: memoryview) -> Prefix:
+    prefix = Prefix(header=KeyHeader.from_bytes(facts.header))
+    for section, role, blocks in _runs(facts.places, data):
+        prefix = prefix.extended(section, blocks, role)
+    return prefix
+
+
+def _runs(places: Sequence[_SegmentFacts], data: memoryview) -> Iterator[tuple[Section, Role | None, list[Block]]]:
+    """The blocks that belong together: all tools, all of the system, and each message."""
+    run: tuple[Section, Role | None, list[Block]] | None = None
+    start = 0
+    for place in places:
+        if run is None or place.opens_message or run[0] != place.section:
+            if run is not None:
+                yield run
+            run = place.section, place.role, []
+        run[2].append(place.block(bytes(data[start : start + place.size])))
+        start += place.size
+    if run is not None:
+        yield run
+
+
+def _segment_facts(segment: Segment) -> _SegmentFacts:
+    block = segment.block
+    return _SegmentFacts(
+        len(block.data),
+        segment.section,
+        segment.role,
+        segment.opens_message,
+        block.type,
+        block.is_markable,
+        block.has_image,
+        block.tool_use_id,
+    )

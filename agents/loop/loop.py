@@ -1,0 +1,307 @@
+"""Turn loop of one agent: call the model, record its reply, run its tools, record their results."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import trio
+
+from coterie.agents.errors import BudgetSpent, ModelError
+from coterie.agents.events.agent_events import Event, Retrying, TextEmitted, ToolEnded, ToolStarted
+from coterie.agents.loop.agent import Agent, ToolAnswer
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES
+from coterie.agents.loop.conversation.transcript_records import ReplyRecord
+from coterie.agents.loop.model.api_errors import PromptTooLong
+from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.loop.model.request import ModelRequest
+from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.run_result import EndReason, RunEnded, RunLimits
+from coterie.agents.prompts import render
+from coterie.agents.tools.tool import Access, Tool, ToolResult
+
+PAUSE = 0.1
+"""Seconds between two events of one text."""
+
+
+@attrs.define(eq=False)
+class TextStream:
+    """Takes the events of a stream and tells their text."""
+
+    _turn: int
+    _tell: Callable[[Event], None]
+    _pieces: list[str] = attrs.field(factory=list)
+    _told_at: float = float("-inf")
+
+    def feed(self, event: dict[str, Any]) -> None:
+        """Take one event; text is told at most every PAUSE seconds, and at the end of its block."""
+        if event["type"] == "content_block_delta" and event["delta"].get("type") == "text_delta":
+            self._pieces.append(event["delta"]["text"])
+            if trio.current_time() - self._told_at >= PAUSE:
+                self._flush()
+        elif event["type"] == "content_block_stop":
+            self._flush()
+
+    def _flush(self) -> None:
+        if text := "".join(self._pieces):
+            self._tell(TextEmitted(turn=self._turn, text=text))
+            self._told_at = trio.current_time()
+        self._pieces.clear()
+
+
+OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
+"""What `max_tokens` is at first, and each time after a reply was cut by it."""
+READERS = 10
+"""Read-only tools that run at the same time."""
+INTERRUPTED = ToolResult(
+    text="The run was interrupted before this call had a result. It may or may not have taken effect.", is_error=True
+)
+UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
+
+WINDOW_FULL = "model_context_window_exceeded"
+
+_ENDS: Mapping[str, EndReason] = {"refusal": "refused", "max_tokens": "cut_off", WINDOW_FULL: "prompt_too_long"}
+"""Stop reasons that end the loop although the model had more to say."""
+
+
+@attrs.define(eq=False)
+class _Run:
+    """One run of the loop: what it may use and has used, and what the calls of its turn have come to."""
+
+    model: Model
+    limits: RunLimits
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = attrs.field(factory=Usage)
+    cost: Decimal = Decimal(0)
+    text: str = ""
+    calls: Sequence[dict[str, Any]] = ()
+    results: dict[str, ToolResult] = attrs.field(factory=dict)
+    has_recovered: bool = False
+    """Whether the conversation was made shorter since the last reply, because the API found it too long."""
+
+    def count(self, reply: Reply) -> None:
+        self.usage += reply.usage
+        self.cost += self.model.cost(reply.usage)
+        self.text = reply.text
+
+    @property
+    def limit_reached(self) -> EndReason | None:
+        if self.turns >= self.limits.turns:
+            return "max_turns"
+        is_spent = self.limits.tokens is not None and self.usage.total >= self.limits.tokens
+        return "budget" if is_spent else None
+
+    def end(self, reason: EndReason, error: ModelError | BudgetSpent | None = None) -> RunEnded:
+        return RunEnded(
+            reason=reason,
+            text=self.text,
+            turns=self.turns,
+            tool_calls=self.tool_calls,
+            usage=self.usage,
+            cost=self.cost,
+            error=error,
+        )
+
+
+async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
+    """Work on what the conversation asks for until the model has no more calls to make, or a limit is reached.
+
+    A message is recorded before what follows from it happens: the model's calls before they run, their results
+    before the model sees them. `Agent.interrupt` and the limit of seconds end the turn with the results it had.
+    Cancellation from outside, or a crash, leaves open calls, which `close_open_calls` answers when the agent is taken
+    up again. Raises `ReplyMalformed`, and `OSError` when nothing can be recorded.
+    """
+    run = _Run(agent.model, limits)
+    deadline = trio.current_time() + (limits.seconds or float("inf"))
+    agent.scope = trio.CancelScope(deadline=deadline)
+    with agent.scope:
+        return await _work(agent, run)
+    if agent.conversation.open_tool_uses:
+        await _answer(agent, run)
+    return run.end("budget" if trio.current_time() >= deadline else "cancelled")
+
+
+def close_open_calls(agent: Agent) -> int:
+    """Answer the calls that a crash left open with an error, never by running them again; returns how many."""
+    open_calls = agent.conversation.open_tool_uses
+    if open_calls:
+        agent.append_message("user", [INTERRUPTED.block(call) for call in open_calls])
+    return len(open_calls)
+
+
+async def _work(agent: Agent, run: _Run) -> RunEnded:
+    while True:
+        if reason := run.limit_reached or await _prepare(agent):
+            return run.end(reason)
+        try:
+            reply = await _ask(agent, run)
+        except BudgetSpent as error:
+            return run.end("budget", error)
+        except ModelError as error:
+            overflow = PromptTooLong.read(error)
+            if overflow is not None and await _recover(agent, run, overflow):
+                continue
+            return run.end("model_error" if overflow is None else "prompt_too_long", error)
+        run.turns += 1
+        for step in agent.pipeline.replies:
+            step.on_reply(agent, reply)
+        if reply.tool_calls:
+            await _run_calls(agent, run, reply)
+            await _answer(agent, run)
+        elif reply.stop_reason == WINDOW_FULL and await _recover(agent, run, PromptTooLong()):
+            agent.append_message("user", [text_block(render("compaction_cut"))])
+            continue
+        elif reply.stop_reason != "pause_turn" and (ending := await _ending(agent, run, reply)):
+            return run.end(ending)
+        run.has_recovered = False
+
+
+async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
+    """Why the run ends with *reply*; None if somebody objects, and the agent was told so."""
+    reason = _ENDS.get(reply.stop_reason, "completed")
+    for step in agent.pipeline.stops if reason == "completed" else ():
+        if blocks := await step.objection(agent, run.text):
+            agent.append_message("user", blocks)
+            return None
+    return reason
+
+
+async def _recover(agent: Agent, run: _Run, overflow: PromptTooLong) -> bool:
+    """Make the conversation shorter, once between two replies; whether it is."""
+    if run.has_recovered:
+        return False
+    run.has_recovered = True
+    for step in agent.pipeline.overflows:
+        if await step.recover(agent, overflow):
+            return True
+    return False
+
+
+async def _prepare(agent: Agent) -> EndReason | None:
+    for step in agent.pipeline.calls:
+        if reason := await step.prepare(agent):
+            return reason
+    await agent.make_durable("call")
+    return None
+
+
+async def _ask(agent: Agent, run: _Run) -> Reply:
+    """One turn's reply, recorded; one that was cut off is asked for again with more room."""
+    for size in OUTPUT_SIZES:
+        max_tokens = min(size, agent.model.max_output)
+        rendered = agent.conversation.render(max_tokens=max_tokens, ttl=agent.ttl)
+        request = ModelRequest(
+            body=rendered.chunks,
+            model=agent.model,
+            max_tokens=max_tokens,
+            prompt_tokens=agent.meter.tokens(agent.conversation),
+            prefix=agent.conversation.prefix_hash,
+            expected_read=agent.meter.cached(agent.conversation),
+            shared=agent.conversation.shared_hash,
+            ttl=agent.ttl.longest,
+            turn=agent.turn,
+            api_version=agent.conversation.header.api_version,
+            betas=agent.conversation.header.betas,
+            identity=agent.identity,
+        )
+        stream = TextStream(agent.turn, agent.emit)
+        reply = await agent.client.ask(request, stream.feed, lambda error, wait: _emit_retry(agent, error, wait))
+        agent.conversation.sent(rendered)
+        run.count(reply)
+        is_last = reply.stop_reason != "max_tokens" or size == OUTPUT_SIZES[-1]
+        _record_reply(agent, reply, max_tokens, is_taken=is_last)
+        if is_last:
+            break
+    return reply
+
+
+def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool) -> None:
+    """Record the reply and, if it is taken, put it into the conversation, without what the API would not take back."""
+    record = ReplyRecord(
+        turn=agent.turn,
+        message_id=reply.message_id,
+        request_id=reply.request_id,
+        stop_reason=reply.stop_reason,
+        usage=reply.usage,
+        cost_usd=format(agent.model.cost(reply.usage), "f"),
+        max_tokens=max_tokens,
+        seconds=round(reply.duration, 6),
+        first_byte=round(reply.first_byte, 6),
+        attempts=reply.attempts,
+        is_taken=is_taken,
+        lives=[] if agent.ttl == FIVE_MINUTES else list(attrs.astuple(agent.ttl)),
+    )
+    blocks = [block.data for block in reply.sendable]
+    if is_taken and blocks:
+        agent.append_message("assistant", blocks, record)
+    else:
+        agent.transcript.record(agent.conversation, record)
+    agent.turn += is_taken
+    agent.replied_at = agent.clock.now()
+    agent.meter.on_reply(reply.usage, agent.conversation)
+
+
+def _emit_retry(agent: Agent, error: ModelError, wait: float) -> None:
+    agent.emit(Retrying(error=str(error), seconds=wait))
+
+
+async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:
+    """Run the calls of one turn."""
+    run.calls, run.results = reply.tool_calls, dict.fromkeys(reply.unreadable_calls, UNREADABLE)
+    run.tool_calls += len(run.calls)
+    await agent.make_durable("effect")
+    for batch in _batches(agent.tools, [call for call in run.calls if call["id"] not in run.results]):
+        async with trio.open_nursery() as nursery:
+            for call in batch:
+                nursery.start_soon(_run_call, agent, run, call)
+
+
+async def _run_call(agent: Agent, run: _Run, call: dict[str, Any]) -> None:
+    began = trio.current_time()
+    agent.emit(ToolStarted(id=call["id"], name=call["name"]))
+    result = await agent.caller(agent, call)
+    run.results[call["id"]] = result
+    agent.emit(
+        ToolEnded(
+            id=call["id"],
+            name=call["name"],
+            is_error=result.is_error,
+            seconds=round(trio.current_time() - began, 6),
+            characters=len(result.text),
+            reason=result.text.partition("\n")[0] if result.is_error else None,
+        )
+    )
+
+
+def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Calls that may run together: neighbours that only read, or only start agents, a few at a time; others alone."""
+    batch: list[dict[str, Any]] = []
+    together: Access | None = None
+    for call in calls:
+        tool = tools.get(call["name"])
+        access = tool.access if tool is not None and tool.access in ("read", "spawn") else None
+        if batch and (access is None or access != together or len(batch) == READERS):
+            yield batch
+            batch = []
+        together = access
+        batch.append(call)
+    if batch:
+        yield batch
+
+
+async def _answer(agent: Agent, run: _Run) -> None:
+    """Answer the calls of the turn: their results go through the layers, then first and together into a message."""
+    answers: Sequence[ToolAnswer] = [
+        ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=run.results.get(call["id"], INTERRUPTED))
+        for call in run.calls
+    ]
+    for keeping in agent.pipeline.results:
+        answers = await keeping.keep(agent, answers)
+    results = [answer.result.block(answer.call["id"]) for answer in answers]
+    added = [step.add(agent, answers) for step in agent.pipeline.messages]
+    state = agent.workspace_changes()
+    blocks = (block for each in added for block in each.blocks)
+    agent.append_message("user", [*results, *blocks], *state, *(record for each in added for record in each.records))

@@ -1,0 +1,169 @@
+"""Model catalog: window, prices and limits of each model, and the price of a usage record.
+
+The numbers are in `models.toml`, under a user's own file, because they change more often than code.
+The embedded server reads the same table and shares nothing else with the agents.
+"""
+
+import datetime as dt
+import functools
+import os
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from coterie.agents.loop.model.usage import Usage
+from coterie.errors import ConfigInvalid
+from coterie.paths import home_directory
+from coterie.suggestions import closest_match
+
+MODELS_FILE_VARIABLE = "COTERIE_MODELS"
+MILLION = Decimal(1_000_000)
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Thinking = Literal["always", "adaptive", "extended"]
+Section = Literal["tools", "system", "messages"]
+
+
+@attrs.frozen(kw_only=True)
+class Price:
+    """US dollars per million tokens, for prompts of up to *up_to* tokens."""
+
+    input: Decimal = attrs.field(converter=Decimal)
+    output: Decimal = attrs.field(converter=Decimal)
+    write_5m: Decimal = attrs.field(converter=Decimal)
+    write_1h: Decimal = attrs.field(converter=Decimal)
+    read: Decimal = attrs.field(converter=Decimal)
+    up_to: int | None = None
+
+    def of(self, usage: Usage) -> Decimal:
+        """What *usage* costs in dollars, exactly: no digit is rounded away."""
+        return (
+            usage.input * self.input
+            + usage.output * self.output
+            + usage.write_5m * self.write_5m
+            + usage.write_1h * self.write_1h
+            + usage.read * self.read
+        ) / MILLION
+
+
+@attrs.frozen(kw_only=True)
+class Model:
+    """One row of the table; `models.toml` says what each field means."""
+
+    id: str
+    name: str
+    created: dt.date
+    prices: tuple[Price, ...]
+    """Cheapest tier first; the last one has no limit."""
+    window: int
+    max_output: int
+    cache_minimum: int
+    thinking: Thinking
+    effort: str
+    refuses: frozenset[str] = attrs.field(converter=frozenset)
+    binds_thinking: bool
+    strips_thinking: bool
+    thinking_invalidates: Section
+    lifecycle: Literal["active", "deprecated", "retired"] = "active"
+
+    def effort_of(self, wanted: Effort | None) -> Effort | None:
+        """What is sent of the effort that is *wanted*: nothing to a model that would refuse the request for it."""
+        return None if "effort" in self.refuses else wanted
+
+    def price(self, prompt_tokens: int) -> Price:
+        """The tier that a prompt of this size is billed at."""
+        return next(p for p in self.prices if p.up_to is None or prompt_tokens <= p.up_to)
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Exact dollars for one call; the size of its whole prompt picks the tier."""
+        return self.price(usage.prompt).of(usage)
+
+
+@attrs.frozen(kw_only=True)
+class ModelTable:
+    """All known models, by id and by alias."""
+
+    models: Mapping[str, Model]
+    aliases: Mapping[str, str]
+    betas: Mapping[str, str]
+
+    def find(self, name: str) -> Model | None:
+        """The model with this id or alias; a `[1m]` suffix is not part of the name."""
+        bare = name.removesuffix("[1m]")
+        return self.models.get(self.aliases.get(bare, bare))
+
+    def get(self, name: str) -> Model:
+        """Like `find`, but an unknown name raises `ConfigInvalid` with the nearest ones."""
+        model = self.find(name)
+        if model is None:
+            near = closest_match(name, [*self.models, *self.aliases])
+            hint = f"did you mean {', '.join(near)}?" if near else "see agents/models.toml"
+            raise ConfigInvalid("model", f"{name!r} is not a known model; {hint}")
+        return model
+
+
+def load_models(*overlays: Path) -> ModelTable:
+    """Read the built-in table and lay each file of *overlays* over it, field by field.
+
+    Raises `ConfigInvalid` naming the file and the field that cannot be used.
+    """
+    table = _read(Path(__file__).with_name("models.toml"))
+    for path in overlays:
+        table = _lay_over(table, _read(path))
+        _check_keys(table, path)
+    source = str(overlays[-1]) if overlays else "models.toml"
+    rows = {name: {**table["defaults"], **row} for name, row in table["models"].items()}
+    return ModelTable(
+        models={name: _model(name, row, source) for name, row in rows.items()},
+        aliases=table["aliases"],
+        betas=table["betas"],
+    )
+
+
+@functools.cache
+def known_models() -> ModelTable:
+    """The table of this process: the built-in one under the user's file, read once."""
+    named = os.environ.get(MODELS_FILE_VARIABLE)
+    path = Path(named) if named else home_directory() / "models.toml"
+    return load_models(path) if named or path.exists() else load_models()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigInvalid(str(path), f"not a readable TOML file: {exc}") from exc
+
+
+def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        nested = isinstance(value, dict) and isinstance(below.get(key), dict)
+        merged[key] = _lay_over(below[key], value) if nested else value
+    return merged
+
+
+def _check_keys(table: Mapping[str, Any], path: Path) -> None:
+    known = {"betas", "aliases", "defaults", "models"}
+    if unknown := sorted(table.keys() - known):
+        raise ConfigInvalid(str(path), f"unknown table [{unknown[0]}]; expected one of {', '.join(sorted(known))}")
+
+
+def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002 - the API's word
+    fields = {field.name for field in attrs.fields(Model)} - {"id"}
+    if unknown := sorted(row.keys() - fields):
+        near = closest_match(unknown[0], fields, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(sorted(fields))}"
+        raise ConfigInvalid(source, f"[models.{id}] has an unknown field {unknown[0]!r}{hint}")
+    try:
+        prices = tuple(Price(**price) for price in row["prices"])
+        model = Model(id=id, **{**row, "prices": prices})
+    except (TypeError, KeyError, ArithmeticError) as exc:
+        raise ConfigInvalid(source, f"[models.{id}] is incomplete or mistyped: {exc}") from exc
+    if not prices or prices[-1].up_to is not None:
+        raise ConfigInvalid(source, f"[models.{id}] prices must end with a tier without up_to")
+    return model

@@ -1,0 +1,265 @@
+"""Streaming model client: it sends rendered bytes through the SDK and retries failed attempts.
+
+Importing this module imports the SDK, which costs about two seconds; only processes that call the model do.
+"""
+
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import attrs
+import httpx2
+import trio
+from anthropic.types import Message, RawMessageStreamEvent
+
+from coterie.agents.errors import ModelError, ModelUnreachable, ReplyMalformed
+from coterie.agents.loop.model.api_errors import translate_error
+from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.client_warmup import platform_name, ssl_context
+from coterie.agents.loop.model.gateway import Gateway, Permit
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder, WholeReplyParser
+from coterie.agents.loop.model.request import ModelRequest
+from coterie.agents.loop.model.sse import SseParser
+from coterie.agents.loop.model.usage import Usage
+from coterie.errors import ConfigInvalid
+
+
+@attrs.frozen(kw_only=True)
+class RetryPolicy:
+    """Waits double from *first_wait* up to *longest_wait*, each shortened by up to a quarter at random."""
+
+    attempts: int = 5
+    """Calls in all, the first included."""
+    first_wait: float = 0.5
+    longest_wait: float = 8.0
+    retry_after_cap: float = 60.0
+    """Seconds we obey a `retry-after` for: the header may ask for hours, and a person is waiting."""
+    jitter: random.Random = attrs.field(factory=random.Random)
+
+    def wait(self, error: ModelError, attempt: int) -> float | None:
+        """Seconds to wait after the *attempt*-th call (from 1) failed with *error*; None to give up."""
+        if not error.retryable or attempt >= self.attempts:
+            return None
+        if error.retry_after is not None:
+            # Never earlier than asked, within the cap; a little later so that callers do not return as one.
+            asked = min(error.retry_after, self.retry_after_cap)
+            return asked * (1 + self.jitter.random() / 4)
+        wait = min(self.first_wait * 2.0 ** (attempt - 1), self.longest_wait)
+        return wait * (1 - self.jitter.random() / 4)
+
+
+CLOSING = 2.0
+"""Seconds a cancelled call may take to close its connection."""
+
+Listener = Callable[[dict[str, Any]], None]
+"""Called with each stream event, parsed, as it arrives; a retry starts again with `message_start`."""
+Retrying = Callable[[ModelError, float], None]
+"""Called when an attempt has failed and another will be made after so many seconds."""
+
+_EventStream = anthropic.AsyncStream[RawMessageStreamEvent]
+
+
+@attrs.define(eq=False)
+class ModelClient:
+    """Asks the model over HTTP. Made by `open_model_client`; may be used by several tasks at once."""
+
+    _sdk: anthropic.AsyncAnthropic
+    _gate: Gateway
+    _policy: RetryPolicy
+    _silence: float
+    _is_loopback: bool
+
+    def with_gateway(self, gate: Gateway) -> "ModelClient":
+        """A client over the same connections whose calls pass *gate* instead."""
+        return attrs.evolve(self, gate=gate)
+
+    async def ask(
+        self, request: ModelRequest, listener: Listener | None = None, retrying: Retrying | None = None
+    ) -> Reply:
+        """Send *request* until a reply is whole or the policy gives up.
+
+        Raises the last attempt's `ModelError`, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the connection
+        at once; what had been streamed is lost, and the permit is given back.
+        """
+        attempt = 1
+        while True:
+            async with self._gate.admit(_intent(request)) as permit:
+                try:
+                    reply = await self._attempt(request, permit, listener)
+                except ModelError as error:
+                    wait = self._policy.wait(error, attempt)
+                    if wait is None:
+                        raise
+                    if retrying is not None:
+                        retrying(error, wait)
+                    # While the place is still held: no waiting call slips in before the gate is closed.
+                    own_wait = self._cool_down(error, wait)
+                else:
+                    return attrs.evolve(reply, attempts=attempt)
+            await trio.sleep(own_wait)
+            attempt += 1
+
+    def _cool_down(self, error: ModelError, wait: float) -> float:
+        """Close the gate if *error* means everyone; the seconds that this call must wait by itself."""
+        if error.status in (429, 529) or error.kind in ("rate_limit_error", "overloaded_error"):
+            self._gate.cool_down(wait)  # the next admission waits, ours and everyone's
+            return 0.0
+        return wait
+
+    async def _attempt(self, request: ModelRequest, permit: Permit, listener: Listener | None) -> Reply:
+        builder = ReplyBuilder()
+        try:
+            return await self._stream(request, builder, permit, listener)
+        except ModelError as error:
+            if not builder.has_begun and _is_free(error):
+                permit.void()
+            raise
+        finally:
+            # A stream that broke off was billed too: its input, and what it had said.
+            if builder.has_begun:
+                permit.settle(Usage.from_api(builder.usage), is_whole=builder.has_stopped)
+
+    async def _stream(
+        self, request: ModelRequest, builder: ReplyBuilder, permit: Permit, listener: Listener | None
+    ) -> Reply:
+        cutter = SseParser() if request.max_tokens else WholeReplyParser()
+        intake = _Intake(builder, permit, listener, cutter)
+        started = trio.current_time()
+        with trio.CancelScope(deadline=started + self._silence) as patience:
+            async with self._open(request, builder) as response, aclosing(response.aiter_bytes()) as chunks:
+                async for chunk in chunks:
+                    patience.deadline = trio.current_time() + self._silence
+                    if not intake.feed(chunk):
+                        # Leaving the loop would leave the SDK's generators to the collector; this unwinds them.
+                        patience.cancel()
+        if intake.failure is not None:
+            raise intake.failure
+        if not builder.has_stopped:
+            reason = f"silent for {self._silence:g} seconds" if patience.cancelled_caught else "closed too early"
+            raise ModelUnreachable(reason, begun=builder.has_begun)
+        return builder.build(
+            request_id=response.headers.get("request-id"),
+            first_byte=(intake.begun or started) - started,
+            duration=trio.current_time() - started,
+        )
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest, builder: ReplyBuilder) -> AsyncIterator[httpx2.Response]:
+        """The response to *request*; errors of the SDK and its transport leave as ours, also from the block."""
+        try:
+            stream = await self._sdk.post(
+                request.path,
+                cast_to=Message,
+                content=_Body(request.body),
+                options={"headers": request.headers(is_loopback=self._is_loopback)},
+                stream=True,
+                stream_cls=_EventStream,
+            )
+            try:
+                yield stream.response
+            finally:
+                with trio.move_on_after(CLOSING, shield=True):
+                    await stream.close()
+        except (anthropic.APIError, httpx2.HTTPError) as exc:
+            raise translate_error(exc, begun=builder.has_begun) from exc
+
+
+@attrs.define(eq=False)
+class _Body:
+    """A request's chunks as the SDK's transport takes them: one write each, never joined."""
+
+    _chunks: Sequence[bytes]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+@attrs.define(eq=False)
+class _Intake:
+    """What becomes of a stream's chunks."""
+
+    builder: ReplyBuilder
+    permit: Permit
+    listener: Listener | None
+    cutter: SseParser | WholeReplyParser
+    begun: float | None = None
+    failure: ModelError | ReplyMalformed | None = None
+
+    def feed(self, chunk: bytes) -> bool:
+        """Pass on the events that *chunk* completes; False when one of them ends the call with `failure`."""
+        try:
+            for data in self.cutter.feed(chunk):
+                event = self.builder.feed(data)
+                if self.begun is None and self.builder.has_begun:
+                    self.begun = trio.current_time()
+                    self.permit.begin()
+                if self.listener is not None:
+                    self.listener(event)
+        except (ModelError, ReplyMalformed) as exc:
+            self.failure = exc
+        return self.failure is None
+
+
+@asynccontextmanager
+async def open_model_client(
+    gate: Gateway,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    policy: RetryPolicy | None = None,
+    silence: float = 120.0,
+) -> AsyncIterator[ModelClient]:
+    """A client that is closed, with its connections, when the block ends.
+
+    Without *base_url* and *api_key* the SDK's environment variables decide. A call without an answer, or a
+    stream without an event, for *silence* seconds is given up; pings count as events. Raises `ConfigInvalid`
+    when there is no key.
+    """
+    base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
+    is_loopback = base_url is not None and _is_loopback(base_url)
+    if api_key is None and not any(os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")):
+        raise ConfigInvalid("ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`")
+    # A proxy that the environment names cannot reach what is on this machine.
+    mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback else {}
+    transport = anthropic.DefaultAsyncHttpxClient(verify=ssl_context(is_loopback=is_loopback), mounts=mounts)
+    sdk = anthropic.AsyncAnthropic(
+        api_key=api_key,
+        base_url=base_url,
+        http_client=transport,
+        max_retries=0,  # the SDK's own retries would go round the gate
+        timeout=httpx2.Timeout(None, connect=5.0),  # silence is watched here, over the whole call
+    )
+    sdk._platform = platform_name()  # noqa: SLF001 - or the SDK starts a thread, to ask what never changes
+    async with sdk:
+        yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
+
+
+def _intent(request: ModelRequest) -> CallIntent:
+    return CallIntent(
+        agent=request.identity.agent,
+        purpose=request.purpose,
+        model=request.model,
+        prompt_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        prefix=request.prefix,
+        expected_read=request.expected_read,
+        shared=request.shared,
+        ttl=request.ttl,
+    )
+
+
+def _is_free(error: ModelError) -> bool:
+    """Whether a call that had no reply was surely not billed: it was refused, or there was no connection to send it."""
+    sdk_error = error.__cause__
+    cause = None if sdk_error is None else sdk_error.__cause__
+    return error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")

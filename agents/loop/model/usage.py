@@ -1,0 +1,55 @@
+"""Token usage of one model call, as the API reports it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """Tokens of one call by the price they are billed at. Adding two gives the usage of both calls."""
+
+    input: int = 0
+    """Input behind the last cache breakpoint, at the plain price."""
+    read: int = 0
+    """Input read from the cache."""
+    write_5m: int = 0
+    """Input written to the cache for five minutes."""
+    write_1h: int = 0
+    """Input written to the cache for an hour."""
+    output: int = 0
+
+    @property
+    def prompt(self) -> int:
+        """All input of the call, whatever it was billed at."""
+        return self.input + self.read + self.write_5m + self.write_1h
+
+    @property
+    def total(self) -> int:
+        """Everything that stood in the context window when the call ended."""
+        return self.prompt + self.output
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input=self.input + other.input,
+            read=self.read + other.read,
+            write_5m=self.write_5m + other.write_5m,
+            write_1h=self.write_1h + other.write_1h,
+            output=self.output + other.output,
+        )
+
+    @classmethod
+    def from_api(cls, usage: Mapping[str, Any]) -> "Usage":
+        """Read the `usage` object of a reply; a field that is missing or null counts as zero."""
+        split = usage.get("cache_creation") or {}
+        created = usage.get("cache_creation_input_tokens") or 0
+        write_1h = split.get("ephemeral_1h_input_tokens") or 0
+        return cls(
+            input=usage.get("input_tokens") or 0,
+            read=usage.get("cache_read_input_tokens") or 0,
+            # Without the split the whole write is of the default life.
+            write_5m=split.get("ephemeral_5m_input_tokens", created - write_1h) or 0,
+            write_1h=write_1h,
+            output=usage.get("output_tokens") or 0,
+        )

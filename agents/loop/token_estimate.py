@@ -1,0 +1,202 @@
+"""Token estimates, context windows and their thresholds.
+
+No tokenizer is public. The estimates lean to the high side, so that a threshold fires early, not late.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.model.usage import Usage
+from coterie.errors import ConfigInvalid
+
+WINDOW_VARIABLE = "COTERIE_CONTEXT_WINDOW"
+DEFAULT_WINDOW = 200_000
+MILLION_WINDOW = 1_000_000
+MILLION_SUFFIX = "[1m]"
+MILLION_BETA = "context-1m-"
+"""How the names of the betas begin that open a window of a million tokens."""
+
+SUMMARY_RESERVE = 20_000
+COMPACT_MARGIN = 13_000
+WARN_MARGIN = 20_000
+BLOCK_MARGIN = 3_000
+
+TEXT_BYTES = 4
+JSON_BYTES = 2
+MEDIA_TOKENS = 2_000
+PAGE_TOKENS = 4_000
+"""Of a PDF: the API takes the text of a page, often 1,500 to 3,000 tokens, and a picture of it."""
+
+
+def estimate_text(text: bytes | str) -> int:
+    """Tokens of plain text."""
+    return _tokens(text, TEXT_BYTES)
+
+
+def estimate_json(json: bytes | str) -> int:
+    """Tokens of JSON, which splits into more tokens than prose."""
+    return _tokens(json, JSON_BYTES)
+
+
+def estimate_block(data: bytes) -> int:
+    """Tokens of one block given as JSON: a content block, a system block or a tool definition.
+
+    Text and thinking count as text, tool input as JSON, an image a flat number wherever it stands, and so does each
+    page of a PDF. Whatever is none of these counts as JSON, even when it cannot be read.
+    """
+    try:
+        shape = msgspec.json.decode(data, type=_Shape)
+        return _ESTIMATES[shape.type](shape)
+    except (KeyError, ValueError, RecursionError):
+        return estimate_json(data)
+
+
+def count_tokens(last_usage: Usage, added: Iterable[bytes]) -> int:
+    """Tokens in the window: what the last reply reported and an estimate of the blocks *added* since."""
+    return last_usage.total + sum(map(estimate_block, added))
+
+
+def window_of(
+    model_name: str,
+    model: Model | None,
+    *,
+    betas: Collection[str] = (),
+    environ: Mapping[str, str],
+    compact_window: int | None = None,
+) -> int:
+    """The context window in tokens.
+
+    The first that speaks: a `[1m]` suffix of the name, the table of models, a beta of one million, the
+    environment, 200,000. *compact_window* can only lower it. Raises `ConfigInvalid` for an environment that
+    names no positive number.
+    """
+    window = _widest(model_name, model, betas, environ)
+    return window if compact_window is None else min(window, compact_window)
+
+
+@attrs.frozen(kw_only=True)
+class Thresholds:
+    """The counts at which something happens, in tokens."""
+
+    effective: int
+    """The window without what a summary needs."""
+    warn: int
+    compact: int
+    block: int
+    """From here on no turn is begun before the context has shrunk."""
+
+    @classmethod
+    def for_window(cls, window: int, max_output: int) -> "Thresholds":
+        """The limits of a window for a model that writes up to *max_output* tokens.
+
+        Raises `ConfigInvalid` for a window so small that it would be compacted before anything is in it.
+        """
+        reserve = min(max_output, SUMMARY_RESERVE)
+        effective = window - reserve
+        compact = effective - COMPACT_MARGIN
+        if compact <= 0:
+            least = reserve + COMPACT_MARGIN
+            raise ConfigInvalid("context window", f"{window} tokens are too few; it takes more than {least}")
+        return cls(
+            effective=effective,
+            warn=max(0, compact - WARN_MARGIN),
+            compact=compact,
+            block=effective - BLOCK_MARGIN,
+        )
+
+
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+
+
+class _Shape(msgspec.Struct):
+    type: str = ""
+    text: msgspec.Raw = msgspec.Raw(b'""')
+    thinking: msgspec.Raw = msgspec.Raw(b'""')
+    data: msgspec.Raw = msgspec.Raw(b'""')
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    content: msgspec.Raw = msgspec.Raw(b'""')
+    source: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Source(msgspec.Struct):
+    type: str = ""
+    data: str = ""
+    content: msgspec.Raw = msgspec.Raw(b'""')
+
+
+def _tokens(text: bytes | str, bytes_per_token: int) -> int:
+    size = len(text.encode()) if isinstance(text, str) else len(text)
+    return -(-size // bytes_per_token)
+
+
+def _string(raw: msgspec.Raw) -> int:
+    # Counted as it stands between its quotes: an escape makes the estimate higher, never lower.
+    return -(-max(0, memoryview(raw).nbytes - len('""')) // TEXT_BYTES)
+
+
+def _content(shape: _Shape | _Source) -> int:
+    content = bytes(shape.content)
+    if not content.startswith(b"["):
+        return _string(shape.content)
+    parts: list[msgspec.Raw] = msgspec.json.decode(content, type=list[msgspec.Raw])
+    return sum(estimate_block(bytes(part)) for part in parts)
+
+
+def _media(_shape: Any) -> int:
+    return MEDIA_TOKENS
+
+
+def _document(shape: _Shape) -> int:
+    source = msgspec.json.decode(shape.source, type=_Source)
+    if source.type == "base64":
+        return PAGE_TOKENS * _pages(source.data) or MEDIA_TOKENS
+    if source.type == "text":
+        return estimate_text(source.data)
+    return _content(source) if source.type == "content" else MEDIA_TOKENS
+
+
+def _pages(data: str) -> int:
+    """Pages of a PDF in base64, as far as they can be counted without reading it: all, of one that Read shows."""
+    try:
+        return len(_PAGE.findall(base64.b64decode(data)))
+    except ValueError:  # no base64
+        return 0
+
+
+_ESTIMATES: dict[str, Callable[[_Shape], int]] = {
+    "text": lambda shape: _string(shape.text),
+    "thinking": lambda shape: _string(shape.thinking),
+    "redacted_thinking": lambda shape: _string(shape.data),
+    "tool_use": lambda shape: estimate_json(bytes(shape.input)),
+    "tool_result": _content,
+    "compaction": _content,
+    "image": _media,
+    "document": _document,
+}
+
+
+def _widest(model_name: str, model: Model | None, betas: Collection[str], environ: Mapping[str, str]) -> int:
+    if model_name.endswith(MILLION_SUFFIX):
+        return MILLION_WINDOW
+    if model is not None:
+        return model.window
+    if any(beta.startswith(MILLION_BETA) for beta in betas):
+        return MILLION_WINDOW
+    named = environ.get(WINDOW_VARIABLE)
+    return DEFAULT_WINDOW if named is None else _number(named)
+
+
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise ConfigInvalid(WINDOW_VARIABLE, f"{text!r} is not a positive number of tokens")
+    return number

@@ -1,0 +1,80 @@
+"""Authorizer of a running agent: its permissions, and prompts where they leave a call open."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.permissions.types import (
+    Allowed,
+    AllowForSession,
+    Denied,
+    DenyCall,
+    NeedsPrompt,
+    UserPrompter,
+    Verdict,
+    Vote,
+)
+from coterie.agents.tools.tool import Tool, Workspace
+
+USER = "user"
+
+
+@attrs.frozen(kw_only=True)
+class PermissionDecision:
+    """A step in deciding over a call that was not simply allowed by the mode; for the record."""
+
+    tool: str
+    verdict: Literal["allowed", "asked", "denied"]
+    by: str
+    """The rule, the mode, the role limit, `hook`, or `user`."""
+    reason: str = ""
+
+
+@attrs.define(eq=False)
+class Authorizer:
+    """Decides over the calls of one agent; what the user grants is kept here, in memory only."""
+
+    permissions: Permissions
+    """May be replaced at any time; holds from the next call on."""
+    asker: UserPrompter | None = None
+    on_decision: Callable[[PermissionDecision], None] = lambda _: None
+    granted: list[Rule] = attrs.field(factory=list)
+    _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    async def denial(self, tool: Tool, arguments: Any, workspace: Workspace, vote: Vote | None = None) -> str | None:
+        """Why a call is denied, in words for the model; None if it may be made. Raises `ToolFailed` as `touches` does.
+
+        *vote* is what hooks want. One question is asked at a time. Cancellation while one is open grants nothing.
+        """
+        verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
+        if isinstance(verdict, NeedsPrompt) and self.asker is not None:
+            async with self._asking:
+                # The answer to the question before may have settled this one.
+                verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
+                if isinstance(verdict, NeedsPrompt):
+                    verdict = await self._ask(self.asker, verdict)
+        return self._report(tool, verdict)
+
+    async def _ask(self, asker: UserPrompter, asks: NeedsPrompt) -> Verdict:
+        question = asks.question
+        self.on_decision(PermissionDecision(tool=question.tool, verdict="asked", by=asks.by, reason=question.reason))
+        answer = await asker.ask(question)
+        if isinstance(answer, DenyCall):
+            reason = f"The user refused this call: {answer.reason}" if answer.reason else "The user refused this call."
+            return Denied(by=USER, reason=reason)
+        if isinstance(answer, AllowForSession):
+            self.granted += question.rules
+        return Allowed(by=USER)
+
+    def _report(self, tool: Tool, verdict: Verdict) -> str | None:
+        if isinstance(verdict, Allowed):
+            if verdict.by is not None:
+                self.on_decision(PermissionDecision(tool=tool.name, verdict="allowed", by=verdict.by))
+            return None
+        reason = verdict.reason if isinstance(verdict, Denied) else verdict.question.unanswered()
+        self.on_decision(PermissionDecision(tool=tool.name, verdict="denied", by=verdict.by, reason=reason))
+        return reason

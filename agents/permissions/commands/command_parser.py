@@ -1,0 +1,203 @@
+"""Parser of shell command lines.
+
+Whoever allows a command must know every command in it. So this reads the simple part of the language exactly: lists,
+pipelines, subshells, groups, quotes, redirections, substitutions. The rest is read as well as it goes and is called
+unclear.
+"""
+
+import re
+
+import attrs
+
+from coterie.agents.permissions.commands.command_line import CommandLine, Redirection, SimpleCommand
+from coterie.agents.permissions.commands.shell_word import ShellWord, WordReader
+
+LONGEST = 50_000
+"""Characters of a command that are looked at."""
+DEEPEST = 20
+"""Substitutions in substitutions."""
+
+_BLANK = re.compile(r"(?:[ \t]|\\\n)*")
+_COMMENT = re.compile(r"#[^\n]*")
+_CONTROL = re.compile(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\||\n|[()]")
+_REDIRECTION = re.compile(r"&>>?|[0-9]{0,9}(<<<|<<-|<<|<>|<&|>>|>&|>\||[<>](?!\())")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
+_VARIABLE_REDIRECTION = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+_GROUPING = frozenset({"{", "}", "!"})
+_KEYWORDS = frozenset(
+    "if then elif else fi for while until do done case esac select function time coproc [[ ]]".split()  # noqa: SIM905 - a list of words reads best as one
+)
+
+
+def parse_command(text: str) -> CommandLine:
+    """The commands in *text*, in the way `bash -c` reads it. Never raises."""
+    return _parse(text, depth=0)
+
+
+def _parse(text: str, depth: int) -> CommandLine:
+    reader = _CommandParser(text=text, depth=depth)
+    if len(text) > LONGEST:
+        return CommandLine(text=text, unclear=f"over {LONGEST:,} characters")
+    if strange := next((letter for letter in text if not letter.isprintable() and letter not in "\t\n"), None):
+        reader.mark_unknown(f"the character U+{ord(strange):04X}")
+    commands = reader.read_list()
+    return CommandLine(
+        text=text, commands=tuple(commands), substituted=tuple(reader.substituted), unclear=reader.unclear
+    )
+
+
+@attrs.define(eq=False)
+class _Draft:
+    """A simple command that is being read."""
+
+    words: list[ShellWord] = attrs.field(factory=list)
+    assignments: list[ShellWord] = attrs.field(factory=list)
+    redirections: list[Redirection] = attrs.field(factory=list)
+
+    @property
+    def is_begun(self) -> bool:
+        return bool(self.words or self.assignments or self.redirections)
+
+    def finish(self) -> list[SimpleCommand]:
+        """The command, if there is one; the draft is empty afterwards."""
+        if not self.is_begun:
+            return []
+        command = SimpleCommand(
+            words=tuple(self.words), assignments=tuple(self.assignments), redirections=tuple(self.redirections)
+        )
+        self.words, self.assignments, self.redirections = [], [], []
+        return [command]
+
+
+@attrs.define(eq=False)
+class _CommandParser(WordReader):
+    """Reads lists of commands."""
+
+    depth: int = attrs.field(kw_only=True)
+    substituted: list[SimpleCommand] = attrs.field(factory=list)
+    _pending: list[Redirection] = attrs.field(factory=list)
+    """Here-documents whose text begins on the next line."""
+
+    def read_list(self, *, is_closed: bool = False) -> list[SimpleCommand]:
+        """The commands up to the end, or up to and with the `)` that closes them."""
+        found: list[SimpleCommand] = []
+        draft = _Draft()
+        open_brackets = 0
+        while self._find_token():
+            if operator := _CONTROL.match(self.text, self.at):
+                open_brackets += self._control(operator[0], draft)
+                found += draft.finish()
+                if open_brackets < 0 and is_closed:
+                    return found
+                if open_brackets < 0:
+                    self.mark_unknown("a ) without its (")
+                    open_brackets = 0
+            elif redirection := _REDIRECTION.match(self.text, self.at):
+                self.at = redirection.end()
+                draft.redirections.append(self._redirection(redirection[1] or redirection[0]))
+            else:
+                self._add_word(draft)
+        if is_closed or open_brackets:
+            self.mark_unknown("a ( without its )")
+        if self._pending:
+            self.mark_unknown("a here-document without its text")
+        return found + draft.finish()
+
+    def substitute(self, script: str | None) -> None:
+        """See `WordReader`."""
+        if self.depth >= DEEPEST:
+            self.mark_unknown(f"over {DEEPEST} substitutions in one another")
+            self.at = len(self.text)
+        elif script is not None:
+            line = _parse(script, self.depth + 1)
+            self.substituted += (*line.commands, *line.substituted)
+            self.unclear = self.unclear or line.unclear
+        else:
+            self.depth += 1
+            outside, self._pending = self._pending, []
+            self.substituted += self.read_list(is_closed=True)
+            # No two versions of bash agree on those that cross the border.
+            if outside or self._pending:
+                self.mark_unknown("a here-document around a substitution")
+            self._pending = []
+            self.depth -= 1
+
+    def _find_token(self) -> bool:
+        """Go to the next thing that is neither blank nor comment; False at the end."""
+        for skipped in (_BLANK, _COMMENT):
+            if match := skipped.match(self.text, self.at):
+                self.at = match.end()
+        return self.at < len(self.text)
+
+    def _control(self, operator: str, draft: _Draft) -> int:
+        """Pass over *operator*, behind *draft*; returns by how much the brackets became deeper."""
+        self.at += len(operator)
+        if operator == "\n":
+            self._pass_documents()
+        elif operator == "(":
+            if draft.is_begun or self.text.startswith("(", self.at):
+                self.mark_unknown("a ( that opens no subshell")
+            return 1
+        elif operator == ")":
+            return -1
+        elif len(operator) > 1 and operator[0] == ";":
+            self.mark_unknown(f"a {operator}")
+        return 0
+
+    def _redirection(self, operator: str) -> Redirection:
+        blank = _BLANK.match(self.text, self.at)
+        assert blank is not None
+        self.at = blank.end()
+        redirection = Redirection(operator, self._target(operator))
+        if not redirection.target.raw:
+            self.mark_unknown(f"a {operator} that leads nowhere")
+        if operator in ("<<", "<<-"):
+            self._pending.append(redirection)
+        return redirection
+
+    def _target(self, operator: str) -> ShellWord:
+        if operator in (">&", "<&") and self.text.startswith("-", self.at):
+            # It closes the descriptor, and is a word of its own even with letters behind it.
+            self.at += 1
+            return ShellWord("-", ("-",))
+        return self.next_word()
+
+    def _pass_documents(self) -> None:
+        """Skip the texts of the here-documents that were announced on the line before."""
+        pending, self._pending = self._pending, []
+        for document in pending:
+            delimiter = document.target
+            if not delimiter.is_literal or "$" in delimiter.raw:
+                self.mark_unknown("a here-document with a strange delimiter")
+            is_quoted = delimiter.raw != delimiter.text
+            self._pass_document(delimiter.text, has_tabs=document.operator == "<<-", is_quoted=is_quoted)
+
+    def _pass_document(self, delimiter: str, *, has_tabs: bool, is_quoted: bool) -> None:
+        while self.at < len(self.text):
+            end = self.text.find("\n", self.at)
+            end = len(self.text) if end < 0 else end
+            line = self.text[self.at : end]
+            self.at = min(end + 1, len(self.text))
+            line = line.lstrip("\t") if has_tabs else line
+            if line == delimiter:
+                return
+            # A backslash may join this line to the next, and with it make the delimiter.
+            if not is_quoted and any(letter in line for letter in "\\$`"):
+                self.mark_unknown("a here-document with expansions")
+            if delimiter and line.startswith(delimiter):
+                self.mark_unknown("a here-document with an uncertain end")
+        self.mark_unknown("a here-document that does not end")
+
+    def _add_word(self, draft: _Draft) -> None:
+        word = self.next_word()
+        if _VARIABLE_REDIRECTION.fullmatch(word.raw) and self.text.startswith(("<", ">"), self.at):
+            self.mark_unknown("a redirection that sets a variable")
+        if not draft.words and _ASSIGNMENT.match(word.raw):
+            draft.assignments.append(word)
+        elif draft.is_begun or word.raw not in _KEYWORDS | _GROUPING:
+            if not draft.words and word.is_unknown:
+                self.mark_unknown("a command whose name is computed")
+            draft.words.append(word)
+        elif word.raw in _KEYWORDS:
+            self.mark_unknown(f"the keyword {word.raw}")

@@ -1,0 +1,218 @@
+"""Permissions of one agent, and the verdict over one tool call.
+
+A denied call is answered with the reason, so that the model can do without it. Tools are never taken out of the
+request for it: prefixes stay shared.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from coterie.agents.permissions.commands.command_wrappers import opaque_reason
+from coterie.agents.permissions.protected_paths import is_inside, is_protected
+from coterie.agents.permissions.rule_proposals import proposed_rules
+from coterie.agents.permissions.rules import RoleLimit, Rule, ToolCallFacts, matching_rules
+from coterie.agents.permissions.types import Allowed, Denied, Mode, NeedsPrompt, Question, Verdict, Vote
+from coterie.agents.tools.files.directory_walk import display_path
+from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, ExternalInput, Tool, Workspace
+from coterie.agents.tools.web.web_fetch import WebFetchInput
+
+HOOK = "hook"
+"""Who decides where a hook's vote counts."""
+SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path", "url"})
+"""What a question shows as its subject."""
+
+
+@attrs.frozen(kw_only=True)
+class Permissions:
+    """The mode and the rules of one agent, and through `within` those of its parents.
+
+    default: tools that read may read inside the workspace; the rest is asked. acceptEdits: tools that edit may edit
+    there too. plan: only reading. dontAsk: as default, but what would be asked is denied. bypassPermissions:
+    everything that no rule and no role limit denies.
+    """
+
+    mode: Mode = "default"
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    limits: tuple[RoleLimit, ...] = ()
+    parent: "Permissions | None" = None
+    """What this agent's own permissions cannot exceed."""
+
+    def within(self, parent: "Permissions") -> "Permissions":
+        """These permissions, but no call is judged more mildly than by *parent*, whose role limits stay its own."""
+        outer = parent if self.parent is None else self.parent.within(parent)
+        return attrs.evolve(self, parent=attrs.evolve(outer, limits=()))
+
+    def evaluate(
+        self,
+        tool: Tool,
+        arguments: Any,
+        workspace: Workspace,
+        granted: Sequence[Rule] = (),
+        vote: Vote | None = None,
+    ) -> Verdict:
+        """The verdict over one call; *granted* is what the user has allowed since, *vote* what hooks want.
+
+        Links are followed and directories looked into, as they are now. Raises `ToolFailed` as `touches` does.
+        """
+        call = ToolCallFacts.of(tool, arguments, workspace)
+        if limit := next((limit for limit in self.limits if limit.denies(call)), None):
+            return Denied(by=limit.name, reason=limit.reason)
+        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self._layers()])  # noqa: SLF001 - of the same class
+
+    def _layers(self) -> Iterator["Permissions"]:
+        yield self
+        if self.parent is not None:
+            yield from self.parent._layers()  # noqa: SLF001 - of the same class
+
+    def _evaluate_own(
+        self, call: ToolCallFacts, workspace: Workspace, granted: Sequence[Rule], vote: Vote | None
+    ) -> Verdict:
+        if (denied := self._denied(call, workspace)) is not None:
+            return denied
+        if vote is not None and vote.wants == "ask":
+            return self._ask(call, None, (), vote)
+        if self.mode == "bypassPermissions":
+            return Allowed()
+        verdict = self._evaluate_undenied(call, workspace, granted)
+        # A rule that asks means the user; only where nothing but the mode asks, a hook can say yes instead.
+        is_open = isinstance(verdict, NeedsPrompt) and verdict.by == self.mode
+        return Allowed(by=HOOK) if vote is not None and is_open else verdict
+
+    def _evaluate_undenied(self, call: ToolCallFacts, workspace: Workspace, granted: Sequence[Rule]) -> Verdict:
+        rule = next((rule for rule in self.ask if rule.may_be(call)), None)
+        if rule is not None and not _is_waived(call, granted):
+            return self._ask(call, rule, ())
+        if self._is_free(call, workspace):
+            return Allowed()
+        if call.command is not None and workspace.sandbox is not None and workspace.sandbox.asks_no_more:
+            return Allowed(by="sandbox")
+        rules = (*granted, *self.allow)
+        if used := matching_rules(rules, call):
+            return Allowed(by=", ".join(rule.text for rule in used))
+        return self._ask(call, None, rules)
+
+    def _denied(self, call: ToolCallFacts, workspace: Workspace) -> Denied | None:
+        if rule := next((rule for rule in self.deny if rule.may_be(call)), None):
+            return Denied(by=rule.text, reason=f"The rule {rule.text} denies this call.")
+        if self.mode == "bypassPermissions":
+            return None
+        if path := next((path for path in call.paths if _is_closed(path, call, workspace)), None):
+            reason = "is protected: what stands there decides over later runs, so only the user may change it."
+            return Denied(by="protected path", reason=f"{display_path(path, call.root)} {reason}")
+        if self.mode == "plan" and call.tool.access in ("edit", "run") and not _is_shared(call, workspace):
+            reason = f"In plan mode you may only read; {call.tool.name} has to wait until your plan is approved."
+            return Denied(by=self.mode, reason=reason)
+        return None
+
+    def _is_free(self, call: ToolCallFacts, workspace: Workspace) -> bool:
+        """Whether the mode lets the call happen by itself."""
+        if call.tool.access in ("session", "spawn"):
+            return True
+        if (
+            call.tool.access in ("read", "edit")
+            and call.paths
+            and all(_is_open(path, workspace) for path in call.paths)
+        ):
+            return True
+        if call.tool.access == "read":
+            own = (workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
+            places = (call.root, *own, *workspace.readable)
+            return all(any(is_inside(path, place) for place in places) for path in call.paths)
+        if call.tool.access == "edit" and self.mode == "acceptEdits":
+            return all(is_inside(path, call.root) for path in call.paths)
+        return False
+
+    def _ask(
+        self, call: ToolCallFacts, rule: Rule | None, allow: Sequence[Rule], vote: Vote | None = None
+    ) -> NeedsPrompt | Denied:
+        # A yes for the whole session would not keep the hook from asking again.
+        rules = () if vote is not None else proposed_rules(call, allow, is_exact=rule is not None)
+        question = Question(
+            tool=call.tool.name,
+            subject=_subject(call),
+            details=_details(call),
+            reason=_why(call, rule, self.mode)
+            if vote is None
+            else f"a hook asks for it: {vote.reason or 'it gave no reason'}",
+            rules=rules,
+            remedy=_remedy(call, rules if rule is None else ()),
+        )
+        by = rule.text if rule else self.mode if vote is None else HOOK
+        if self.mode == "dontAsk":
+            return Denied(by=by, reason=question.unanswered())
+        return NeedsPrompt(by=by, question=question)
+
+
+def _is_closed(path: Path, call: ToolCallFacts, workspace: Workspace) -> bool:
+    return call.tool.access == "edit" and is_protected(path, call.root) and not _is_open(path, workspace)
+
+
+def _is_shared(call: ToolCallFacts, workspace: Workspace) -> bool:
+    """Whether *call* edits only what the agents of the session share: planners, too, put there what they find."""
+    return call.tool.access == "edit" and bool(call.paths) and all(_is_scratch(path, workspace) for path in call.paths)
+
+
+def _is_open(path: Path, workspace: Workspace) -> bool:
+    """Whether *path* is for agents to read and write: their memory, or what they share."""
+    return _is_memory(path, workspace) or _is_scratch(path, workspace)
+
+
+def _is_scratch(path: Path, workspace: Workspace) -> bool:
+    return workspace.shared is not None and is_inside(path, workspace.shared)
+
+
+def _is_memory(path: Path, workspace: Workspace) -> bool:
+    return workspace.memory is not None and workspace.memory.holds(path)
+
+
+def _is_waived(call: ToolCallFacts, granted: Sequence[Rule]) -> bool:
+    """Whether the user, asked about this very call, has said that there is no need to ask again."""
+    return bool(matching_rules([rule for rule in granted if rule.names(call)], call))
+
+
+def _subject(call: ToolCallFacts) -> str:
+    if isinstance(call.arguments, WebFetchInput):
+        return call.arguments.url
+    return call.command.text if call.command else ", ".join(display_path(path, call.root) for path in call.paths)
+
+
+def _details(call: ToolCallFacts) -> dict[str, str]:
+    if isinstance(call.arguments, ExternalInput):
+        return {name: str(value) for name, value in call.arguments.values.items()}
+    usual = {field.name: field.default for field in attrs.fields(type(call.arguments))}
+    given = {name: getattr(call.arguments, name) for name in usual if name not in SUBJECT_ARGUMENTS}
+    return {name: str(value) for name, value in given.items() if value != usual[name]}
+
+
+def _why(call: ToolCallFacts, rule: Rule | None, mode: Mode) -> str:
+    if rule is not None:
+        return f"the rule {rule.text} says so"
+    if call.command is not None and (obscure := opaque_reason(call.command)):
+        return f"what the command runs cannot be told before it runs: it has {obscure}"
+    if outside := next((path for path in call.paths if not is_inside(path, call.root)), None):
+        return f"{display_path(outside, call.root)} is outside {call.root}"
+    return f"no rule allows it and the mode {mode} does not"
+
+
+def _remedy(call: ToolCallFacts, rules: Sequence[Rule]) -> str:
+    is_edit_inside = call.tool.access == "edit" and all(is_inside(path, call.root) for path in call.paths)
+    mode = "acceptEdits" if is_edit_inside and rules else "bypassPermissions"
+    ways = [*([f"the rule {', '.join(rule.text for rule in rules)}"] if rules else []), f"the mode {mode}"]
+    return " or ".join(ways)
+
+
+def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
+    """A denial before a question before a permission; questions become one."""
+    if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
+        return denied
+    asks = [verdict for verdict in verdicts if isinstance(verdict, NeedsPrompt)]
+    if not asks:
+        return next((verdict for verdict in verdicts if verdict != Allowed()), verdicts[0])
+    rules = tuple(dict.fromkeys(rule for verdict in asks for rule in verdict.question.rules))
+    is_grantable = all(verdict.question.rules for verdict in asks)
+    return attrs.evolve(asks[0], question=attrs.evolve(asks[0].question, rules=rules if is_grantable else ()))

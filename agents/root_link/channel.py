@@ -1,0 +1,156 @@
+"""Message channel between two processes, and the requests on it that have no reply yet."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Generic, Protocol, TypeVar
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.errors import ControlLost
+from coterie.agents.root_link.message import WireMessage
+from coterie.framing import PeerInvalid, read_frame, write_frame
+
+OUTGOING_LIMIT = 1_000
+"""Words that may wait for the other end to read; it has hung, or is stopped, when there are more."""
+FLUSH_SECONDS = 1.0
+"""Seconds that words said before the end of the block may take to leave."""
+
+Heard = TypeVar("Heard")
+Heard_co = TypeVar("Heard_co", covariant=True)
+
+
+class MessageChannel(Protocol[Heard_co]):
+    """What words go over; one task hears, any may speak."""
+
+    def send(self, word: WireMessage) -> None:
+        """Let the other end hear *word* behind all that was said before. Raises `ControlLost`."""
+        ...
+
+    async def receive(self) -> Heard_co | None:
+        """The next word; None when the other end has closed. Raises `ControlLost` for what is no word."""
+        ...
+
+
+@attrs.define(eq=False)
+class SocketChannel(Generic[Heard]):
+    """A `Line` of its own, made by `open_line`."""
+
+    _stream: trio.SocketStream
+    _outgoing: trio.MemorySendChannel[WireMessage]
+    _decoder: msgspec.json.Decoder[Heard]
+
+    def send(self, word: WireMessage) -> None:
+        """As `Line.say`."""
+        try:
+            self._outgoing.send_nowait(word)
+        except trio.WouldBlock as exc:
+            raise ControlLost(f"{OUTGOING_LIMIT:,} words wait, and the other end does not listen") from exc
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            raise ControlLost("the other end has gone") from exc
+
+    async def receive(self) -> Heard | None:
+        """As `Line.hear`."""
+        try:
+            frame = await read_frame(self._stream)
+            return None if frame is None else self._decoder.decode(frame)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return None  # killed in the middle of a word: nothing more will come, which is all one can know
+        except (PeerInvalid, msgspec.DecodeError) as exc:
+            raise ControlLost(str(exc)) from exc
+
+
+@asynccontextmanager
+async def open_channel(
+    stream: trio.SocketStream, decoder: msgspec.json.Decoder[Heard]
+) -> AsyncIterator[SocketChannel[Heard]]:
+    """Speak over *stream* until the block ends, which closes it; *decoder* reads what the other end says.
+
+    What was said before the end of the block is sent, if the other end takes it within `FAREWELL` seconds.
+    """
+    outgoing, unsaid = trio.open_memory_channel[WireMessage](OUTGOING_LIMIT)
+    async with stream, trio.open_nursery() as nursery:
+        sending = await nursery.start(_send_all, stream, unsaid)
+        try:
+            yield SocketChannel(stream, outgoing, decoder)
+        finally:
+            outgoing.close()
+            sending.deadline = trio.current_time() + FLUSH_SECONDS
+
+
+async def _send_all(
+    stream: trio.SocketStream,
+    unsaid: trio.MemoryReceiveChannel[WireMessage],
+    task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    # Whoever is cancelled says so in its last words; the end of the block sets the deadline.
+    with unsaid, trio.CancelScope(shield=True) as scope:
+        task_status.started(scope)
+        try:
+            async for word in unsaid:
+                await write_frame(stream, msgspec.json.encode(word))
+        except trio.BrokenResourceError:
+            return  # the other end has gone, as whoever hears or speaks next finds out
+
+
+class ReplyMessage(Protocol):
+    """A word that answers a question."""
+
+    @property
+    def call(self) -> int:
+        """The number of the question."""
+        ...
+
+
+A = TypeVar("A", bound=ReplyMessage)
+
+
+@attrs.define(eq=False)
+class _PendingRequest(Generic[A]):
+    answer: A | None = None
+    is_answered: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class PendingRequests(Generic[A]):
+    """Those of one kind. Whoever reads the line passes the answers to `hear`."""
+
+    _say: Callable[[WireMessage], None]
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
+    _open: dict[int, _PendingRequest[A]] = attrs.field(factory=dict, init=False)
+
+    async def request(
+        self, word: Callable[[int], WireMessage], take_back: Callable[[int], WireMessage] | None = None
+    ) -> A:
+        """Say *word*, made with the number of the question, and wait for what answers it.
+
+        Cancelled while it waits, it says *take_back*. Raises `ControlLost`.
+        """
+        number, question = next(self._numbers), _PendingRequest[A]()
+        self._open[number] = question
+        try:
+            self._say(word(number))
+            await question.is_answered.wait()
+        except trio.Cancelled:
+            if take_back is not None:
+                # Whoever listens on the line finds out that it is lost.
+                with contextlib.suppress(ControlLost):
+                    self._say(take_back(number))
+            raise
+        finally:
+            del self._open[number]
+        assert question.answer is not None
+        return question.answer
+
+    def resolve(self, answer: A) -> None:
+        """Let whoever asked go on; nobody may be left who did."""
+        if (question := self._open.get(answer.call)) is not None:
+            question.answer = answer
+            question.is_answered.set()
+
+    def numbers(self) -> tuple[int, ...]:
+        """The questions that are open."""
+        return tuple(self._open)

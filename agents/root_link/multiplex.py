@@ -1,0 +1,72 @@
+"""Channels inside a channel, for several agents in one process."""
+
+from collections.abc import Callable
+from typing import Generic
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.errors import ControlLost
+from coterie.agents.root_link.channel import OUTGOING_LIMIT, Heard
+from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.messages import RelayedMessage
+
+
+@attrs.define(eq=False)
+class SubChannel(Generic[Heard]):
+    """A `Line` inside another one, made by `SubChannels.open`."""
+
+    _number: int
+    _say: Callable[[WireMessage], None]
+    _incoming: trio.MemoryReceiveChannel[msgspec.Raw]
+    _decoder: msgspec.json.Decoder[Heard]
+
+    def send(self, word: WireMessage) -> None:
+        """As `Line.say`. At an end that has closed it is not heard."""
+        self._say(RelayedMessage(line=self._number, said=msgspec.Raw(msgspec.json.encode(word))))
+
+    async def receive(self) -> Heard | None:
+        """As `Line.hear`."""
+        try:
+            return self._decoder.decode(await self._incoming.receive())
+        except trio.EndOfChannel:
+            return None
+        except msgspec.DecodeError as exc:
+            raise ControlLost(str(exc)) from exc
+
+
+@attrs.define(eq=False)
+class SubChannels(Generic[Heard]):
+    """The near ends of all lines inside one. Whoever hears that one passes on what is for them."""
+
+    _say: Callable[[WireMessage], None]
+    """Speaks on the line that they are inside of."""
+    _decoder: msgspec.json.Decoder[Heard]
+    _open: dict[int, trio.MemorySendChannel[msgspec.Raw]] = attrs.field(factory=dict, init=False)
+
+    def open(self, number: int) -> SubChannel[Heard]:
+        """The near end of a new line; it hears until it is closed here."""
+        # As many as may wait in a socket's line: one task hears them all, and must not wait for any.
+        incoming, heard = trio.open_memory_channel[msgspec.Raw](OUTGOING_LIMIT)
+        self._open[number] = incoming
+        return SubChannel(number, self._say, heard, self._decoder)
+
+    def handle(self, word: RelayedMessage) -> None:
+        """Let the line hear *word* that it is for; one that does not listen is closed, and one that is closed deaf."""
+        if (incoming := self._open.get(word.line)) is None:
+            return
+        try:
+            incoming.send_nowait(word.said)
+        except trio.WouldBlock:
+            self.close(word.line)
+
+    def close(self, number: int) -> None:
+        """Let a line hear what it was told so far, and then its end; nothing happens if it is closed."""
+        if (incoming := self._open.pop(number, None)) is not None:
+            incoming.close()
+
+    def close_all(self) -> None:
+        """Close every line."""
+        for number in tuple(self._open):
+            self.close(number)

@@ -1,0 +1,181 @@
+"""Configuration of an agent from settings and definition: tools, prompt, layers and permissions."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from coterie.agents.definitions.definition import AgentDefinition
+from coterie.agents.definitions.list_fields import bare_name
+from coterie.agents.layers.layer2_clearing import api_clearing
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.model.catalog import Model, known_models
+from coterie.agents.loop.pipeline import PipelineOptions
+from coterie.agents.loop.token_estimate import Thresholds, window_of
+from coterie.agents.mcp.tool_list_file import ListedTool
+from coterie.agents.mcp.tool_names import PREFIX, server_of
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import RoleLimit, Rule
+from coterie.agents.prompts import render
+from coterie.agents.runtime.agent_mail import AgentMail
+from coterie.agents.settings import Settings
+from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.tools.files.edit import Edit
+from coterie.agents.tools.files.notebook_edit import NotebookEdit
+from coterie.agents.tools.search.search_transcript import SearchTranscript
+from coterie.agents.tools.team.control_tools import ExitPlanMode
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.team.task_tools import TASK_TOOLS, task_tools
+from coterie.agents.tools.tool import ExternalTool, Tool, tool_definition
+from coterie.mailbox.tasks.task import TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
+from coterie.memory.compaction.result_clearing import ClearingLimits
+from coterie.memory.compaction.result_storage import ResultLimits
+
+
+def server_limits(kind: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
+    """What an agent of *kind* may not call: servers that its definition leaves out, or that other kinds have."""
+    foreign = frozenset(
+        tool.name for tool in listed if tool.kinds is not None and (kind and kind.name) not in tool.kinds
+    )
+    limits = []
+    if foreign:
+        reason = "This MCP server is there for agents of another kind alone, whose definition configures it."
+        limits.append(RoleLimit(name="mcp", reason=reason, denied=foreign))
+    if kind is not None and kind.mcp_servers is not None:
+        others = frozenset(tool.name for tool in listed if tool.server not in kind.mcp_servers)
+        reason = f"An agent of the kind {kind.name} may not use this MCP server."
+        limits.append(RoleLimit(name=kind.name, reason=reason, denied=others))
+    return tuple(limits)
+
+
+def tools_allowed_by(kind: AgentDefinition) -> tuple[str, ...]:
+    """What naming a server opens to *kind* besides `tools`: all of the server's, unless `tools` names some of them."""
+    named = {server_of(entry) for entry in kind.tools or ()}
+    return tuple(f"{PREFIX}{server}" for server in kind.mcp_servers or () if server not in named)
+
+
+THINKING_BUDGET = 4_000
+"""Tokens for models that must be told how long to think."""
+TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
+"""Without these a teammate could say nothing: it makes no report until it ends."""
+
+
+def build_tools(room: AgentMail, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
+    """The tools of the agent whose mail is in *room*, in the order of a request; all agents have the same."""
+    owner = TaskOwner(name=room.sender.name, incarnation=room.sender.incarnation)
+    sending = SendMessage(router=room.router, sender=room.sender)
+    tools = (*BUILT_IN, SearchTranscript(path=transcript), sending, *task_tools(tasks, owner))
+    return {tool.name: tool for tool in tools}
+
+
+def context_thresholds(settings: Settings, model: Model) -> Thresholds:
+    """When the context of an agent on *model* is full. Raises `ConfigInvalid`."""
+    compact_window = settings.layers.window.compact_window
+    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
+    return Thresholds.for_window(window, model.max_output)
+
+
+def begin_conversation(
+    settings: Settings,
+    model: Model,
+    kind: AgentDefinition | None,
+    tools: Mapping[str, Tool],
+    manual: str = "",
+    *,
+    is_embedded: bool,
+) -> Conversation:
+    """A new conversation: what is in it and in its key header stays as long as it lasts.
+
+    The *manual* of the agent's memory goes into its system prompt. Edits of the cache are offered by the embedded
+    server alone.
+    """
+    clearing = settings.layers.clearing
+    header = KeyHeader(
+        model=model.id, effort=model.effort_of(settings.effort), thinking=_thinking(settings.thinking, model)
+    )
+    if clearing.by_cache and is_embedded:
+        header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
+    if clearing.by_api:
+        header = api_clearing(header, model, context_thresholds(settings, model), _clearing_limits(settings), tools)
+    system = [render("agent"), manual, "" if kind is None else kind.prompt]
+    defined = [tool_definition(tool) for tool in tools.values()]
+    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
+
+
+def layer_options(settings: Settings, header: KeyHeader, tools: Mapping[str, Tool]) -> PipelineOptions:
+    """The layers of a conversation under *header*: what it was begun without, it cannot have later."""
+    results, clearing = settings.layers.results, settings.layers.clearing
+    caps = {tool.name: results.cap for tool in tools.values() if tool.result_cap is not None}
+    foreign = {tool.name: results.mcp for tool in tools.values() if isinstance(tool, ExternalTool)}
+    return PipelineOptions(
+        stores_results=results.enabled,
+        results=ResultLimits(total=results.total, preview=results.preview),
+        caps={**caps, **foreign, "Bash": results.bash, "Grep": results.grep},
+        clears_by_time=clearing.by_time,
+        clears_by_cache=known_models().betas["cache_edits"] in header.betas,
+        clears_by_api=header.context_management is not None,
+        clearing=_clearing_limits(settings),
+    )
+
+
+def effective_permissions(
+    settings: Settings, kind: AgentDefinition | None, *, is_teammate: bool = False
+) -> Permissions:
+    """What an agent may do; a teammate can write to others, and use the task list, whatever its kind is for.
+
+    Raises `ConfigInvalid` for a rule that is none.
+    """
+    return Permissions(
+        mode=settings.permissions.mode,
+        allow=_rules(settings, "allow"),
+        ask=_rules(settings, "ask"),
+        deny=(*_rules(settings, "deny"), *(_narrow(kind.disallowed_tools, kind) if kind else ())),
+        limits=() if kind is None else (_role_limit(kind, TEAM_TOOLS if is_teammate else ()),),
+    )
+
+
+def _role_limit(kind: AgentDefinition, besides: Sequence[str]) -> RoleLimit:
+    """What agents of this kind may not call, whoever allows it. A tool listed with arguments is open for these only."""
+    whole = {entry for entry in kind.tools or () if "(" not in entry}
+    also = (ExitPlanMode.name, *tools_allowed_by(kind), *besides)
+    denied = {entry for entry in kind.disallowed_tools if "(" not in entry}
+    # Who wrote that an agent edits nothing did not mean all but notebooks.
+    denied |= {NotebookEdit.name} if Edit.name in denied else set()
+    return RoleLimit(
+        name=kind.name,
+        reason=f"An agent of the kind {kind.name} may not do this.",
+        # Whoever must plan first can say its plan; to others the tool is of no use.
+        allowed=None if kind.tools is None else frozenset((*map(bare_name, kind.tools), *also)),
+        denied=frozenset(denied),
+        only=tuple(rule for rule in _narrow(kind.tools or (), kind) if rule.tool not in whole),
+    )
+
+
+def _narrow(entries: Iterable[str], kind: AgentDefinition) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(entry, str(kind.source or kind.name)) for entry in entries if "(" in entry)
+
+
+def _thinking(wanted: bool | None, model: Model) -> bytes | None:
+    if wanted is None or (model.thinking == "always"):
+        return None
+    shapes: Mapping[str, dict[str, object]] = {
+        "adaptive": {"type": "adaptive"},
+        "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
+    }
+    return msgspec.json.encode(shapes[model.thinking] if wanted else {"type": "disabled"})
+
+
+def _clearing_limits(settings: Settings) -> ClearingLimits:
+    given = settings.layers.clearing
+    return ClearingLimits(keep=given.keep, trigger=given.trigger, expected_turns=given.expected_turns)
+
+
+def _rules(settings: Settings, name: str) -> tuple[Rule, ...]:
+    texts: tuple[str, ...] = getattr(settings.permissions, name)
+    sources = settings.item_sources(f"permissions.{name}")
+    return tuple(Rule.parse(text, source) for text, source in zip(texts, sources, strict=True))

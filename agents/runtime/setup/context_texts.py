@@ -1,0 +1,147 @@
+"""Texts that an agent receives before its task: environment, instructions, memory index and skills."""
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import attrs
+
+from coterie.agents.definitions.definition import AgentDefinition
+from coterie.agents.definitions.list_fields import bare_name
+from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.token_estimate import window_of
+from coterie.agents.prompts import render
+from coterie.agents.settings import MemorySettings, Settings
+from coterie.agents.skills.skill_text import skill_listing
+from coterie.agents.skills.store import Skills
+from coterie.clock import Clock
+from coterie.errors import ConfigInvalid
+from coterie.memory.errors import StoreError
+from coterie.memory.instructions.loader import InstructionPaths, Instructions, load_instructions
+from coterie.memory.notes.notes_file import read_file
+from coterie.memory.store.memory_index import INDEX, load_index
+from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.scopes import MemoryScope
+from coterie.paths import checkout_root, home_directory, project_root
+from coterie.session_directory import project_slug
+from coterie.trusted_files import TrustedFiles
+
+
+def read_instructions(project: Path) -> Instructions:
+    """The instruction files that hold in *project*. Blocks on the disk. Raises `ConfigInvalid`."""
+    # The files are those of this checkout; approvals hold for all worktrees of the project.
+    places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
+    return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
+
+
+def context_text(
+    project: Path, clock: Clock, instructions: Instructions | None, memory: str, skills: str = "", servers: str = ""
+) -> str:
+    """What an agent is told before its task; *memory* is the index of what it remembers, *skills* lists those.
+
+    *servers* is what MCP servers say on how to use them.
+    """
+    # Read once, when the session begins: a date that changed overnight would break the prefix.
+    date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
+    context = render("context", directory=str(project), platform=platform.system(), date=date)
+    words = instructions.to_text() if instructions is not None else ""
+    files = words and render("instructions", files=words)
+    return "\n\n".join(filter(None, [context, files, memory, skills, servers]))
+
+
+SCOPE_HINTS = {
+    "user": "It is the same in all projects of this user: keep in it what holds everywhere.",
+    "project": "It belongs to this project and is committed with it: keep in it what all who work here may read.",
+    "local": "It belongs to this project and to this user alone, and is not committed.",
+}
+
+
+@attrs.frozen(kw_only=True)
+class MemoryIndexText:
+    """The index of one store, as an agent is shown it."""
+
+    place: MemoryScope
+    text: str
+    """Empty if there is nothing in it."""
+    warning: str | None = None
+    """What of it was left out."""
+
+
+def memory_manual(places: Sequence[MemoryScope], settings: MemorySettings, project: Path) -> str:
+    """How to use the memories at *places*; for the same settings the same. Blocks; raises `ConfigInvalid`."""
+    texts: list[str] = []
+    for place in places:
+        directory = str(place.directory)
+        if place.kind is not None:
+            texts.append(render("memory_agent", kind=place.kind, directory=directory, hint=SCOPE_HINTS[place.scope]))
+            continue
+        texts.append(render("memory", directory=directory))
+        if settings.daily_log:
+            texts.append(render("memory_log", directory=directory))
+        if settings.search_past:
+            sessions = home_directory() / "projects" / project_slug(project_root(project)) / "sessions"
+            texts.append(render("memory_search", directory=directory, sessions=str(sessions)))
+    if places and settings.guidelines is not None:
+        texts.append(render("memory_guidelines", guidelines=_guidelines(settings.guidelines)))
+    return "\n\n".join(texts)
+
+
+def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
+    """The indexes of *places* as they are now, cut to what is loaded. Blocks on the disk; raises nothing for it."""
+    return [_read_index(place) for place in places]
+
+
+def index_text(indexes: Sequence[MemoryIndexText]) -> str:
+    """What an agent is told of *indexes* before its task; empty if there is nothing in them."""
+    shown = "\n\n".join(map(_framed, filter(lambda index: index.text, indexes)))
+    return render("memory_index", indexes=shown) if shown else ""
+
+
+def _read_index(place: MemoryScope) -> MemoryIndexText:
+    try:
+        loaded = load_index(MemoryStore.at(place.directory).index())
+    except (StoreError, OSError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+        return MemoryIndexText(place=place, text="", warning=f"cannot be read: {reason}")
+    return MemoryIndexText(place=place, text=loaded.text.strip(), warning=loaded.warning)
+
+
+def _framed(index: MemoryIndexText) -> str:
+    # Agents wrote it, perhaps from what a tool told them: it must not end its frame and speak for the user.
+    text = index.text.replace("</memory", "<\\/memory")
+    of = quoteattr(index.place.title)
+    warning = "" if index.warning is None else f"\n[{index.warning}]"
+    return f"<memory of={of} index={quoteattr(str(index.place.directory / INDEX))}>\n{text}{warning}\n</memory>"
+
+
+def _guidelines(path: Path) -> str:
+    try:
+        content = read_file(path, follow=True)
+        text = None if content is None else content.decode().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+        raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
+    if not text:
+        raise ConfigInvalid(str(path), "is not there or is empty; it is named as memory.guidelines in the settings")
+    return text
+
+
+SKILL_TOOL = "Skill"
+
+
+def skill_listing_text(found: Skills, settings: Settings, model: Model) -> str:
+    """The list of skills for an agent on *model*; empty if there is nothing to tell. Raises `ConfigInvalid`."""
+    compact_window = settings.layers.window.compact_window
+    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
+    return skill_listing(found.for_model, int(window * settings.skills.listing))
+
+
+def can_load_skills(kind: AgentDefinition | None) -> bool:
+    """Whether the limits of its *kind* leave an agent the tool that loads skills."""
+    if kind is None:
+        return True
+    is_listed = kind.tools is None or SKILL_TOOL in map(bare_name, kind.tools)
+    return is_listed and not {SKILL_TOOL, "*"} & set(kind.disallowed_tools)

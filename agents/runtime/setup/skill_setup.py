@@ -1,0 +1,110 @@
+"""Skills of one agent: the listing it receives and the skills it begins with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.definitions.definition_files import FileProblem
+from coterie.agents.events.agent_events import Noticed
+from coterie.agents.events.layer_events import SkillLoaded
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.prompts import render
+from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.setup.context_texts import can_load_skills, skill_listing_text
+from coterie.agents.skills.skill import Skill
+from coterie.agents.skills.skill_text import requested_skill, skill_block, skill_text
+from coterie.agents.skills.store import Skills, load_skills
+from coterie.agents.tools.memory.load_skill import SkillTool
+
+
+@attrs.frozen(kw_only=True)
+class AgentSkills:
+    """What one agent has of skills. Made by `open_agent_skills`."""
+
+    found: Skills
+    tool: SkillTool | None
+    """None in a conversation that was begun without any: its tools never change."""
+    listing: str
+    """What it is told of them before its task; empty if there is nothing to tell."""
+    preloaded: Sequence[str]
+    """Names of those that its kind begins with."""
+    accepts_commands: bool
+    """Whether what it is told are the user's words, which may start a skill."""
+
+    @property
+    def tools(self) -> tuple[SkillTool, ...]:
+        """The tool, if there is one."""
+        return () if self.tool is None else (self.tool,)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Where the files of skills are, for the agent to read."""
+        return tuple(skill.directory for skill in self.found.by_name.values())
+
+    def report_problems(self, agent: Agent) -> None:
+        """Tell of the files that give no skill, once a session: others find the same."""
+        for problem in self.found.problems if self.accepts_commands else ():
+            if problem.severity == "error":
+                agent.emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
+
+    async def preload(self, agent: Agent) -> list[str]:
+        """The texts of the skills that its kind begins with; one that cannot be had is told, and does without."""
+        found: list[Skill] = []
+        for name in self.preloaded:
+            if skill := self.found.by_name.get(name):
+                found.append(skill)
+            else:
+                agent.emit(Noticed(source=f"skill {name}", reason=self.found.missing(name)))
+        blocks = [block for skill in found if (block := await _load(agent, skill.used(), "definition"))]
+        return [render("skills_preloaded", skills="\n\n".join(blocks))] if blocks else []
+
+    async def load_requested(self, agent: Agent, words: str) -> list[str]:
+        """The text of the skill that the user's *words* start; nothing if they start none."""
+        asked = requested_skill(words, self.found) if self.accepts_commands else None
+        if asked is None:
+            return []
+        skill, arguments = asked
+        block = await _load(agent, skill.used(arguments), "user")
+        return [render("skill_asked", name=skill.name, skill=block)] if block else []
+
+
+def open_agent_skills(work: AgentWork, seat: AgentFiles, begun: Prefix | None) -> AgentSkills:
+    """The skills of the agent of *seat*, whose conversation was *begun* already, or not; none for a bare run.
+
+    Blocks on the disk. Raises `ConfigInvalid`.
+    """
+    settings = work.settings.skills
+    found = load_skills(work.project) if settings.enabled and not work.is_bare else Skills()
+    is_offered = bool(found.by_name) if begun is None else _offers(begun)
+    return AgentSkills(
+        found=found,
+        tool=SkillTool(skills=found, emit=seat.log.emit) if is_offered else None,
+        listing=skill_listing_text(found, work.settings, work.model)
+        if is_offered and can_load_skills(work.definition)
+        else "",
+        preloaded=() if work.definition is None else work.definition.skills,
+        accepts_commands=not work.parent_settings,
+    )
+
+
+async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]) -> str:
+    """The skill as the model reads it, remembered as used; empty, and told, if it cannot be read."""
+    text = await trio.to_thread.run_sync(skill_text, used)
+    if isinstance(text, FileProblem):
+        agent.emit(Noticed(source=f"{text.path}:{text.line}", reason=text.reason))
+        return ""
+    agent.workspace.skills.record(used)
+    agent.emit(SkillLoaded(name=used.name, by=by, path=used.file, characters=len(text)))
+    return skill_block(used, text)
+
+
+def _offers(prefix: Prefix) -> bool:
+    """Whether the model was offered the tool when the conversation began."""
+    tools = (segment.data for segment in prefix.segments if segment.section == "tools")
+    return any(msgspec.json.decode(tool).get("name") == SkillTool.name for tool in tools)

@@ -1,0 +1,68 @@
+"""Report of a finished agent to its parent."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+import trio
+
+from coterie.agents.loop.run_result import EndReason, RunEnded
+from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.worktrees.git_command import GitFailed
+from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, find_unsaved_work
+from coterie.mailbox.envelope import MessageId, Sender
+from coterie.mailbox.message_bodies import TaskNotification
+from coterie.mailbox.router import OutgoingMessage, Router
+
+ReportStatus = Literal["completed", "failed", "killed", "blocked"]
+
+_OUTCOMES: Mapping[EndReason, tuple[ReportStatus, str]] = {
+    "completed": ("completed", "The task is done."),
+    "max_turns": ("blocked", "It has used up its turns."),
+    "budget": ("blocked", "Its budget does not bear another call."),
+    "prompt_too_long": ("blocked", "Its context is too long for the model."),
+    "blocked": ("blocked", "Its context is too full for another turn."),
+    "refused": ("failed", "The model refused to go on."),
+    "cut_off": ("failed", "A reply did not fit, even at the largest size."),
+    "model_error": ("failed", "The model could not be asked."),
+    "cancelled": ("killed", "It was interrupted."),
+    "hook": ("blocked", "A hook of the user's has ended it."),
+    "shutdown": ("killed", "It was asked to end before the task was done."),
+}
+
+
+def task_notification(ended: RunEnded, reason_to_end: str = "") -> TaskNotification:
+    """What to tell of a run that came to its end; *reason_to_end* was given by who asked for that."""
+    status, summary = _OUTCOMES[ended.reason]
+    if status == "killed" and reason_to_end:
+        summary = f"{summary.removesuffix('.')}: {reason_to_end}."
+    return TaskNotification(
+        status=status,
+        summary=summary if ended.error is None else f"{summary} {ended.error}",
+        result=ended.text,
+        turns=ended.turns,
+        tool_calls=ended.tool_calls,
+        cost_usd=format(ended.cost, "f"),
+    )
+
+
+async def send_report(parent: str, report: TaskNotification, id_: MessageId, router: Router, sender: Sender) -> None:
+    """Store *report* for *parent*; whoever else sends it with the same id, it arrives once. Raises `MailboxError`."""
+    await router.send(sender, OutgoingMessage(to=parent, body=report.to_body(), kind=report.kind, id=id_))
+
+
+WORKTREE_CHECK_TIMEOUT = 10.0
+"""Seconds in which an agent looks through its worktree before it reports."""
+
+
+async def add_worktree_state(duty: AgentSpec, report: TaskNotification) -> TaskNotification:
+    """*report*, with what there is in the agent's worktree."""
+    if duty.worktree is None:
+        return report
+    work: str | None = WORK_NOT_CHECKED
+    with trio.move_on_after(WORKTREE_CHECK_TIMEOUT):
+        try:
+            work = await find_unsaved_work(duty.worktree)
+        except GitFailed as exc:
+            work = str(exc)
+    return msgspec.structs.replace(report, summary=f"{report.summary} {describe_work(duty.worktree, work)}")

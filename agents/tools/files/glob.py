@@ -1,0 +1,79 @@
+"""The Glob tool: files by the pattern of their names, the newest first."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import attrs
+import trio
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files
+from coterie.agents.tools.files.glob_pattern import GlobPattern
+from coterie.agents.tools.schema import described
+from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+
+SHOWN = 100
+TIME_LIMIT = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class GlobInput:
+    """Which files, and where."""
+
+    pattern: str = attrs.field(metadata=described("The pattern, for example **/*.py or src/*.{ts,tsx}."))
+    path: str | None = attrs.field(
+        default=None, metadata=described("The directory to look in; without it the project directory.")
+    )
+
+
+class Glob:
+    """Finds files by their names."""
+
+    name: ClassVar = "Glob"
+    description: ClassVar = tool_description("glob")
+    input_type: ClassVar = GlobInput
+    access: ClassVar[Access] = "read"
+    is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
+
+    def paths_affected(self, arguments: GlobInput, workspace: Workspace) -> list[Path]:
+        """The directory that is looked in; nothing outside it is found."""
+        return [workspace.locate(arguments.path or ".")]
+
+    async def run(self, arguments: GlobInput, workspace: Workspace) -> ToolResult:
+        """The paths that match. A cancelled call may leave its thread reading; it changes nothing."""
+        wildcard = GlobPattern.parse(arguments.pattern)
+        directory = workspace.locate(arguments.path or ".")
+        with trio.move_on_after(TIME_LIMIT):
+            listing = await list_files(directory)
+            found = await trio.to_thread.run_sync(_newest_sync, directory, listing, wildcard, abandon_on_cancel=True)
+            lines = [display_path(path, workspace.root) for path in found[:SHOWN]]
+            return ToolResult(text="\n".join([*lines, *_notes(arguments.pattern, len(found), listing)]))
+        raise ToolFailed(f"Glob was not done after {TIME_LIMIT:g} s: name a deeper directory as path")
+
+
+def _newest_sync(directory: Path, listing: WalkResult, wildcard: GlobPattern) -> list[Path]:
+    """The files that match, the newest first; of the same age in the order of the listing."""
+    dated = list(_dated(directory, [name for name in listing.names if wildcard.matches(name)]))
+    return [path for _, path in sorted(dated, key=lambda pair: -pair[0])]
+
+
+def _dated(directory: Path, names: list[str]) -> Iterator[tuple[int, Path]]:
+    for name in names:
+        path = directory / name
+        try:
+            yield path.lstat().st_mtime_ns, path
+        except OSError:  # gone since it was listed
+            continue
+
+
+def _notes(pattern: str, count: int, listing: WalkResult) -> list[str]:
+    notes = []
+    if not count:
+        notes.append(f"no file matches {pattern!r} ({len(listing.names):,} files looked at)")
+    if count > SHOWN:
+        notes.append(f"[{count - SHOWN:,} more match: use a narrower pattern, or name a deeper directory]")
+    if listing.note:
+        notes.append(listing.note)
+    return notes

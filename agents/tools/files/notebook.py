@@ -1,0 +1,227 @@
+"""Notebooks as text, in which a change of one cell leaves all others byte for byte."""
+
+import hashlib
+import itertools
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from coterie.agents.tools.files.json_spans import JsonLayout, JsonSpan, element_starts, read_members, skip_space
+from coterie.suggestions import did_you_mean
+
+SUFFIX = ".ipynb"
+CellType = Literal["code", "markdown", "raw"]
+IDS_SINCE = (4, 5)
+"""The version of the format from which on cells have ids."""
+CELL_LEVEL = 2
+"""How deep a cell stands in its notebook."""
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """One cell, and where it stands."""
+
+    number: int
+    """From 1 on, in the order of the notebook."""
+    members: Mapping[str, JsonSpan]
+    start: int
+    end: int
+
+    @property
+    def id(self) -> str | None:
+        """What it is called; None in older notebooks."""
+        id_ = self._value("id")
+        return id_ if isinstance(id_, str) else None
+
+    @property
+    def type(self) -> str:
+        """What kind of cell it is, as far as it says so."""
+        return str(self._value("cell_type") or "unknown")
+
+    @property
+    def source(self) -> str:
+        """All its lines."""
+        return joined(self._value("source"))
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """What running it gave, as the notebook has it."""
+        outputs = self._value("outputs")
+        return [each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else []
+
+    @property
+    def execution_count(self) -> int | None:
+        """When it was run, counted in runs; None if it was not."""
+        count = self._value("execution_count")
+        return count if isinstance(count, int) else None
+
+    def _value(self, name: str) -> Any:
+        return self.members[name].value if name in self.members else None
+
+
+@attrs.frozen(kw_only=True)
+class Notebook:
+    """A notebook of version 4."""
+
+    text: str
+    version: tuple[int, int]
+    language: str
+    cells: tuple[Cell, ...]
+    _array: JsonSpan
+    """The list of the cells."""
+
+    @classmethod
+    def read(cls, text: str) -> "Notebook":
+        """The notebook that *text* is. Raises `ValueError`, in words, for any other text."""
+        try:
+            return cls._read(text)
+        except RecursionError as exc:
+            raise ValueError("its JSON is nested too deep") from exc
+
+    @classmethod
+    def _read(cls, text: str) -> "Notebook":
+        start = skip_space(text, int(text.startswith(_BYTE_ORDER_MARK)))
+        members, end = read_members(text, start)
+        if skip_space(text, end) != len(text):
+            raise ValueError("there is more behind its end")
+        values = {name: member.value for name, member in members.items()}
+        version = (values.get("nbformat"), values.get("nbformat_minor", 0))
+        if version[0] != 4 or not isinstance(version[1], int):
+            raise ValueError(f"it says nbformat {version[0]!r}, and only version 4 is known")
+        if not isinstance(values.get("cells"), list) or not all(isinstance(each, dict) for each in values["cells"]):
+            raise ValueError("it has no list of cells")
+        array = members["cells"]
+        return cls(
+            text=text,
+            version=(4, version[1]),
+            language=_language(values.get("metadata")),
+            cells=tuple(_cell(text, n, place) for n, place in enumerate(element_starts(text, array.start), 1)),
+            array=array,
+        )
+
+    def find(self, id_: str | None, number: int | None) -> Cell:
+        """The one cell that is meant. Raises `ValueError` that says what there is."""
+        if number is not None:
+            if not 1 <= number <= len(self.cells):
+                raise ValueError(f"there is no cell {number}: cells are counted from 1, and there are {len(self)}")
+            if id_ is not None and self.cells[number - 1].id != id_:
+                raise ValueError(f"cell {number} has not the id {id_!r} but {self.cells[number - 1].id!r}")
+            return self.cells[number - 1]
+        found = [cell for cell in self.cells if cell.id == id_]
+        if len(found) > 1:
+            numbers = ", ".join(str(cell.number) for cell in found)
+            raise ValueError(f"{len(found)} cells have the id {id_!r}: say which by cell_number, {numbers}")
+        if not found:
+            ids = [cell.id for cell in self.cells if cell.id is not None]
+            hint = did_you_mean(str(id_), ids) if ids else "its cells have none; give a cell_number"
+            raise ValueError(f"there is no cell with the id {id_!r}: {hint}")
+        return found[0]
+
+    def replaced(self, cell: Cell, source: str, type_: CellType | None = None) -> str:
+        """The text with *source* in *cell*. What code gave when it ran goes, if the code is another."""
+        layout = JsonLayout.of(self.text)
+        changed: dict[str, Any] = {}
+        if source != cell.source:
+            changed["source"] = _lines(source, is_list=self._has_lists(cell))
+        new_type = type_ or cell.type
+        if new_type == "code" and (changed or cell.type != "code"):
+            changed |= {"execution_count": None, "outputs": []}
+        if new_type == cell.type and "source" in cell.members:
+            return self._with_values(cell, changed, layout)
+        changed["cell_type"] = new_type
+        gone = {"attachments"} if new_type == "code" else {"execution_count", "outputs"}
+        texts = {name: self.text[each.start : each.end] for name, each in cell.members.items() if name not in gone}
+        is_sorted = list(texts) == sorted(texts)
+        texts |= {name: layout.text_of(value, CELL_LEVEL + 1) for name, value in changed.items()}
+        texts = dict(sorted(texts.items())) if is_sorted else texts
+        return self.text[: cell.start] + layout.object_of(texts, CELL_LEVEL) + self.text[cell.end :]
+
+    def inserted(self, after: int, source: str, type_: CellType) -> str:
+        """The text with a new cell behind the first *after* cells."""
+        layout = JsonLayout.of(self.text)
+        value: dict[str, Any] = {"cell_type": type_}
+        if type_ == "code":
+            value["execution_count"] = None
+        if self.version >= IDS_SINCE:
+            value["id"] = self._new_id(after, source)
+        value["metadata"] = {}
+        if type_ == "code":
+            value["outputs"] = []
+        value["source"] = _lines(source, is_list=self._has_lists(None))
+        cell = layout.text_of(value, CELL_LEVEL)
+        if not self.cells:
+            array = f"[{layout.space(CELL_LEVEL)}{cell}{layout.space(CELL_LEVEL - 1)}]"
+            return self.text[: self._array.start] + array + self.text[self._array.end :]
+        if after == 0:
+            first = self.cells[0].start
+            return f"{self.text[:first]}{cell},{self._between(layout)}{self.text[first:]}"
+        last = self.cells[after - 1].end
+        return f"{self.text[:last]},{self._between(layout)}{cell}{self.text[last:]}"
+
+    def without(self, cell: Cell) -> str:
+        """The text without *cell*."""
+        if len(self.cells) == 1:
+            return f"{self.text[: self._array.start]}[]{self.text[self._array.end :]}"
+        if cell.number < len(self.cells):
+            return self.text[: cell.start] + self.text[self.cells[cell.number].start :]
+        return self.text[: self.cells[-2].end] + self.text[cell.end :]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def _with_values(self, cell: Cell, changed: Mapping[str, Any], layout: JsonLayout) -> str:
+        """The text with other values where *cell* has some; what it lacks it need not have."""
+        text = self.text
+        places = {name: place for name, place in cell.members.items() if name in changed}
+        for name, place in sorted(places.items(), key=lambda each: each[1].start, reverse=True):
+            if place.value != changed[name]:
+                text = text[: place.start] + layout.text_of(changed[name], CELL_LEVEL + 1) + text[place.end :]
+        return text
+
+    def _has_lists(self, cell: Cell | None) -> bool:
+        """Whether sources are lists of lines, as most programs write them, in *cell* or else in the first cell."""
+        cells = [cell] if cell is not None else self.cells[:1]
+        return all(not isinstance(each.members.get("source", _NOTHING).value, str) for each in cells)
+
+    def _between(self, layout: JsonLayout) -> str:
+        """What stands between a comma and the next cell."""
+        if len(self.cells) > 1:
+            return self.text[self.cells[0].end : self.cells[1].start].partition(",")[2]
+        return layout.space(CELL_LEVEL) or layout.comma[1:]
+
+    def _new_id(self, after: int, source: str) -> str:
+        """An id that no cell has. The same change gives the same id, so that a run can be played again."""
+        taken = {cell.id for cell in self.cells}
+        seeds = (f"{attempt} {after} {sorted(map(str, taken))} {source}" for attempt in itertools.count())
+        ids = (hashlib.blake2b(seed.encode("utf-8", "replace"), digest_size=4).hexdigest() for seed in seeds)
+        return next(id_ for id_ in ids if id_ not in taken)
+
+
+_NOTHING = JsonSpan(value=None, start=0, end=0)
+
+
+def joined(value: Any) -> str:
+    """The text that a notebook keeps as one string or as a list of lines."""
+    if isinstance(value, list):
+        return "".join(line for line in value if isinstance(line, str))
+    return value if isinstance(value, str) else ""
+
+
+def _cell(text: str, number: int, start: int) -> Cell:
+    members, end = read_members(text, start)
+    return Cell(number=number, members=members, start=start, end=end)
+
+
+def _lines(source: str, *, is_list: bool) -> list[str] | str:
+    return source.splitlines(keepends=True) if is_list else source
+
+
+def _language(metadata: Any) -> str:
+    """What its code is written in, where it says so."""
+    for part, name in (("language_info", "name"), ("kernelspec", "language")):
+        found = metadata.get(part) if isinstance(metadata, dict) else None
+        if isinstance(found, dict) and isinstance(found.get(name), str):
+            return str(found[name])
+    return "unknown"

@@ -1,0 +1,260 @@
+"""The TaskCreate, TaskList, TaskClaim and TaskUpdate tools."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import attrs
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.schema import described
+from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, tool_description
+from coterie.mailbox.tasks.errors import TaskError, TaskRefused
+from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
+from coterie.mailbox.tasks.task_list import TaskList
+
+
+@contextmanager
+def translate_task_errors() -> Iterator[None]:
+    """Turn what the task list raises in this block into `ToolFailed`."""
+    try:
+        yield
+    except TaskRefused as exc:
+        raise ToolFailed(f"Nothing was changed: {exc}.") from exc
+    except TaskError as exc:
+        raise ToolFailed(f"The task list could not be used: {exc}.") from exc
+
+
+def task_line(task: ListedTask) -> str:
+    """A task in a list."""
+    if task.state == "blocked":
+        state = f"blocked by {', '.join(map(str, task.waits_for))}"
+    elif task.state == "in_progress":
+        state = f"in_progress, {task.owner}"
+    else:
+        state = task.state
+    return f"{task.id} [{state}] {task.subject}"
+
+
+def task_text(task: ListedTask) -> str:
+    """All about a task but its history."""
+    related = (
+        f"blocked by: {', '.join(map(str, task.blocked_by))}" if task.blocked_by else None,
+        f"blocks: {', '.join(map(str, task.blocks))}" if task.blocks else None,
+        task.description,
+    )
+    return "\n".join([task_line(task), *filter(None, related)])
+
+
+def task_result(task: Task) -> str:
+    """What a change has led to."""
+    owner = f", {task.owner}" if task.owner else ""
+    return f"Task {task.id} is now [{task.status}{owner}]: {task.subject}"
+
+
+@attrs.frozen(kw_only=True)
+class TaskClaimInput:
+    """Which task."""
+
+    task_id: int | None = attrs.field(
+        default=None, metadata=described("The number of the task; the oldest that can be begun if left out.")
+    )
+
+
+@attrs.frozen
+class TaskClaim:
+    """Makes a task the agent's own work."""
+
+    task_list: TaskList
+    owner: TaskOwner
+
+    name: ClassVar = "TaskClaim"
+    description: ClassVar = tool_description("task_claim")
+    input_type: ClassVar = TaskClaimInput
+    access: ClassVar[Access] = "session"
+    is_clearable: ClassVar = False
+    result_cap: ClassVar[int | None] = RESULT_CAP
+
+    def paths_affected(self, _arguments: TaskClaimInput, _workspace: Workspace) -> tuple[Path, ...]:
+        """No file of anybody's."""
+        return ()
+
+    async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
+        """The task whole."""
+        with translate_task_errors():
+            task = await self._claim(arguments.task_id)
+            return ToolResult(text=task_text(await self.task_list.get(task.id)))
+
+    async def _claim(self, task_id: int | None) -> Task:
+        if task_id is not None:
+            return await self.task_list.claim(TaskId(task_id), self.owner)
+        task = await self.task_list.claim_next(self.owner)
+        if task is None:
+            raise ToolFailed("There is no task that can be begun now. TaskList shows which are blocked or in progress.")
+        return task
+
+
+@attrs.frozen(kw_only=True)
+class TaskCreateInput:
+    """What is to be done, and after what."""
+
+    subject: str = attrs.field(metadata=described("What is to be done, in one line."))
+    description: str = attrs.field(default="", metadata=described("All that one needs to know to do it."))
+    blocked_by: list[int] = attrs.field(
+        factory=list, metadata=described("Numbers of the tasks that must be done before.")
+    )
+
+
+@attrs.frozen
+class TaskCreate:
+    """Puts a task on the list."""
+
+    task_list: TaskList
+    owner: TaskOwner
+
+    name: ClassVar = "TaskCreate"
+    description: ClassVar = tool_description("task_create")
+    input_type: ClassVar = TaskCreateInput
+    access: ClassVar[Access] = "session"
+    is_clearable: ClassVar = False
+    result_cap: ClassVar[int | None] = RESULT_CAP
+
+    def paths_affected(self, _arguments: TaskCreateInput, _workspace: Workspace) -> tuple[Path, ...]:
+        """No file of anybody's."""
+        return ()
+
+    async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
+        """The number of the task."""
+        with translate_task_errors():
+            task = await self.task_list.create(
+                arguments.subject,
+                by=self.owner,
+                description=arguments.description,
+                blocked_by=map(TaskId, arguments.blocked_by),
+            )
+        return ToolResult(text=f"Created task {task.id}: {task.subject}")
+
+
+UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
+
+
+@attrs.frozen(kw_only=True)
+class TaskListInput:
+    """Which tasks."""
+
+    task_id: int | None = attrs.field(
+        default=None, metadata=described("One task, with its description; all of the state if left out.")
+    )
+    state: Literal["unfinished", "open", "blocked", "in_progress", "done"] = attrs.field(
+        default="unfinished", metadata=described("Show tasks in this state.")
+    )
+
+
+@attrs.frozen
+class TaskListTool:
+    """Shows tasks."""
+
+    task_list: TaskList
+    owner: TaskOwner
+
+    name: ClassVar = "TaskList"
+    description: ClassVar = tool_description("task_list")
+    input_type: ClassVar = TaskListInput
+    access: ClassVar[Access] = "session"
+    is_clearable: ClassVar = True
+    result_cap: ClassVar[int | None] = RESULT_CAP
+
+    def paths_affected(self, _arguments: TaskListInput, _workspace: Workspace) -> tuple[Path, ...]:
+        """No file of anybody's."""
+        return ()
+
+    async def run(self, arguments: TaskListInput, _workspace: Workspace) -> ToolResult:
+        """A line for each task, or one task whole."""
+        with translate_task_errors():
+            if arguments.task_id is not None:
+                return ToolResult(text=task_text(await self.task_list.get(TaskId(arguments.task_id))))
+            states = UNFINISHED if arguments.state == "unfinished" else {arguments.state}
+            found = await self.task_list.list(states=states)
+        lines = [*map(task_line, found.tasks), *map(str, found.damaged)]
+        return ToolResult(text="\n".join(lines) or f"There are no {arguments.state} tasks.")
+
+
+@attrs.frozen(kw_only=True)
+class TaskUpdateInput:
+    """What is to be different."""
+
+    task_id: int = attrs.field(metadata=described("The number of the task."))
+    status: TaskStatus | None = attrs.field(
+        default=None, metadata=described("done when all of it is done; open to give it back.")
+    )
+    subject: str | None = attrs.field(default=None, metadata=described("Takes the place of the subject."))
+    description: str | None = attrs.field(default=None, metadata=described("Takes the place of the description."))
+    add_blocked_by: list[int] = attrs.field(
+        factory=list, metadata=described("Numbers of more tasks that must be done before.")
+    )
+    remove_blocked_by: list[int] = attrs.field(
+        factory=list, metadata=described("Numbers of tasks it need not wait for any more.")
+    )
+
+
+CompletionCheck = Callable[[ListedTask], Awaitable[str | None]]
+"""Says why a task is not done although its owner says so, in words for the model; None if it is."""
+
+
+async def accept_completion(_task: ListedTask) -> None:
+    """The `CompletionCheck` of an agent that is taken at its word."""
+
+
+@attrs.frozen
+class TaskUpdate:
+    """Changes a task."""
+
+    task_list: TaskList
+    owner: TaskOwner
+    check_completion: CompletionCheck = accept_completion
+
+    name: ClassVar = "TaskUpdate"
+    description: ClassVar = tool_description("task_update")
+    input_type: ClassVar = TaskUpdateInput
+    access: ClassVar[Access] = "session"
+    is_clearable: ClassVar = False
+    result_cap: ClassVar[int | None] = RESULT_CAP
+
+    def paths_affected(self, _arguments: TaskUpdateInput, _workspace: Workspace) -> tuple[Path, ...]:
+        """No file of anybody's."""
+        return ()
+
+    async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
+        """How the task stands now."""
+        change = TaskChange(
+            subject=arguments.subject,
+            description=arguments.description,
+            status=arguments.status,
+            add_blocked_by=tuple(map(TaskId, arguments.add_blocked_by)),
+            remove_blocked_by=tuple(map(TaskId, arguments.remove_blocked_by)),
+        )
+        if change == TaskChange():
+            raise ToolFailed("Nothing was changed: say what is to be different, such as the status.")
+        task_id = TaskId(arguments.task_id)
+        with translate_task_errors():
+            if change.status == "done":
+                await self._check(task_id)
+            return ToolResult(text=task_result(await self.task_list.update(task_id, self.owner, change)))
+
+    async def _check(self, task_id: TaskId) -> None:
+        if reason := await self.check_completion(await self.task_list.get(task_id)):
+            raise ToolFailed(f"The task is not done, and nothing was changed: {reason}")
+
+
+TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.name)
+
+
+def task_tools(task_list: TaskList, owner: TaskOwner) -> tuple[Tool, ...]:
+    """The tools of the agent that is *owner*, in the order of a request's tools."""
+    return (
+        TaskCreate(task_list, owner),
+        TaskListTool(task_list, owner),
+        TaskClaim(task_list, owner),
+        TaskUpdate(task_list, owner),
+    )

@@ -1,0 +1,273 @@
+"""Worker process that converts a page to Markdown. It imports nothing of ours.
+
+Run as a script it takes the page's address on the first line and the page behind it, and prints the text: the parser of
+the standard library can be kept busy for long by a page that is made for it, and a process can be killed.
+"""
+
+import re
+import signal
+import sys
+from html.parser import HTMLParser
+from urllib.parse import urljoin
+
+LIFETIME = 60
+"""Seconds after which the script ends by itself."""
+DROPPED = frozenset(
+    {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas", "select", "head"}
+)
+VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track", "wbr", "area", "base", "col", "embed"})
+HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+BLOCKS = frozenset(
+    {
+        *("p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "form", "fieldset", "figure"),
+        *(
+            "figcaption",
+            "address",
+            "details",
+            "summary",
+            "dl",
+            "dt",
+            "dd",
+            "body",
+            "html",
+            "caption",
+            "center",
+            *HEADINGS,
+        ),
+    }
+)
+NESTED = frozenset({"ul", "ol", "li", "blockquote", "pre", "table"})
+STRESSED = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
+DEEPEST = 12
+"""Lists and quotes within each other that are still told apart."""
+
+
+def to_markdown(html: str, url: str) -> str:
+    """The text of *html*, which was found at *url*, with headings, links, lists, code and tables."""
+    converter = _Converter(url)
+    converter.feed(html)
+    converter.close()
+    return converter.finish()
+
+
+class _Converter(HTMLParser):
+    """Goes through a page from its beginning to its end, and writes block after block."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self._url = url
+        self._blocks: list[str] = []
+        self._text: list[str] = []
+        self._heading = ""
+        self._title: list[str] | None = None
+        self._dropping: list[str] = []
+        self._open: list[str] = []
+        self._numbers: list[int] = []
+        self._bullet: str | None = None
+        self._links: list[tuple[str, int]] = []
+        self._rows: list[list[str]] = []
+        self._stressed: list[str] = []
+
+    def finish(self) -> str:
+        """All that was written."""
+        while self._open:
+            self._leave(self._open[-1])
+        self._end_block()
+        text = "\n".join(self._blocks)
+        return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+    def handle_starttag(self, tag: str, attrs: "list[tuple[str, str | None]]") -> None:
+        if tag == "title" and not self._blocks and self._title is None:
+            self._title = []
+            return
+        if self._dropping or tag in DROPPED:
+            if tag not in VOID and tag in DROPPED:
+                self._dropping.append(tag)
+            if tag != "body":
+                return
+            self._dropping.clear()  # a head that was never closed
+        given = {name: value or "" for name, value in attrs}
+        if tag in NESTED:
+            self._enter(tag, given)
+        elif tag in ("tr", "td", "th"):
+            self._begin_cell(tag)
+        elif tag in BLOCKS:
+            self._end_block()
+            self._heading = HEADINGS.get(tag, "")
+        else:
+            self._begin_inline(tag, given)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title" and self._title is not None:
+            self._end_title(self._title)
+        elif self._dropping:
+            if tag in self._dropping:
+                del self._dropping[self._dropping.index(tag) :]
+        else:
+            self._end_tag(tag)
+
+    def _end_title(self, title: "list[str]") -> None:
+        self._heading, self._text, self._title = "# ", title, None
+        self._end_block()
+
+    def _end_tag(self, tag: str) -> None:
+        if tag in NESTED:
+            if tag in self._open:
+                while self._leave(self._open[-1]) != tag:
+                    pass
+        elif tag in ("td", "th"):
+            self._end_cell()
+        elif tag in BLOCKS:
+            self._end_block()
+        elif tag == "a" and self._links:
+            self._end_link()
+        elif tag in self._stressed:
+            self._stressed.remove(tag)
+            self._text.append(STRESSED[tag])
+        elif tag in ("code", "kbd", "samp", "tt") and not self._is_in("pre"):
+            self._text.append("`")
+
+    def handle_data(self, data: str) -> None:
+        if self._title is not None:
+            self._title.append(data)
+        elif not self._dropping:
+            self._text.append(data)
+
+    def _begin_inline(self, tag: str, given: "dict[str, str]") -> None:
+        if tag == "br":
+            self._text.append("\n" if self._is_in("pre") else "\0")
+        elif tag == "hr":
+            self._end_block()
+            self._blocks += ["---", ""]
+        elif tag == "img" and given.get("alt", "").strip():
+            self._text.append(f"[image: {given['alt'].strip()}]")
+        elif tag == "a":
+            self._links.append((given.get("href", ""), len(self._text)))
+        elif tag in STRESSED:
+            self._stressed.append(tag)
+            self._text.append(STRESSED[tag])
+        elif tag in ("code", "kbd", "samp", "tt") and not self._is_in("pre"):
+            self._text.append("`")
+
+    def _end_link(self) -> None:
+        target, start = self._links.pop()
+        words = " ".join("".join(self._text[start:]).replace("\0", " ").split())
+        if not words or self._is_in("pre"):
+            return
+        goes = target.strip() and not target.lstrip().startswith(("#", "javascript:", "data:"))
+        self._text[start:] = [f" [{words}]({_joined(self._url, target.strip())})" if goes else f" {words}"]
+
+    def _enter(self, tag: str, given: "dict[str, str]") -> None:
+        if tag == "li" and "li" in self._open and self._list_of("li") > self._list_of("ul", "ol"):
+            while self._leave(self._open[-1]) != "li":
+                pass
+        self._end_block()
+        if tag in ("ul", "ol"):
+            start = given.get("start", "")
+            self._numbers.append(int(start) if tag == "ol" and start.isdecimal() and len(start) < 6 else 1)
+        if tag == "li":
+            is_ordered = self._list_of("ol") > self._list_of("ul")
+            self._bullet = f"{self._numbers[-1]}. " if is_ordered and self._numbers else "- "
+            if is_ordered and self._numbers:
+                self._numbers[-1] += 1
+        if tag == "table":
+            self._rows = []
+        self._open.append(tag)
+
+    def _leave(self, tag: str) -> str:
+        """End what was opened last, which is *tag*."""
+        if tag == "table":
+            self._end_cell()
+            self._end_table()
+        else:
+            self._end_block()
+        self._open.pop()
+        if tag in ("ul", "ol"):
+            self._numbers.pop()
+            if not self._is_in("ul", "ol"):
+                self._blocks.append("")
+        return tag
+
+    def _begin_cell(self, tag: str) -> None:
+        if not self._is_in("table"):
+            self._end_block()
+            return
+        self._end_cell()
+        if tag == "tr":
+            self._rows.append([])
+        else:
+            if not self._rows:
+                self._rows.append([])
+            self._rows[-1].append("")
+
+    def _end_cell(self) -> None:
+        if self._is_in("table") and self._rows and self._rows[-1]:
+            words = " ".join("".join(self._text).replace("\0", " ").split())
+            joined = f"{self._rows[-1][-1]} {words}".strip()
+            self._rows[-1][-1] = joined.replace("|", "\\|") if words else self._rows[-1][-1]
+            self._text.clear()
+            self._links.clear()
+        else:
+            self._end_block()
+
+    def _end_table(self) -> None:
+        rows = [row for row in self._rows if any(row)]
+        width = max(map(len, rows), default=0)
+        self._rows = []
+        if width == 1:  # for looks
+            self._blocks += [line for (cell,) in rows for line in (cell, "")]
+            return
+        lines = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
+        if lines:
+            self._blocks += [lines[0], f"|{'---|' * width}", *lines[1:], ""]
+
+    def _end_block(self) -> None:
+        if self._is_in("table") and self._rows and self._rows[-1]:
+            self._text.append(" ")
+            return
+        text = "".join(self._text)
+        self._text.clear()
+        self._links.clear()
+        heading, self._heading = self._heading, ""
+        if self._is_in("pre"):
+            lines = text.strip("\n").split("\n") if text.strip() else []
+            lines = ["```", *lines, "```"] if lines else []
+        else:
+            lines = [" ".join(line.split()) for line in text.split("\0")]
+            lines = [line for line in lines if line]
+        if not lines:
+            return
+        first, rest = self._margins()
+        self._blocks += [f"{first}{heading}{lines[0]}", *(f"{rest}{line}".rstrip() for line in lines[1:])]
+        if not self._is_in("ul", "ol"):
+            self._blocks.append("")
+
+    def _margins(self) -> "tuple[str, str]":
+        """What stands before the first line of a block, and before the others."""
+        inner = self._open[:DEEPEST]
+        quotes = "> " * inner.count("blockquote")
+        indent = "  " * max(0, inner.count("li") - 1)
+        if not self._is_in("li"):
+            return quotes, quotes
+        bullet, self._bullet = self._bullet, None
+        return f"{quotes}{indent}{bullet or '  '}", f"{quotes}{indent}  "
+
+    def _is_in(self, *tags: str) -> bool:
+        return any(tag in self._open for tag in tags)
+
+    def _list_of(self, *tags: str) -> int:
+        """How deep the last of *tags* is; -1 if none is open."""
+        return max((index for index, tag in enumerate(self._open) if tag in tags), default=-1)
+
+
+def _joined(url: str, target: str) -> str:
+    try:
+        return urljoin(url, target)
+    except ValueError:
+        return target
+
+
+if __name__ == "__main__":
+    signal.alarm(LIFETIME)
+    address, _, page = sys.stdin.buffer.read().decode(errors="replace").partition("\n")
+    sys.stdout.buffer.write(to_markdown(page, address).encode(errors="replace"))

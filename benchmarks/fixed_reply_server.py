@@ -1,0 +1,100 @@
+"""The embedded server's HTTP edge in a process of its own, reduced to constant answers: what any server there costs.
+
+Run as a file it listens on a free port, prints the port, and ends when its standard input closes.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+import trio
+
+from coterie.scenarios.api_server.api.sse_events import message_events
+from coterie.scenarios.api_server.caching.prompt_cache import CacheResult, usage_json
+from coterie.scenarios.api_server.http.http_connection import HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder, serve_http
+from coterie.scenarios.api_server.request.errors import ApiError
+
+TEXT = "The clock moves for every process that reads its file."
+"""What the model says in both servers, so that their answers are of one size."""
+
+_VERDICT = CacheResult(
+    hit=None, read=0, write_5m=0, write_1h=0, uncached=12, writes=(), started=0.0, lookups=0, deleted=None
+)
+_MESSAGE = {
+    "id": "msg_0123456789abcdef01234567",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-opus-5-5",
+    "content": [{"type": "text", "text": TEXT}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "stop_details": None,
+    "usage": usage_json(_VERDICT, 14),
+}
+_WHOLE = msgspec.json.encode(_MESSAGE)
+_EVENTS = b"".join(message_events(_MESSAGE))
+_SHARED = [("request-id", "req_0123456789abcdef01234567"), ("anthropic-organization-id", "org_embedded")]
+_AS_JSON = [("content-type", "application/json"), *_SHARED]
+_AS_EVENTS = [("content-type", "text/event-stream; charset=utf-8"), *_SHARED]
+
+
+class FixedReply:
+    """Answers every request alike, by as many writes as the embedded server makes."""
+
+    async def handle(self, request: HttpRequest, respond: Responder) -> None:
+        """Answer with events where the beginning of the body asks for a stream, else whole."""
+        if b'"stream":true' in request.body[:100]:
+            await respond.start(200, _AS_EVENTS)
+            await respond.write(_EVENTS)
+            await respond.finish()
+        else:
+            await respond.send(200, _AS_JSON, _WHOLE)
+
+    def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
+        """The error's own words."""
+        return (), error.message.encode()
+
+
+@attrs.frozen(kw_only=True)
+class FixedServer:
+    """A running server of fixed replies."""
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        """What a client's base URL would be."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def open_fixed_server() -> AsyncIterator[FixedServer]:
+    """Run this file as a child process until the block ends; it is reaped then, and ends with us in any case."""
+    command = [sys.executable, "-P", str(Path(__file__))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220 - starting blocks for milliseconds only
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            line = await trio.to_thread.run_sync(process.stdout.readline)
+            yield FixedServer(port=int(line), pid=process.pid)
+        finally:
+            process.stdin.close()
+
+
+async def _serve() -> None:
+    async with trio.open_nursery() as nursery, trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+        print(await nursery.start(serve_http, FixedReply()), flush=True)
+        async for _ in stdin:
+            pass
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(_serve)

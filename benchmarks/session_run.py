@@ -1,0 +1,226 @@
+"""One long session, played by the real loop against the embedded server under one choice of layers."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from benchmarks.long_session import LongSession
+from benchmarks.package_calls import PACKAGES
+from benchmarks.replayed_tools import definitions, session_tools
+from benchmarks.sample_history import MODEL
+from coterie.agents.events.agent_events import Event, ToolEnded
+from coterie.agents.events.layer_events import CacheBroke, ResultsCleared, ResultsStored
+from coterie.agents.layers.layer2_clearing import ClearByApi, api_clearing
+from coterie.agents.loop.agent import Agent, Pipeline, ToolAnswer
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.transcript import TranscriptWriter
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import ModelClient, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.loop.token_estimate import TEXT_BYTES, Thresholds
+from coterie.agents.prompts import render
+from coterie.agents.tools.tool import Tool, Workspace, allow_all
+from coterie.clock import Clock
+from coterie.orchestrator.processes.api_server_process import open_api_server
+
+Kind = TypeVar("Kind", bound=Event)
+
+MECHANISMS = ("stored", "time", "cache", "api")
+"""What layers 1, 2a, 2b and 2c do."""
+
+
+@attrs.frozen(kw_only=True)
+class Setup:
+    """One choice of layers."""
+
+    name: str
+    layers: PipelineOptions
+    compact_window: int
+    """By which the API is told when to clear. Nobody is stopped there, so that all setups do the same work."""
+    follows_api: bool = True
+    """Whether what the API has cleared is left out of later requests."""
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """Those that work."""
+        layers = self.layers
+        works = (layers.stores_results, layers.clears_by_time, layers.clears_by_cache, layers.clears_by_api)
+        return [name for name, does in zip(MECHANISMS, works, strict=True) if does]
+
+    def header(self, tools: dict[str, Tool]) -> KeyHeader:
+        """The key header from the first request on."""
+        header = KeyHeader(model=MODEL)
+        if self.layers.clears_by_api:
+            model = known_models().get(MODEL)
+            thresholds = Thresholds.for_window(self.compact_window, model.max_output)
+            header = api_clearing(header, model, thresholds, self.layers.clearing, tools)
+        if self.layers.clears_by_cache:
+            header = attrs.evolve(header, betas=(*header.betas, known_models().betas["cache_edits"]))
+        return header
+
+    def pipeline(self, tools: dict[str, Tool], scratch: Path, waiting: "Waiting") -> Pipeline:
+        """The agent's own pipeline, in which time passes."""
+        pipeline = build_pipeline(self.layers, tools, scratch)
+        calls = [step for step in pipeline.calls if self.follows_api or not isinstance(step, ClearByApi)]
+        return attrs.evolve(pipeline, results=(waiting, *pipeline.results), calls=tuple(calls))
+
+
+@attrs.frozen
+class Waiting:
+    """Lets the time pass that the session says."""
+
+    pauses: Sequence[float]
+
+    def wait(self, agent: Agent) -> None:
+        """The pause behind the reply that was recorded last."""
+        agent.clock.advance(self.pauses[agent.turn - 2])
+
+    async def keep(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
+        """The answers as they are: this is how long their calls took."""
+        self.wait(agent)
+        return answers
+
+
+@attrs.frozen(kw_only=True)
+class Fired:
+    """What one mechanism did."""
+
+    times: int
+    results: int
+    tokens: int
+    """That it took out; of stored results an estimate."""
+
+
+@attrs.frozen(kw_only=True)
+class SessionOutcome:
+    """What became of a session."""
+
+    setup: Setup
+    requests: Sequence[dict[str, Any]]
+    """The server's log."""
+    told: Sequence[tuple[int, Event]]
+    """The agent's events, each with the number of the next model call."""
+    history: int
+    """Bytes of the conversation at its end."""
+
+    @property
+    def tokens_sent(self) -> int:
+        """The prompts of all requests together."""
+        return sum(map(self._prompt, self.requests))
+
+    @property
+    def cache_share(self) -> float:
+        """How much of the prompts was read from the cache."""
+        read: int = sum(entry["usage"]["cache_read_input_tokens"] for entry in self.requests)
+        return read / self.tokens_sent
+
+    @property
+    def dollars(self) -> Decimal:
+        """By the server's log."""
+        return sum((Decimal(entry["cost_usd"]) for entry in self.requests), Decimal(0))
+
+    @property
+    def largest_prompt(self) -> int:
+        """Tokens."""
+        return max(map(self._prompt, self.requests))
+
+    @property
+    def result_sizes(self) -> list[int]:
+        """Characters of each tool result, before any layer."""
+        return sorted(event.characters for event in self.events(ToolEnded))
+
+    def events(self, kind: type[Kind]) -> list[Kind]:
+        """The events of one kind."""
+        return [event for _, event in self.told if isinstance(event, kind)]
+
+    def breaks(self, *, is_expired: bool) -> list[CacheBroke]:
+        """Falls of the cache reads that nobody announced: because time had passed, or for any other reason."""
+        return [event for event in self.events(CacheBroke) if (event.cause == "expired") == is_expired]
+
+    def fired(self, mechanism: str) -> Fired:
+        """What *mechanism*, one of `MECHANISMS`, did."""
+        if mechanism == "stored":
+            stored = self.events(ResultsStored)
+            characters = sum(event.characters_before - event.characters_after for event in stored)
+            results = sum(len(event.paths) for event in stored)
+            return Fired(times=len(stored), results=results, tokens=characters // TEXT_BYTES)
+        cleared = [event for event in self.events(ResultsCleared) if event.mechanism == mechanism]
+        tokens = sum(event.tokens_before - event.tokens_after for event in cleared)
+        return Fired(times=len(cleared), results=sum(event.results for event in cleared), tokens=tokens)
+
+    @property
+    def repeats(self) -> int:
+        """How often the API cleared in two calls running, and so broke the cache again at once."""
+        turns = [turn for turn, event in self.told if isinstance(event, ResultsCleared) and event.mechanism == "api"]
+        return sum(later - earlier == 1 for earlier, later in pairwise(turns))
+
+    @staticmethod
+    def _prompt(entry: dict[str, Any]) -> int:
+        keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        return sum(entry["usage"][key] for key in keys)
+
+
+async def run_session(session: LongSession, setup: Setup) -> SessionOutcome:
+    """Play *session* to its end, which must be reached; time is the session's, and files are thrown away."""
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        script = scratch / "script.yaml"
+        script.write_text(session.script())
+        clock = Clock(file=scratch / "clock")
+        async with (
+            open_api_server(script, "--clock", str(clock.file)) as server,
+            open_model_client(LocalGateway(), base_url=server.url, api_key="benchmark") as client,
+        ):
+            with _open_agent(session, setup, client, clock, scratch) as agent:
+                told: list[tuple[int, Event]] = []
+                agent.emit = lambda event: told.append((agent.turn, event))
+                await _converse(session, agent)
+                history = len(agent.conversation.prefix_bytes())
+            return SessionOutcome(setup=setup, requests=await server.requests(), told=told, history=history)
+
+
+async def _converse(session: LongSession, agent: Agent) -> None:
+    limits = RunLimits(turns=len(session.replies))
+    for exchange in session.exchanges:
+        agent.append_message("user", [text_block(exchange.prompt)])
+        ended = await run_loop(agent, limits)
+        assert ended.reason == "completed", ended
+        Waiting(session.pauses).wait(agent)
+
+
+@contextmanager
+def _open_agent(
+    session: LongSession, setup: Setup, client: ModelClient, clock: Clock, scratch: Path
+) -> Iterator[Agent]:
+    model = known_models().get(MODEL)
+    tools = session_tools(session)
+    with TranscriptWriter.open(scratch / "transcript.jsonl", clock) as transcript:
+        yield Agent(
+            identity=Identity(agent="main"),
+            model=model,
+            client=client,
+            conversation=Conversation.begin(
+                setup.header(tools), tools=definitions(tools), system=[text_block(render("agent"))]
+            ),
+            transcript=transcript,
+            tools=tools,
+            workspace=Workspace(root=PACKAGES, scratch=scratch),
+            denial=allow_all,
+            meter=WindowMeter(Thresholds.for_window(model.window, model.max_output)),
+            pipeline=setup.pipeline(tools, scratch, Waiting(session.pauses)),
+            clock=clock,
+            durability="never",
+        )

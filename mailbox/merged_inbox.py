@@ -1,0 +1,77 @@
+"""All inboxes of one agent as one inbox."""
+
+from collections.abc import Collection, Sequence
+
+import attrs
+import trio
+
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, Delivery, Inbox, StoreDeadLetter
+from coterie.mailbox.envelope import MessageId
+from coterie.mailbox.policy import AUTHORITY
+
+REMEMBERED = 50_000
+"""Messages of which it is known where they came from; more than may ever wait."""
+
+
+@attrs.define(eq=False)
+class MergedInbox:
+    """The inboxes of one agent as one; it keeps the contract of an inbox."""
+
+    name: str
+    local: Inbox
+    """What tasks of this process sent: the only mail that may carry authority."""
+    others: Sequence[Inbox]
+    _store_dead_letter: StoreDeadLetter
+    _clock: Clock = attrs.field(factory=Clock)
+    _taken: dict[MessageId, Inbox] = attrs.field(factory=dict, init=False)
+    _refused: list[MessageId] = attrs.field(factory=list, init=False)
+
+    def take_nowait(self, limit: int | None = None) -> list[Delivery]:
+        """As `Inbox.take_nowait`. What would carry authority but came through a file is buried."""
+        taken: list[Delivery] = []
+        for inbox in (self.local, *self.others):
+            left = None if limit is None else limit - len(taken)
+            for delivery in inbox.take_nowait(left):
+                self._taken[delivery.envelope.id] = inbox
+                if inbox is self.local or delivery.envelope.kind not in AUTHORITY:
+                    taken.append(delivery)
+                else:
+                    self._refuse(delivery)
+        return taken
+
+    async def wait(self) -> None:
+        """As `Inbox.wait`, for all of them."""
+        async with trio.open_nursery() as nursery:
+
+            async def wait_for(inbox: Inbox) -> None:
+                await inbox.wait()
+                nursery.cancel_scope.cancel()
+
+            for inbox in (self.local, *self.others):
+                nursery.start_soon(wait_for, inbox)
+
+    async def acknowledge(self, ids: Collection[MessageId]) -> None:
+        """As `Inbox.acknowledge`."""
+        if unknown := next((id_ for id_ in ids if id_ not in self._taken), None):
+            raise ValueError(f"{unknown} was not taken from the mailbox of {self.name!r}")
+        for inbox in (self.local, *self.others):
+            own = [id_ for id_ in (*ids, *self._refused) if self._taken.get(id_) is inbox]
+            if own:
+                await inbox.acknowledge(own)
+        self._refused.clear()
+        while len(self._taken) > REMEMBERED:
+            del self._taken[next(iter(self._taken))]
+
+    def _refuse(self, delivery: Delivery) -> None:
+        envelope = delivery.envelope
+        letter = DeadLetter(
+            reason="refused",
+            detail=f"{envelope.kind} is believed inside a process only, and this came from outside",
+            mailbox=self.name,
+            at=self._clock.now(),
+            envelope=envelope,
+            raw=envelope.to_bytes(),
+        )
+        self._store_dead_letter(letter)
+        self._refused.append(envelope.id)

@@ -1,0 +1,149 @@
+"""Rules for changes of tasks: which are allowed, for which agent, and their result."""
+
+from collections.abc import Iterable
+
+from coterie.mailbox.address import MAIN
+from coterie.mailbox.tasks.errors import (
+    DependencyCycle,
+    TaskBlocked,
+    TaskDeleted,
+    TaskDone,
+    TaskInvalid,
+    TaskListFull,
+    TaskOwned,
+)
+from coterie.mailbox.tasks.task import USER, Task, TaskChange, TaskHistoryEntry, TaskId, TaskOwner, TaskStatus
+from coterie.mailbox.tasks.task_files import LIMIT
+from coterie.mailbox.tasks.task_graph import TaskGraph
+
+LONGEST_SUBJECT = 300
+LONGEST_DESCRIPTION = 65_536
+
+
+def new_task(
+    board: TaskGraph, at: float, by: TaskOwner, *, subject: str, description: str, blocked_by: Iterable[TaskId]
+) -> Task:
+    """A task with the next number. Raises `TaskRefused`, and `TaskDamaged` for one that is to be waited for."""
+    highest = board.files.highest()
+    if highest >= LIMIT:
+        raise TaskListFull(LIMIT)
+    blockers = tuple(dict.fromkeys(blocked_by))
+    for other in blockers:
+        _check_not_deleted(board.task(other))
+    return Task(
+        id=TaskId(highest + 1),
+        subject=_checked_subject(subject),
+        description=_checked("description", description, LONGEST_DESCRIPTION),
+        blocked_by=blockers,
+        history=(TaskHistoryEntry(at=at, by=str(by), what="created"),),
+        created=at,
+        updated=at,
+    )
+
+
+def claim_task(board: TaskGraph, task: Task, at: float, owner: TaskOwner) -> Task:
+    """*task* as the work of *owner*; unchanged if it is that already.
+
+    Raises `TaskDeleted`, `TaskDone`, `TaskOwned` and `TaskBlocked`.
+    """
+    _check_not_deleted(task)
+    if task.status == "done":
+        raise TaskDone(task.id, task.owner)
+    if task.owner == owner:
+        return task
+    if task.owner is not None:
+        raise TaskOwned(task.id, task.owner)
+    _check_not_blocked(board, task)
+    return task.with_change(at, owner, "claimed", status="in_progress", owner=owner)
+
+
+def update_task(board: TaskGraph, task: Task, at: float, by: TaskOwner, change: TaskChange) -> Task:
+    """*task* after *change*; the same object if that changes nothing. Raises `TaskRefused`, and `TaskDamaged`.
+
+    The new status is judged after the rest, so that one change can take a dependency away and finish the task.
+    """
+    _check_not_deleted(task)
+    facts, words = _texts(task, change)
+    blockers = _blockers(board, task, change)
+    if blockers != task.blocked_by:
+        facts["blocked_by"] = blockers
+        words.append(f"blocked by {', '.join(map(str, blockers)) or 'nothing'}")
+    after = task.with_change(at, by, "; ".join(words), **facts) if words else task
+    return after if change.status is None else _with_status(board, after, at, by, change.status)
+
+
+def make_tombstone(task_id: TaskId, at: float, by: TaskOwner, reason: str) -> Task:
+    """What takes the place of a file that was no task, so that its number stays given."""
+    entry = TaskHistoryEntry(at=at, by=str(by), what=f"deleted; its file could not be read: {reason}")
+    subject = "(its file could not be read)"
+    return Task(id=task_id, subject=subject, status="deleted", history=(entry,), created=at, updated=at)
+
+
+def _texts(task: Task, change: TaskChange) -> tuple[dict[str, object], list[str]]:
+    facts: dict[str, object] = {}
+    if change.subject is not None:
+        facts["subject"] = _checked_subject(change.subject)
+    if change.description is not None:
+        facts["description"] = _checked("description", change.description, LONGEST_DESCRIPTION)
+    facts = {name: value for name, value in facts.items() if value != getattr(task, name)}
+    return facts, [f"{name} changed" for name in facts]
+
+
+def _blockers(board: TaskGraph, task: Task, change: TaskChange) -> tuple[TaskId, ...]:
+    kept = [other for other in task.blocked_by if other not in change.remove_blocked_by]
+    for other in change.add_blocked_by:
+        if other in kept:
+            continue
+        _check_not_deleted(board.task(other))
+        if path := board.find_cycle(task.id, other):
+            raise DependencyCycle(path)
+        kept.append(other)
+    return tuple(kept)
+
+
+def _with_status(board: TaskGraph, task: Task, at: float, by: TaskOwner, status: TaskStatus) -> Task:
+    if status == "in_progress":
+        return claim_task(board, task, at, by)
+    if status == task.status:
+        return task
+    _check_may_settle(task, by)
+    if status == "open":
+        return task.with_change(at, by, "reopened" if task.status == "done" else "released", status="open", owner=None)
+    if status == "deleted":
+        return task.with_change(at, by, "deleted", status="deleted", owner=None)
+    _check_not_blocked(board, task)
+    return task.with_change(at, by, "done", status="done", owner=task.owner or by)
+
+
+def _check_may_settle(task: Task, by: TaskOwner) -> None:
+    """What is somebody's work only they, the lead and the user may end."""
+    if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
+        assert task.owner is not None
+        raise TaskOwned(task.id, task.owner)
+
+
+def _check_not_deleted(task: Task) -> None:
+    if task.status == "deleted":
+        raise TaskDeleted(task.id, task.history[-1].by if task.history else "somebody")
+
+
+def _check_not_blocked(board: TaskGraph, task: Task) -> None:
+    if waits_for := board.waits_for(task):
+        raise TaskBlocked(task.id, waits_for)
+
+
+def _checked_subject(text: str) -> str:
+    subject = " ".join(text.split())
+    if not subject:
+        raise TaskInvalid("subject", "it is empty; say in a few words what is to be done")
+    return _checked("subject", subject, LONGEST_SUBJECT)
+
+
+def _checked(field: str, text: str, longest: int) -> str:
+    if len(text) > longest:
+        raise TaskInvalid(field, f"it has {len(text):,} characters, over {longest:,}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise TaskInvalid(field, f"character {exc.start + 1:,} of it is half of a pair") from exc
+    return text

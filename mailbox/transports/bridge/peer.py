@@ -1,0 +1,62 @@
+"""Another session as a sender knows it: address, socket, and the directory of its outbox."""
+
+import base64
+import binascii
+import os
+from pathlib import Path
+
+import attrs
+
+from coterie.mailbox.address import OtherSession, Socket, check_name
+from coterie.mailbox.errors import NameInvalid
+from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, bridge_directory, check_directory, socket_path
+
+_SOCKET_PREFIX = "uds="  # no session's id has an equals sign
+
+
+@attrs.frozen(kw_only=True)
+class Peer:
+    """Another session, or whoever listens on a socket."""
+
+    session: str | None
+    """Its id; None if only its socket is known."""
+    path: Path
+
+    @classmethod
+    def at(cls, address: Socket | OtherSession) -> "Peer":
+        """Whom *address* means: a session has one queue, whichever way it is written.
+
+        Raises `NameInvalid`, and `BridgeUnusable` if there can be no such socket.
+        """
+        if isinstance(address, OtherSession):
+            return cls(session=address.session, path=socket_path(address.session))
+        is_session = address.path.parent == bridge_directory() and address.path.suffix == ".sock"
+        return cls(session=check_name(address.path.stem) if is_session else None, path=address.path)
+
+    @classmethod
+    def of_directory(cls, name: str) -> "Peer | None":
+        """The peer whose letters wait in a directory of this name; None if that can be nobody's."""
+        try:
+            if not name.startswith(_SOCKET_PREFIX):
+                return cls.at(OtherSession(check_name(name)))
+            path = base64.urlsafe_b64decode(name.removeprefix(_SOCKET_PREFIX))
+            return cls.at(Socket(Path(os.fsdecode(path))))
+        except (NameInvalid, BridgeUnusable, binascii.Error):
+            return None
+
+    @property
+    def directory(self) -> str:
+        """The name of the directory in which its letters wait."""
+        if self.session is not None:
+            return self.session
+        return _SOCKET_PREFIX + base64.urlsafe_b64encode(os.fsencode(self.path)).decode()
+
+    @property
+    def address(self) -> str:
+        """As people write it."""
+        return f"uds:{self.path}" if self.session is None else f"bridge:{self.session}"
+
+    def check_socket(self) -> None:
+        """Raise `BridgeUnusable` if another user may have put the socket there, and `OSError` if there can be none."""
+        if self.session is not None:
+            check_directory(self.path.parent)

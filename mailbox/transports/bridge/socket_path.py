@@ -1,0 +1,112 @@
+"""The bridge socket of a session: its path, the checks of its peer, and its lock file."""
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.framing import PeerInvalid
+from coterie.mailbox.address import SOCKET_PATH_LIMIT, check_name
+from coterie.mailbox.errors import MailboxError
+
+RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
+
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
+
+
+@attrs.define(eq=False)
+class BridgeUnusable(MailboxError):
+    """No bridge can be opened here: the user must act."""
+
+    path: Path
+    reason: str
+    """What is wrong and what would be right, in one line."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def bridge_directory() -> Path:
+    """Where the sockets of this user's sessions are; it need not exist."""
+    runtime = os.environ.get(RUNTIME_VARIABLE)
+    return Path(runtime) / "coterie" if runtime else Path(f"/tmp/coterie-{os.getuid()}")  # noqa: S108 - `check_directory`
+
+
+def socket_path(session: str) -> Path:
+    """The socket of *session*. Raises `NameInvalid`, and `BridgeUnusable` if the path is too long for a socket."""
+    path = bridge_directory() / f"{check_name(session)}.sock"
+    if (size := len(os.fsencode(path))) > SOCKET_PATH_LIMIT:
+        reason = f"has {size} bytes, over the {SOCKET_PATH_LIMIT} of a socket; set {RUNTIME_VARIABLE} to a shorter path"
+        raise BridgeUnusable(path, reason)
+    return path
+
+
+def make_directory() -> Path:
+    """The directory of the sockets, made if need be. Raises `BridgeUnusable`."""
+    directory = bridge_directory()
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        check_directory(directory)
+    except OSError as exc:
+        raise BridgeUnusable(directory, f"cannot be made or read: {exc.strerror}") from exc
+    return directory
+
+
+def check_directory(directory: Path) -> None:
+    """Raise `BridgeUnusable` if anybody but this user may have put something into *directory*; `OSError` too."""
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise BridgeUnusable(directory, "is a link or a file; remove it, it must be a directory")
+    if status.st_uid != os.getuid():
+        raise BridgeUnusable(directory, f"belongs to user {status.st_uid}, not {os.getuid()}; remove it")
+    if (mode := stat.S_IMODE(status.st_mode)) != 0o700:
+        raise BridgeUnusable(directory, f"has the permissions {mode:o}; they must be 700")
+
+
+def check_uid(credentials: bytes) -> None:
+    """Raise `PeerInvalid` unless these credentials, see `read_credentials`, are of a process of this user."""
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
+    if uid != os.getuid():
+        raise PeerInvalid(f"a process of user {uid} is on the other end; only user {os.getuid()} may be")
+
+
+def read_credentials(stream: trio.SocketStream) -> bytes:
+    """What the kernel tells of the process on the other end (`SO_PEERCRED`). Raises `OSError`."""
+    return stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+
+
+@contextlib.contextmanager
+def hold_lock_file(path: Path) -> Iterator[bool]:
+    """Be the only one who holds *path* until the block ends; False if another process does.
+
+    The kernel frees it when its holder dies, however it dies. The file is removed at the end.
+    """
+    descriptor = _open_lock_file(path)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _open_lock_file(path: Path) -> int | None:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            # Its last holder may have removed the file between our open and our lock: then it is no lock any more.
+            if os.fstat(descriptor).st_nlink:
+                stack.pop_all()
+                return descriptor

@@ -1,0 +1,173 @@
+"""Spool directory: one file per message, numbered in order of arrival."""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+from filelock import FileLock, Timeout
+
+from coterie.clock import Clock
+from coterie.files import check_record, frame_record, replace_file
+from coterie.mailbox.address import check_name
+from coterie.mailbox.contract import Backlog, DeadLetter, DeadReason, MailLimits, StoreDeadLetter
+from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxFailed, MailboxFull
+from coterie.mailbox.transports.bridge.socket_path import hold_lock_file
+
+LOCK_TIMEOUT = 10.0
+SUFFIX = ".json"
+
+_FILE = re.compile(rf"\d{{12}}-.+\{SUFFIX}")
+
+
+@attrs.define(eq=False)
+class Spool:
+    """A directory of letters that any number of processes may write to.
+
+    Everything here but `claim` blocks: call it from a thread. Raises `MailboxFailed` if the disk refuses.
+    """
+
+    directory: Path
+    mailbox: str
+    """Whose mail it is, for errors and dead letters."""
+    _store_dead_letter: StoreDeadLetter
+    _clock: Clock
+    _limits: MailLimits = attrs.field(factory=MailLimits)
+    _ends: dict[Path, float] = attrs.field(factory=dict, init=False)
+    """When a letter has waited long enough; so that each is read once, however often one looks."""
+
+    def put(self, envelope: Envelope) -> None:
+        """Store *envelope* behind all others, to survive a power cut; one whose id is here already is left as it is.
+
+        Raises `NameInvalid` for an id that no program of ours made, and `MailboxFull`.
+        """
+        id_ = check_name(envelope.id)
+        with self._failures():
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(str(self.directory / "lock"), thread_local=False, timeout=LOCK_TIMEOUT):
+                files = self.files()
+                if any(_id_of(file) == id_ for file in files):
+                    return
+                self._check_room(files)
+                number = int(files[-1].name.partition("-")[0]) + 1 if files else 1
+                replace_file(self.directory / f"{number:012}-{id_}{SUFFIX}", frame_record(envelope.to_bytes()))
+
+    def files(self) -> list[Path]:
+        """The files of all letters, the oldest first."""
+        with self._failures():
+            try:
+                names = os.listdir(self.directory)  # noqa: PTH208 - plain names; ten thousand of them are sorted
+            except FileNotFoundError:
+                return []
+        return [self.directory / name for name in sorted(names) if _FILE.fullmatch(name)]
+
+    def find(self, id_: MessageId) -> Path | None:
+        """The file of the letter *id_*."""
+        return next((file for file in self.files() if _id_of(file) == id_), None)
+
+    def read(self, file: Path) -> Envelope | None:
+        """The letter in *file*; None if another process took it away, or it is corrupt and now among the dead."""
+        with self._failures():
+            try:
+                raw = file.read_bytes()
+            except FileNotFoundError:
+                return None
+            try:
+                return _parse(raw)
+            except EnvelopeCorrupt as exc:
+                self._store_dead_letter(self._to_dead_letter("corrupt", str(exc), None, raw))
+                file.unlink(missing_ok=True)
+                return None
+
+    def peek(self, file: Path) -> Envelope | None:
+        """The letter in *file*, as `read`; one that is corrupt stays where it is."""
+        with self._failures():
+            try:
+                return _parse(file.read_bytes())
+            except (FileNotFoundError, EnvelopeCorrupt):
+                return None
+
+    def backlog(self) -> Backlog:
+        """What waits; damaged letters are counted too."""
+        with self._failures():
+            files = self.files()
+            letters = (self.peek(file) for file in files)
+            oldest = next((letter.created for letter in letters if letter is not None), None)
+            return Backlog(messages=len(files), bytes=sum(_size(file) for file in files), oldest=oldest)
+
+    def remove(self, file: Path) -> None:
+        """Forget the letter in *file*; one that is gone already does no harm."""
+        with self._failures():
+            file.unlink(missing_ok=True)
+
+    def dead_letter(self, file: Path, envelope: Envelope, reason: DeadReason, detail: str) -> None:
+        """Move the letter in *file* to the dead."""
+        with self._failures():
+            self._store_dead_letter(self._to_dead_letter(reason, detail, envelope, envelope.to_bytes()))
+            file.unlink(missing_ok=True)
+
+    @contextmanager
+    def try_lock(self) -> Iterator[bool]:
+        """Be the only one who takes letters away until the block ends; False if another process is."""
+        with self._failures(), hold_lock_file(self.directory / "claim") as is_ours:
+            yield is_ours
+
+    def dead_letter_expired(self, keep: float) -> None:
+        """Move to the dead what has expired, or is older than *keep* seconds."""
+        now, files = self._clock.now(), self.files()
+        self._ends = {file: self._ends[file] if file in self._ends else self._end_of(file, keep) for file in files}
+        for file in [file for file, end in self._ends.items() if now >= end]:
+            if (letter := self.read(file)) is not None:
+                self.dead_letter(
+                    file, letter, "expired", "it waited here, and the other session did not take it in time"
+                )
+
+    def _end_of(self, file: Path, keep: float) -> float:
+        letter = self.read(file)
+        if letter is None:
+            return math.inf
+        return min(letter.created + keep, math.inf if letter.expires is None else letter.expires)
+
+    def _check_room(self, files: list[Path]) -> None:
+        if len(files) >= self._limits.messages:
+            raise MailboxFull(self.mailbox, len(files), self._limits.messages, "messages")
+        size = sum(_size(file) for file in files)
+        if size >= self._limits.bytes:
+            raise MailboxFull(self.mailbox, size, self._limits.bytes, "bytes")
+
+    def _to_dead_letter(self, reason: DeadReason, detail: str, envelope: Envelope | None, raw: bytes) -> DeadLetter:
+        return DeadLetter(
+            reason=reason, detail=detail, mailbox=self.mailbox, at=self._clock.now(), envelope=envelope, raw=raw
+        )
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, Timeout) as exc:
+            raise MailboxFailed(self.mailbox, str(exc)) from exc
+
+
+def _parse(raw: bytes) -> Envelope:
+    """Raises `EnvelopeCorrupt`."""
+    line = raw.strip(b"\n")
+    try:
+        check_record(line)
+    except ValueError as exc:
+        raise EnvelopeCorrupt(str(exc)) from exc
+    return Envelope.from_bytes(line)
+
+
+def _id_of(file: Path) -> str:
+    return file.name.partition("-")[2].removesuffix(SUFFIX)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # forwarded since we looked
+        return 0

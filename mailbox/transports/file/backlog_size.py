@@ -1,0 +1,104 @@
+"""The size of a mailbox backlog, from file sizes and the cursor."""
+
+import os
+from pathlib import Path
+
+import attrs
+
+from coterie.mailbox.transports.file.cursor import CURSOR_FILE, Cursor, load_cursor
+from coterie.mailbox.transports.file.log_segments import segment_path
+
+SMALLEST_RECORD = 256
+"""No record is smaller. So few bytes cannot be many messages, and need not be counted."""
+
+_READ_BYTES = 1024 * 1024
+
+
+@attrs.define(eq=False)
+class BacklogSize:
+    """Measures one mailbox. Bytes are exact; messages are, but for what is torn: two newlines are one message."""
+
+    directory: Path
+    cursor: Cursor = attrs.field(factory=Cursor, init=False)
+    _cursor_file: str = attrs.field(init=False)
+    """Looked at for every message, so it is put together once."""
+    _version: tuple[int, int, int] | None = attrs.field(default=None, init=False)
+    _sealed: dict[int, int] = attrs.field(factory=dict, init=False)
+    """Sizes of segments that grow no more."""
+    _counted: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
+    """Segment -> the bytes that were looked at, and the newlines in them."""
+    _last: int | None = attrs.field(default=None, init=False)
+    """Which segment was the last when what lies before it was added up; None if the cursor has moved since."""
+    _before: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._cursor_file = str(self.directory / CURSOR_FILE)
+
+    def refresh(self, *, is_forced: bool = False) -> None:
+        """See how far the mailbox is acknowledged by now; by *force* even if the file looks as before.
+
+        Raises `OSError`.
+        """
+        try:
+            status = os.stat(self._cursor_file)  # noqa: PTH116 - for every message, and half the price
+        except FileNotFoundError:
+            self._version, self.cursor, self._last = None, Cursor(), None
+            return
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if is_forced or version != self._version:
+            self.cursor = load_cursor(self.directory) or Cursor()
+            self._version, self._last = version, None
+            self._forget_before(self.cursor.segment)
+
+    def bytes(self, last: int, size: int) -> int:
+        """What waits up to *size* in the *last* segment. Raises `OSError`."""
+        return max(0, size + self._bytes_before(last))
+
+    def size_with(self, last: int, waiting: int) -> int:
+        """The size of the *last* segment with which so many bytes are *waiting*. Raises `OSError`."""
+        return waiting - self._bytes_before(last)
+
+    def messages(self, last: int, size: int) -> int:
+        """As `bytes`. Reads what was appended since the last call. Raises `OSError`."""
+        cursor = self.cursor
+        before = sum(self._newlines(number, self._sealed_size(number)) for number in range(cursor.segment, last))
+        done = sum(span.newlines for span in cursor.done)
+        newlines = before + self._newlines(last, size) - cursor.newlines - done
+        return max(0, newlines + 1) // 2
+
+    def _bytes_before(self, last: int) -> int:
+        """What to add to the size of the *last* segment."""
+        if self._last != last:
+            cursor = self.cursor
+            sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))
+            done = sum(span.end - span.start for span in cursor.done)
+            self._last, self._before = last, sealed - cursor.offset - done
+        return self._before
+
+    def _sealed_size(self, number: int) -> int:
+        if number not in self._sealed:
+            try:
+                self._sealed[number] = segment_path(self.directory, number).stat().st_size
+            except FileNotFoundError:
+                return 0  # acknowledged and deleted
+        return self._sealed[number]
+
+    def _newlines(self, number: int, size: int) -> int:
+        counted, newlines = self._counted.get(number, (0, 0))
+        if counted == size:
+            return newlines
+        try:
+            with segment_path(self.directory, number).open("rb", buffering=0) as segment:
+                segment.seek(counted)
+                while counted < size and (piece := segment.read(min(_READ_BYTES, size - counted))):
+                    counted += len(piece)
+                    newlines += piece.count(b"\n")
+        except FileNotFoundError:
+            return 0  # acknowledged and deleted
+        self._counted[number] = counted, newlines
+        return newlines
+
+    def _forget_before(self, first: int) -> None:
+        for known in (self._sealed, self._counted):
+            for number in [number for number in known if number < first]:
+                del known[number]

@@ -1,0 +1,276 @@
+"""The reading end of a file mailbox.
+
+To go to sleep and to be rung costs both ends more than the message. Writers that are faster than the reader never find
+it asleep; those that wait for a disk would ring for each one.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Collection, Container
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.mailbox.contract import Delivery, StoreDeadLetter
+from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError, MailboxFailed
+from coterie.mailbox.fault_points import FaultPoint
+from coterie.mailbox.transports.file.cursor import AckRange, Cursor, CursorLog, Position
+from coterie.mailbox.transports.file.dedup import DeliveredIds
+from coterie.mailbox.transports.file.group_commit import GroupCommit
+from coterie.mailbox.transports.file.journal import recover
+from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
+from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
+from coterie.mailbox.transports.file.reader_lock import ReaderLock, acquire_reader_lock
+from coterie.mailbox.transports.file.segment_reader import LogRecord, parse_record
+from coterie.mailbox.validation import MessageValidator
+
+IN_A_ROW = 8
+"""Waits, each within `GATHERING` of the last, after which mail comes thick."""
+GATHERING = 0.001
+"""Seconds for which a reader then lets it gather, as long as several messages come of it."""
+WIDE_AWAKE = 1.0
+"""Seconds for which it does not try again after a single one: somebody may be waiting for an answer to each."""
+
+
+@attrs.define(eq=False)
+class ReadBatching:
+    """Decides for one reader."""
+
+    _came: int = 0
+    """Messages since the last wait."""
+    _waited: float = -math.inf
+    """When that began."""
+    _in_a_row: int = 0
+    _has_gathered: bool = False
+    _awake_until: float = -math.inf
+
+    def note_messages(self, count: int) -> None:
+        """So many came."""
+        self._came += count
+
+    async def delay_wakeup(self) -> bool:
+        """Called before each wait. Let mail gather for a moment if it comes thick; return whether to look for it."""
+        now = trio.current_time()
+        if not self._has_gathered:
+            self._in_a_row = self._in_a_row + 1 if now - self._waited < GATHERING else 0
+        elif self._came < 2:
+            self._in_a_row, self._awake_until = 0, now + WIDE_AWAKE
+        self._came, self._waited = 0, now
+        self._has_gathered = self._in_a_row >= IN_A_ROW and now >= self._awake_until
+        if self._has_gathered:
+            await trio.sleep(GATHERING)
+        return self._has_gathered
+
+
+@attrs.define(eq=False, kw_only=True)
+class FileInbox:
+    """An `Inbox` over one directory."""
+
+    directory: Path
+    seen: Container[MessageId]
+    validator: MessageValidator
+    store_dead_letter: StoreDeadLetter
+    is_durable: bool
+    check_member: Callable[[], object]
+    """Raises `MailboxError` if the name is not on the roster any more."""
+    _open_resources: contextlib.ExitStack = attrs.field(factory=contextlib.ExitStack, init=False)
+    _reader_lock: ReaderLock | None = attrs.field(default=None, init=False)
+    """None if the mailbox was lost, and could not be had again."""
+    _log_reader: LogReader = attrs.field(init=False)
+    _taken: dict[MessageId, list[AckRange]] = attrs.field(factory=dict, init=False)
+    """What waits for its acknowledgement, and where it stands; nowhere if the mailbox was deleted since."""
+    _delivered_ids: DeliveredIds = attrs.field(factory=DeliveredIds, init=False)
+    _again_before: Position = attrs.field(default=(0, 0), init=False)
+    """What stands before it may have been taken by an earlier reader."""
+    _batching: ReadBatching = attrs.field(factory=ReadBatching, init=False)
+    _commit: GroupCommit[Cursor] = attrs.field(init=False)
+    _cursors: CursorLog = attrs.field(init=False)
+    _has_news: bool = attrs.field(default=False, init=False)
+    """Whether something was buried or dropped since the cursor was written."""
+    _tidied: int | None = attrs.field(default=None, init=False)
+    """The segment of the cursor when what lies before it was last deleted."""
+    _is_closed: bool = attrs.field(default=False, init=False)
+    _fault_point: FaultPoint = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._fault_point = FaultPoint("file", self.validator.name)
+        self._commit = GroupCommit(self._take_cursor, self._write)
+        self._cursors = CursorLog.of(self.directory)
+
+    def take_nowait(self, limit: int | None = None) -> list[Delivery]:
+        """As `Inbox.take_nowait`. A mailbox that was deleted is made again."""
+        self._check_open()
+        deliveries: list[Delivery] = []
+        try:
+            while limit is None or len(deliveries) < limit:
+                line = self._next_record(is_first=not deliveries)
+                if line is None or not self._fault_point.can_read(line.span):
+                    break
+                if (delivery := self._process(line)) is not None:
+                    deliveries.append(delivery)
+        except (OSError, MailboxError) as exc:
+            # What was taken before must not be lost with the error, which comes again at the next call.
+            if not deliveries:
+                raise self._failed(exc) from exc
+        self._batching.note_messages(len(deliveries))
+        return self._fault_point.reorder(deliveries)
+
+    async def wait(self) -> None:
+        """As `Inbox.wait`."""
+        self._check_open()
+        await self._fault_point.wait_for_delay()
+        # An error meets whoever looks next, too, who can be told.
+        with contextlib.suppress(OSError):
+            if self._has_news:
+                await self._commit.run()
+            while self._reader_lock is not None:
+                if await self._batching.delay_wakeup() and self._log_reader.may_have_record():
+                    return
+                has_rung = await self._reader_lock.wakeup.wait(self._log_reader.may_have_record)
+                if has_rung or self._log_reader.is_unfinished() or self._is_lost():
+                    return
+        await trio.lowlevel.checkpoint()
+
+    async def acknowledge(self, ids: Collection[MessageId]) -> None:
+        """As `Inbox.acknowledge`: the cursor is written when it returns, once for all who ask at the same time."""
+        self._check_open()
+        for id_ in ids:
+            if id_ not in self._taken and not self._delivered_ids.has_delivered(id_):
+                raise ValueError(f"{id_} was not taken from the mailbox of {self.validator.name!r}")
+        for id_ in ids:
+            if id_ in self._taken:
+                self._settle(id_)
+        try:
+            await self._commit.run()
+        except OSError as exc:
+            raise self._failed(exc) from exc
+
+    def open_sync(self) -> None:
+        """Become the reader. Raises `MailboxBusy`, and `MailboxFailed`."""
+        try:
+            self._enter()
+            recover(self.directory)
+            self._restore(find_cursor(self.directory))
+        except OSError as exc:
+            self._open_resources.close()
+            raise self._failed(exc) from exc
+
+    def close_sync(self) -> None:
+        """Let go of the mailbox, and write down what was taken from it."""
+        self._is_closed = True
+        # Without it the next reader takes for delivered again what this one had not even seen: no harm.
+        with self._open_resources, contextlib.closing(self._log_reader), contextlib.suppress(OSError):
+            if not self._is_lost():
+                taken = max(self._again_before, self._log_reader.position)
+                self._write(self._log_reader.progress.cursor(taken=taken))
+
+    def _enter(self) -> None:
+        hold = acquire_reader_lock(self.validator.name, self.directory, is_durable=self.is_durable)
+        self._reader_lock = self._open_resources.enter_context(hold)
+        self._open_resources.callback(self._cursors.close)
+
+    def _restore(self, cursor: Cursor) -> None:
+        if cursor.taken is not None:
+            self._again_before = cursor.taken
+        elif self._cursors.path.exists():
+            # The last reader was killed, and may have taken all that there is.
+            self._again_before = _end_of_log(self.directory)
+        self._log_reader = LogReader.from_cursor(self.directory, cursor)
+        self._delivered_ids.load(self.directory, cursor, self.validator)
+        for span in cursor.done:
+            self._delivered_ids.update(self.directory, (span.segment, span.start), span.end, self.validator)
+        self._write(self._log_reader.progress.cursor())
+
+    def _next_record(self, *, is_first: bool) -> LogRecord | None:
+        # Nothing may be read that another reader may have by now. A segment that is open already is ours.
+        if self._log_reader.has_begun:
+            line = self._log_reader.next_record()
+            # Whoever has got something comes again: only who would get nothing must know whether it is still there.
+            if line is not None or not is_first or not self._is_lost():
+                return line
+        if self._is_lost():
+            self._recover()
+        return self._log_reader.next_record()
+
+    def _is_lost(self) -> bool:
+        return self._reader_lock is None or self._reader_lock.is_lost() or self._log_reader.is_lost()
+
+    def _recover(self) -> None:
+        """Begin again in the mailbox that is there now. What was taken from the lost one cannot come again."""
+        self.check_member()
+        self._reader_lock = None
+        self._open_resources.close()
+        self._enter()
+        self._log_reader.close()
+        self._taken = {id_: [] for id_ in self._taken}
+        self._again_before = (0, 0)
+        numbers = segment_numbers(self.directory)
+        self._log_reader = LogReader.from_cursor(self.directory, Cursor(segment=numbers[0] if numbers else 1))
+        self._write(self._log_reader.progress.cursor())
+
+    def _process(self, line: LogRecord) -> Delivery | None:
+        """Deliver a line, drop it or bury it, and go on behind it. Raises `OSError` if it cannot be buried."""
+        envelope = self._read(line.content)
+        self._log_reader.skip_record(line)
+        if envelope is None:
+            self._log_reader.progress.finish(line.span)
+            self._has_news = True
+            return None
+        is_copy = envelope.id in self._taken
+        # A copy is acknowledged with the first one: done before it, it would pass for the proof that both are.
+        self._taken.setdefault(envelope.id, []).append(line.span)
+        is_again = (line.span.segment, line.span.start) < self._again_before
+        return None if is_copy else Delivery(envelope=envelope, is_again=is_again)
+
+    def _read(self, content: bytes) -> Envelope | None:
+        """The message in a line; None if there is no more to do about it. Raises `OSError` if it cannot be buried."""
+        try:
+            envelope = parse_record(content)
+        except EnvelopeCorrupt as exc:
+            self.store_dead_letter(self.validator.to_dead_letter("corrupt", exc.reason, content))
+            return None
+        id_ = envelope.id
+        if id_ in self._taken:
+            return envelope
+        # Before anything else: what the transcript has was believed once, and is no dead letter because it is old.
+        if id_ in self._delivered_ids or id_ in self.seen:
+            self._delivered_ids.add(id_, is_taken=self._delivered_ids.has_delivered(id_))
+            return None
+        if (death := self.validator.rejection_reason(envelope)) is not None:
+            self.store_dead_letter(self.validator.to_dead_letter(*death, envelope.to_bytes(), envelope))
+            return None
+        return envelope
+
+    def _settle(self, id_: MessageId) -> None:
+        for span in self._taken.pop(id_):
+            self._log_reader.progress.finish(span)
+        self._delivered_ids.add(id_, is_taken=True)
+
+    def _take_cursor(self) -> Cursor:
+        self._has_news = False
+        return self._log_reader.progress.cursor()
+
+    def _write(self, cursor: Cursor) -> None:
+        # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.
+        self._cursors.write(cursor)
+        if cursor.segment != self._tidied:
+            # One more is kept: it has the ids by which the next reader knows what came twice.
+            for number in segment_numbers(self.directory):
+                if number < cursor.segment - 1:
+                    segment_path(self.directory, number).unlink(missing_ok=True)
+            self._tidied = cursor.segment
+
+    def _failed(self, exc: Exception) -> MailboxFailed:
+        reason = (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)
+        return MailboxFailed(self.validator.name, reason)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError(f"the inbox of {self.validator.name!r} is closed")
+
+
+def _end_of_log(directory: Path) -> Position:
+    numbers = segment_numbers(directory)
+    return (numbers[-1], segment_path(directory, numbers[-1]).stat().st_size) if numbers else (0, 0)

@@ -1,0 +1,120 @@
+"""Reader of a mailbox log, segment after segment, from the cursor on."""
+
+from pathlib import Path
+
+import attrs
+
+from coterie.mailbox.transports.file.cursor import AckProgress, Cursor, Position, load_cursor
+from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
+from coterie.mailbox.transports.file.segment_reader import LogRecord, SegmentReader
+
+
+@attrs.define(eq=False)
+class LogReader:
+    """Goes through the lines of a mailbox. It passes over what an earlier reader acknowledged out of order."""
+
+    _directory: Path
+    progress: AckProgress
+    """What is acknowledged; it hears of segments that were left behind."""
+    _done: dict[Position, int]
+    """Where the stretches to pass over begin, and end."""
+    _tail: SegmentReader | None = attrs.field(default=None, init=False)
+    """The segment that is read; None as long as there is none."""
+
+    @classmethod
+    def from_cursor(cls, directory: Path, cursor: Cursor) -> "LogReader":
+        """Go on where *cursor* stands."""
+        done = {(span.segment, span.start): span.end for span in cursor.done}
+        return cls(directory, AckProgress.from_cursor(cursor), done)
+
+    @property
+    def position(self) -> Position:
+        """Where the next line begins."""
+        return self.progress.position if self._tail is None else (self._tail.number, self._tail.offset)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a segment is open; until there is one, none is."""
+        return self._tail is not None
+
+    def next_record(self) -> LogRecord | None:
+        """The first line that was not passed; None if there is none yet. Raises `OSError`."""
+        while True:
+            if self._tail is not None and (line := self._next_line_of(self._tail)) is not None:
+                return line
+            if not self._go_on():
+                return None
+
+    def skip_record(self, line: LogRecord) -> None:
+        """Go on behind *line*, which `next_line` gave."""
+        assert self._tail is not None
+        self._tail.move(line.span.end)
+
+    def may_have_record(self) -> bool:
+        """Whether `next_line` could give something that it did not give before. Raises `OSError`."""
+        if self._tail is None:
+            return bool(segment_numbers(self._directory))
+        return self._tail.may_have_record() or (self._tail.is_sealed and self._following(self._tail) is not None)
+
+    def is_unfinished(self) -> bool:
+        """Whether a line has no end, which nobody may be left to write."""
+        return self._tail is not None and self._tail.is_unfinished()
+
+    def is_lost(self) -> bool:
+        """Whether the segment that is read was deleted."""
+        return self._tail is not None and self._tail.is_deleted()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def _next_line_of(self, tail: SegmentReader) -> LogRecord | None:
+        while self._done and (end := self._done.pop((tail.number, tail.offset), None)) is not None:
+            tail.move(end)
+        return tail.next_record()
+
+    def _go_on(self) -> bool:
+        """Whether there is more to read, in another segment or in this one."""
+        tail = self._tail
+        if tail is None:
+            return self._begin()
+        # Whatever is there once it is sealed is all, so it is looked at again after the seal was seen.
+        if not tail.is_sealed or (following := self._following(tail)) is None:
+            return False
+        if tail.may_have_record() or tail.is_unfinished():
+            return True
+        self._tail = SegmentReader.open(self._directory, following)
+        self.progress.leave(tail.number, tail.offset, following)
+        tail.close()
+        return True
+
+    def _begin(self) -> bool:
+        segment, offset = self.progress.position
+        first = next((number for number in segment_numbers(self._directory) if number >= segment), None)
+        if first is None:
+            return False
+        self._tail = SegmentReader.open(self._directory, first, offset if first == segment else 0)
+        if first != segment:
+            self.progress.leave(segment, offset, first)
+        return True
+
+    def _following(self, tail: SegmentReader) -> int | None:
+        return next((number for number in segment_numbers(self._directory) if number > tail.number), None)
+
+
+def find_cursor(directory: Path) -> Cursor:
+    """Where to go on in a mailbox: where its cursor stands, or else at the oldest mail there may be.
+
+    Raises `OSError`.
+    """
+    kept, numbers = load_cursor(directory), segment_numbers(directory)
+    if kept is None or not numbers:
+        return kept or Cursor(segment=numbers[0] if numbers else 1)
+    if kept.segment in numbers:
+        is_beyond = kept.offset > segment_path(directory, kept.segment).stat().st_size
+        return Cursor(segment=kept.segment) if is_beyond else kept
+    later = [number for number in numbers if number > kept.segment]
+    first = later[0] if later else numbers[0]
+    return Cursor(segment=first, done=tuple(span for span in kept.done if span.segment >= first), taken=kept.taken)

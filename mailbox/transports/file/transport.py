@@ -1,0 +1,157 @@
+"""File transport: one append-only log per mailbox, many writers and one reader."""
+
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Container
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import trio
+
+from coterie.clock import Clock
+from coterie.files import frame_record
+from coterie.mailbox.address import check_name
+from coterie.mailbox.contract import Backlog, Inbox, Keys, MailLimits, Receipt, Roster, StoreDeadLetter
+from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxFailed, MessageTooLarge, RecipientEnded
+from coterie.mailbox.roster import find_member
+from coterie.mailbox.transports.file.backlog_size import BacklogSize
+from coterie.mailbox.transports.file.inbox import FileInbox
+from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
+from coterie.mailbox.transports.file.log_segments import SEGMENT_BYTES, segment_numbers, segment_path
+from coterie.mailbox.transports.file.segment_reader import parse_record
+from coterie.mailbox.transports.file.writer import MailboxWriter
+from coterie.mailbox.validation import MessageDigest, MessageValidator
+
+Durability = Literal["process", "power"]
+"""What a receipt survives: the death of every process, or a power cut too."""
+
+PAUSE_EVERY = 0.01
+"""Seconds of sending after which other tasks have their turn."""
+CLOSE_GRACE = 5.0
+"""Seconds that closing an inbox may take before it is given up."""
+
+
+@attrs.define(eq=False)
+class FileTransport:
+    """A `Transport` over the directory of a session's mail; each mailbox is a directory in it.
+
+    The limit of bytes counts records, which are a little longer than the envelopes in them. Descriptors of mailboxes
+    that were sent to stay open until `close`, or until nobody has the transport any more.
+    """
+
+    directory: Path
+    roster: Roster
+    keys: Keys | None
+    """None: MACs are not checked."""
+    clock: Clock
+    store_dead_letter: StoreDeadLetter
+    limits: MailLimits = attrs.field(factory=MailLimits)
+    durability: Durability = "process"
+    segment_bytes: int = SEGMENT_BYTES
+    trusted: dict[str, frozenset[MessageDigest]] = attrs.field(factory=dict)
+    """What needs no MAC, by mailbox; see `snapshot_pending`. Looked at when an inbox is opened."""
+    _writers: dict[str, MailboxWriter] = attrs.field(factory=dict, init=False)
+    _next_pause: float = attrs.field(default=0.0, init=False)
+    _finalizer: Callable[[], object] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._finalizer = weakref.finalize(self, _close_all, self._writers)
+
+    async def send(self, envelope: Envelope) -> Receipt:
+        """As `Transport.send`. It is in the file when this returns; with `power` on the disk, too.
+
+        It can be cancelled before anything is stored. Other tasks run meanwhile at least once every `PAUSE_EVERY`.
+        """
+        # A checkpoint costs as much as half the way of a message, so many that are sent at once share one.
+        if time.monotonic() < self._next_pause:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+            self._next_pause = time.monotonic() + PAUSE_EVERY
+        name, content = envelope.recipient.name, envelope.to_bytes()
+        member = find_member(self.roster, name)
+        if member.state == "ended":
+            raise RecipientEnded(name, member.incarnation)
+        if len(content) > self.limits.message_bytes:
+            raise MessageTooLarge(len(content), self.limits.message_bytes)
+        writer = self._writers.get(name) or self._open_writer(name)
+        await writer.append(frame_record(content))
+        return Receipt(id=envelope.id, recipient=name, transport="file", stored=self.clock.now())
+
+    @asynccontextmanager
+    async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
+        """As `Transport.open_inbox`. If this process is killed, the mailbox is free at once."""
+        find_member(self.roster, name)
+        believed = self.trusted.get(name, frozenset())
+        inbox = FileInbox(
+            directory=self._mailbox(name),
+            seen=seen,
+            validator=MessageValidator(
+                name=name, incarnation=incarnation, keys=self.keys, clock=self.clock, trusted=believed
+            ),
+            store_dead_letter=self.store_dead_letter,
+            is_durable=self.durability == "power",
+            check_member=partial(find_member, self.roster, name),
+        )
+        await trio.to_thread.run_sync(inbox.open_sync)
+        try:
+            yield inbox
+        finally:
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                await trio.to_thread.run_sync(inbox.close_sync)
+
+    def backlog(self, name: str) -> Backlog:
+        """As `Transport.backlog`. Reads all that waits, to count it."""
+        find_member(self.roster, name)
+        directory = self._mailbox(name)
+        try:
+            numbers = segment_numbers(directory)
+            if not numbers:
+                return Backlog(messages=0, bytes=0, oldest=None)
+            gauge = BacklogSize(directory)
+            gauge.refresh()
+            last, size = numbers[-1], segment_path(directory, numbers[-1]).stat().st_size
+            messages = gauge.messages(last, size)
+            oldest = _oldest(directory) if messages else None
+            return Backlog(messages=messages, bytes=gauge.bytes(last, size), oldest=oldest)
+        except OSError as exc:
+            raise MailboxFailed(name, f"cannot be read: {exc.strerror}") from exc
+
+    def close(self) -> None:
+        """Give all descriptors back; what is sent afterwards opens them again, for good."""
+        self._finalizer()
+
+    def _open_writer(self, name: str) -> MailboxWriter:
+        self._writers[name] = writer = MailboxWriter(
+            name=name,
+            directory=self._mailbox(name),
+            limits=self.limits,
+            segment_bytes=self.segment_bytes,
+            is_durable=self.durability == "power",
+        )
+        return writer
+
+    def _mailbox(self, name: str) -> Path:
+        return self.directory / check_name(name)
+
+
+def _close_all(writers: dict[str, MailboxWriter]) -> None:
+    for writer in writers.values():
+        writer.close()
+    writers.clear()
+
+
+def _oldest(directory: Path) -> float | None:
+    """When the first message was created that is not acknowledged."""
+    reading = LogReader.from_cursor(directory, find_cursor(directory))
+    with closing(reading):
+        while (line := reading.next_record()) is not None:
+            try:
+                return parse_record(line.content).created
+            except EnvelopeCorrupt:
+                reading.skip_record(line)
+    return None

@@ -1,0 +1,191 @@
+"""The sending end of a file mailbox: one append under a shared lock."""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.files import Appender
+from coterie.mailbox.contract import MailLimits
+from coterie.mailbox.errors import MailboxFailed, MailboxFull
+from coterie.mailbox.fault_points import trigger
+from coterie.mailbox.transports.file.backlog_size import SMALLEST_RECORD, BacklogSize
+from coterie.mailbox.transports.file.cursor import load_cursor
+from coterie.mailbox.transports.file.fast_stat import FileStat, fast_fstat
+from coterie.mailbox.transports.file.journal import Journal, recover
+from coterie.mailbox.transports.file.log_segments import is_sealed, open_last_sync, segment_path, try_lock, unlock
+from coterie.mailbox.transports.file.wakeup import WakeupSender
+
+_LOCK_AGAIN = 0.001
+"""Seconds until a lock is tried again that somebody holds to seal, for far less than that."""
+
+
+@attrs.define(eq=False)
+class _Segment:
+    number: int
+    descriptor: int
+    log: Appender
+    wakeup: WakeupSender
+    full: int
+    """Bytes at which to look for another one."""
+    ample: int
+    """Bytes up to which the mailbox has room, by all that is known to be acknowledged: that can only become more."""
+    journal: Journal | None
+    """None if records need not survive a power cut."""
+
+    def is_spent(self, status: FileStat | os.stat_result) -> bool:
+        """Whether nothing more is to be appended to it, which has this *status* now."""
+        return is_sealed(status) or status.st_nlink == 0 or status.st_size >= self.full
+
+    def close(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
+        self.wakeup.close()
+        self.log.close()
+
+
+@attrs.define(eq=False, kw_only=True)
+class MailboxWriter:
+    """Appends to the mailbox in *directory*, which is made if it is not there, also if it was there before.
+
+    Writers do not exclude each other, so each may go over a limit by the one message that it was just writing.
+    """
+
+    name: str
+    directory: Path
+    limits: MailLimits
+    segment_bytes: int
+    is_durable: bool
+    """Whether to return only when the record survives a power cut."""
+    _segment: _Segment | None = attrs.field(default=None, init=False)
+    _backlog: BacklogSize = attrs.field(init=False)
+    _moving: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _uncounted_bytes: int = attrs.field(init=False)
+    """In so few there cannot be too many messages."""
+    _stat: Callable[[int], FileStat | os.stat_result] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._backlog = BacklogSize(self.directory)
+        # Where nothing is synced a look that costs the next write nothing is the dearer one.
+        self._stat = fast_fstat if self.is_durable else os.fstat
+        self._uncounted_bytes = min(self.limits.bytes, self.limits.messages * SMALLEST_RECORD)
+
+    async def append(self, record: bytes) -> None:
+        """Store *record* behind everything stored before, and wake the reader.
+
+        Raises `MailboxFull`, and `MailboxFailed`: then part of it may be there, which the reader finds out.
+        """
+        try:
+            segment = self._segment or await self._move(None)
+            while not self._append_nowait(segment, record):
+                segment = await self._move(segment)
+            # Before it is synced: the reader, which may see it already, wakes up meanwhile.
+            if trigger("drop", "bell", self.name) is None:
+                segment.wakeup.notify()
+            if segment.journal is not None:
+                await segment.journal.keep(record, os.lseek(segment.descriptor, 0, os.SEEK_CUR) - len(record))
+        except OSError as exc:
+            raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
+
+    def close(self) -> None:
+        """Give its descriptors back."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def _append_nowait(self, segment: _Segment, record: bytes) -> bool:
+        """Whether *record* could be appended to *segment*; else it is time for another one, or to try again."""
+        if segment is not self._segment or not try_lock(segment.descriptor, fcntl.LOCK_SH):
+            return False
+        try:
+            status = self._stat(segment.descriptor)
+            if segment.is_spent(status):
+                return False
+            if status.st_size + len(record) > segment.ample:
+                self._check_room(segment, status.st_size, len(record))
+            segment.log.append(record)
+            if trigger("duplicate", "file", self.name) is not None:
+                segment.log.append(record)
+        finally:
+            unlock(segment.descriptor)
+        return True
+
+    def _check_room(self, segment: _Segment, size: int, more: int) -> None:
+        """Raise `MailboxFull` unless *more* bytes may be appended at *size*."""
+        self._backlog.refresh()
+        try:
+            self._measure(segment.number, size, more)
+        except MailboxFull:
+            # Two cursors written within one tick of the clock may look the same: never refuse by an old one.
+            self._backlog.refresh(is_forced=True)
+            self._measure(segment.number, size, more)
+        segment.ample = self._backlog.size_with(segment.number, self._uncounted_bytes)
+
+    def _measure(self, number: int, size: int, more: int) -> None:
+        waiting = self._backlog.bytes(number, size)
+        if waiting + more > self.limits.bytes:
+            raise MailboxFull(self.name, waiting, self.limits.bytes, "bytes")
+        if waiting < self._uncounted_bytes:
+            return
+        messages = self._backlog.messages(number, size)
+        if messages >= self.limits.messages:
+            raise MailboxFull(self.name, messages, self.limits.messages, "messages")
+
+    async def _move(self, old: _Segment | None) -> _Segment:
+        """The segment to append to instead of *old*."""
+        if old is not None and old is self._segment and not old.is_spent(os.fstat(old.descriptor)):
+            await trio.sleep(_LOCK_AGAIN)  # it was only locked
+            return old
+        async with self._moving:
+            if self._segment is None or self._segment is old:
+                opened, self._backlog = await trio.to_thread.run_sync(self._open_sync)
+                before, self._segment = self._segment, opened
+                if before is not None:
+                    await self._retire(before)
+            return self._segment
+
+    async def _retire(self, segment: _Segment) -> None:
+        try:
+            if segment.journal is not None:
+                # Others may be waiting for its sync, and need the descriptor until then. It ends as soon as the disk.
+                with trio.CancelScope(shield=True):
+                    await segment.journal.leave()
+        finally:
+            segment.close()
+
+    def _open_sync(self) -> tuple[_Segment, BacklogSize]:
+        recover(self.directory)
+        cursor = load_cursor(self.directory)
+        number, descriptor = open_last_sync(
+            self.directory,
+            after=0 if cursor is None else cursor.last_known,
+            full=self.segment_bytes,
+            is_durable=self.is_durable,
+        )
+        try:
+            return self._open_segment(number, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _open_segment(self, number: int, descriptor: int) -> tuple[_Segment, BacklogSize]:
+        size = os.fstat(descriptor).st_size
+        # Counted here in the thread, so that the first append has only what is new to count.
+        gauge = BacklogSize(self.directory)
+        gauge.refresh()
+        if gauge.bytes(number, size) >= self._uncounted_bytes:
+            gauge.messages(number, size)
+        # One that could not be sealed is used on, and tried again when it has grown.
+        full = max(self.segment_bytes, size + self.segment_bytes // 8)
+        ample = gauge.size_with(number, self._uncounted_bytes)
+        log = Appender(segment_path(self.directory, number), descriptor)
+        ringer = WakeupSender.open(self.directory)
+        try:
+            journal = Journal.create(log, self.segment_bytes // 8) if self.is_durable else None
+        except BaseException:
+            ringer.close()
+            raise
+        return _Segment(number, descriptor, log, ringer, full, ample, journal), gauge

@@ -1,0 +1,125 @@
+"""Checks of one memory file and of the index."""
+
+import re
+from collections.abc import Collection, Iterator
+
+from coterie.memory.checking.issue import CheckedMemory, StoreIssue
+from coterie.memory.front_matter.front_matter import parse_front_matter
+from coterie.memory.store.memory_index import INDEX, LONGEST_LINE, index_lines, is_memory, load_index
+from coterie.memory.store.secret_scan import find_secrets
+from coterie.memory.store.transaction import LARGEST
+
+_FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
+_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)")
+
+
+def prose_lines(text: str, first: int = 1) -> Iterator[tuple[int, str]]:
+    """The lines of *text* outside of fenced code, numbered from *first*."""
+    fence: str | None = None
+    for number, line in enumerate(text.split("\n"), first):
+        mark = _FENCE.match(line)
+        if fence is None and mark is None:
+            yield number, line
+        elif fence is None and mark is not None:
+            fence = mark[1]
+        elif fence is not None and mark is not None and mark[1].startswith(fence):
+            fence = None
+
+
+def code_spans(line: str) -> list[str]:
+    """What stands in back-ticks on *line*."""
+    return [span.strip() for _, span in _SPAN.findall(line)]
+
+
+def without_spans(line: str) -> str:
+    """*line* without what stands in back-ticks."""
+    return _SPAN.sub(" ", line)
+
+
+TYPES = "user, feedback, project or reference"
+_DAY = "mon|tues|wednes|thurs|fri|satur|sun"
+_RELATIVE = re.compile(
+    r"\b(?:yesterday|today|tomorrow|tonight"
+    rf"|(?:last|next|this)\s+(?:week(?:end)?|month|year|quarter|sprint|spring|summer|autumn|winter|(?:{_DAY})day)"
+    r"|(?:\d+|a|an|one|two|three|four|five|six|a few|several)\s+(?:days?|weeks?|months?|years?)\s+ago"
+    r"|in\s+(?:\d+|a|one|two|three|four|five|six|a few)\s+(?:days?|weeks?|months?))\b",
+    re.IGNORECASE,
+)
+
+
+def check_file(memory: CheckedMemory) -> Iterator[StoreIssue]:
+    """All that can be said of *memory* without looking at another."""
+    if reason := _not_text(memory.content):
+        yield StoreIssue(path=memory.path, kind="not_text", reason=reason)
+        return
+    if len(memory.content) > LARGEST:
+        reason = f"has more than {LARGEST:,} bytes; what is behind them was not looked at"
+        yield StoreIssue(path=memory.path, kind="too_large", reason=reason)
+    yield from _front_matter(memory)
+    yield from _relative_dates(memory)
+    for secret in find_secrets(memory.text):
+        reason = f"holds {secret.kind}; take it out, and give it up: it stands in the history too"
+        yield StoreIssue(path=memory.path, line=secret.line, kind="secret", reason=reason)
+
+
+def _not_text(content: bytes) -> str | None:
+    if b"\0" in content:
+        return "is no text: it holds a NUL"
+    try:
+        content.decode()
+    except UnicodeDecodeError as exc:
+        return f"is not UTF-8: byte {exc.start:,} is 0x{content[exc.start]:02x}"
+    return None
+
+
+def _front_matter(memory: CheckedMemory) -> Iterator[StoreIssue]:
+    front = parse_front_matter(memory.text)
+    if front.line is None:
+        reason = "has no front matter; begin it with `name`, `description` and `type` between two lines `---`"
+        yield StoreIssue(path=memory.path, kind="front_matter", reason=reason)
+        return
+    for note in front.notes:
+        yield StoreIssue(path=memory.path, line=note.line, kind="front_matter", reason=note.reason)
+    for field in ("name", "description"):
+        value = front.fields.get(field)
+        if not (isinstance(value, str) and value.strip()):
+            reason = f"has no {field}: recall chooses by it"
+            yield StoreIssue(path=memory.path, line=front.line, kind="front_matter", reason=reason)
+    if memory.entry.type is None:
+        yield StoreIssue(
+            path=memory.path, line=front.line, kind="front_matter", reason=f"has no type; it should be {TYPES}"
+        )
+
+
+def _relative_dates(memory: CheckedMemory) -> Iterator[StoreIssue]:
+    for number, line in prose_lines(memory.entry.body, memory.body_line):
+        if match := _RELATIVE.search(without_spans(line)):
+            reason = f"says {match[0]!r}, which moves with the day it is read on; write the date"
+            yield StoreIssue(path=memory.path, line=number, kind="relative_date", reason=reason)
+
+
+def check_index(text: str, paths: Collection[str]) -> Iterator[StoreIssue]:
+    """What is wrong with the index *text* of a store that has the memories *paths*."""
+    linked: dict[str, int] = {}
+    lines, known = text.split("\n"), frozenset(paths)
+    for entry in index_lines(text):
+        if is_dangling(entry.path, known):
+            reason = f"links to {entry.path}, which does not exist"
+            yield StoreIssue(path=INDEX, line=entry.line, kind="dead_link", reason=reason)
+        elif entry.path in linked:
+            reason = f"links to {entry.path}, as line {linked[entry.path]} does"
+            yield StoreIssue(path=INDEX, line=entry.line, kind="dead_link", reason=reason)
+        linked.setdefault(entry.path, entry.line)
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST_LINE:
+            reason = f"has {len(line):,} characters; up to {LONGEST_LINE} is fine"
+            yield StoreIssue(path=INDEX, line=number, kind="long_line", reason=reason)
+    if (warning := load_index(text).warning) is not None:
+        yield StoreIssue(path=INDEX, kind="long_index", reason=warning)
+    for path in sorted(known - linked.keys()):
+        yield StoreIssue(path=path, kind="orphan", reason=f"is not in {INDEX}: an agent does not know of it")
+
+
+def is_dangling(path: str, known: Collection[str]) -> bool:
+    """Whether a link to *path* means a memory, and none of the *known* ones; logs and addresses are no memories."""
+    return path not in known and path.endswith(".md") and is_memory(path) and "://" not in path

@@ -1,0 +1,79 @@
+"""Repair of the index of a store."""
+
+from collections.abc import Mapping
+
+from coterie.memory.checking.file_checks import is_dangling
+from coterie.memory.errors import BaseChanged, MemoryRefused
+from coterie.memory.store.change import Author, MemoryChange
+from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
+from coterie.memory.store.memory_index import INDEX, LONGEST_LINE, index_line, index_lines
+from coterie.memory.store.memory_store import MemoryStore
+
+ATTEMPTS = 5
+"""Others write meanwhile; then it is looked at anew."""
+HEAD = 65_536
+"""Bytes of a memory in which its name and description stand."""
+AUTHOR = Author(by="user", why="memory check --fix")
+
+
+def repair_index(store: MemoryStore) -> MemoryChange | None:
+    """Give every memory of *store* a line in the index, take dead lines out, shorten long ones; None if all is well.
+
+    One change of the history. Never touches a memory. Blocks on the disk; raises what `MemoryStore.write` raises.
+    """
+    for attempt in range(ATTEMPTS):
+        before = store.read(INDEX)
+        text = (before or b"").decode("utf-8", "replace")
+        mended = repair_index_text(text, _read_entries(store, text))
+        if mended == text:
+            return None
+        try:
+            return store.write(INDEX, mended.encode(), AUTHOR, base=before)
+        except BaseChanged:
+            if attempt == ATTEMPTS - 1:
+                raise
+    return None
+
+
+def repair_index_text(text: str, memories: Mapping[str, MemoryEntry | None]) -> str:
+    """The index *text* for a store with these *memories*; the topic of one that stands in it already is not needed.
+
+    What is no link to a memory stays as it is, however long: it may stand nowhere else.
+    """
+    entries = {entry.line: entry.path for entry in index_lines(text)}
+    kept: list[str] = []
+    linked: set[str] = set()
+    for number, line in enumerate(text.split("\n"), 1):
+        path = entries.get(number)
+        if path is not None and (is_dangling(path, memories) or path in linked):
+            continue
+        linked.update(() if path is None else (path,))
+        kept.append(line if path is None else _shorten(line))
+    whole = "\n".join(kept).rstrip("\n")
+    added = [index_line(topic, path) for path, topic in memories.items() if path not in linked and topic is not None]
+    if not added:
+        return "\n".join(kept)
+    return "\n".join([*([whole] if whole else []), *added, ""])
+
+
+def _read_entries(store: MemoryStore, index: str) -> dict[str, MemoryEntry | None]:
+    linked = {entry.path for entry in index_lines(index)}
+    return {path: None if path in linked else _read_entry(store, path) for path in store.paths()}
+
+
+def _read_entry(store: MemoryStore, path: str) -> MemoryEntry:
+    try:
+        content = store.read(path, limit=HEAD)
+    except (OSError, MemoryRefused):
+        content = None
+    return parse_entry(content or b"", path)
+
+
+def _shorten(line: str) -> str:
+    """*line*, a link to a memory, cut at a word if it is too long; whole, if that would break the link."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    cut = line[: LONGEST_LINE - 3]
+    cut = f"{cut[: cut.rfind(' ')]}..."
+    is_whole = [entry.path for entry in index_lines(cut)] == [entry.path for entry in index_lines(line)]
+    return cut if is_whole else line

@@ -1,0 +1,134 @@
+"""The cut point of a conversation: what a summary replaces, and what stays."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import overload
+
+import attrs
+
+from coterie.memory.compaction.conversation_view import SegmentView
+
+Messages = Sequence[Sequence[SegmentView]]
+"""The blocks of each message."""
+
+
+@attrs.frozen(kw_only=True)
+class KeepLimits:
+    """How much of the end of a conversation stays as it was."""
+
+    least: int = 10_000
+    """Tokens."""
+    texts: int = 5
+    """Messages with text, of which there are that many at least."""
+    most: int = 40_000
+    """Tokens; the last round stays even if it alone has more."""
+
+    def within(self, tokens: int) -> "KeepLimits":
+        """The limits in a context that holds *tokens*: a small one cannot keep as much."""
+        return attrs.evolve(self, least=min(self.least, tokens // 8), most=min(self.most, tokens // 3))
+
+
+def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
+    """The blocks of each message; tools and system are left out."""
+    messages: list[list[SegmentView]] = []
+    for segment in segments:
+        if segment.role is None:
+            continue
+        if segment.opens_message:
+            messages.append([])
+        messages[-1].append(segment)
+    return messages
+
+
+@attrs.frozen
+class MessageSizes(Sequence[int]):
+    """The tokens of each message, counted when they are asked for: of a long conversation only the end is."""
+
+    _messages: Messages
+    _count: Callable[[SegmentView], int]
+    """Tokens of one block."""
+    _known: dict[int, int] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if index not in self._known:
+            self._known[index] = sum(map(self._count, self._messages[index]))
+        return self._known[index]
+
+
+def find_starts(messages: Messages) -> list[int]:
+    """The messages, but the first, that may come first when all before them has left.
+
+    A result cannot be parted from its call.
+    """
+    return list(_starts_backwards(messages))[::-1]
+
+
+def first_unknown(messages: Messages, replies: int) -> int:
+    """The message behind the reply that is followed by *replies* others; 0 if there are not so many."""
+    for number in range(len(messages) - 1, -1, -1):
+        if messages[number][0].role == "assistant":
+            if replies == 0:
+                return number + 1
+            replies -= 1
+    return 0
+
+
+def choose_start(
+    messages: Messages, sizes: Sequence[int], limits: KeepLimits, unknown: int | None = None
+) -> int | None:
+    """The message with which the part begins that stays; there may be none, and it is then the end.
+
+    *sizes* has the tokens of each message. All from *unknown* on must stay; None if that is more than may.
+    """
+    chosen, at, tokens, texts = len(messages), len(messages), 0, 0
+    for start in _starts_backwards(messages):
+        tokens += sum(sizes[start:at])
+        texts += sum(map(_has_text, messages[start:at]))
+        at = start
+        if chosen < len(messages) and tokens > limits.most:
+            break
+        chosen = start
+        is_enough = tokens >= limits.least and texts >= limits.texts
+        if is_enough and (unknown is None or chosen <= unknown):
+            break
+    return chosen if unknown is None or chosen <= unknown else None
+
+
+def last_start(messages: Messages) -> int:
+    """Where the last round begins."""
+    return next(_starts_backwards(messages), len(messages))
+
+
+def nearest_start(messages: Messages, number: int) -> int:
+    """The last place up to *number* at which the messages can be parted; 0 if there is none."""
+    return next((start for start in _starts_backwards(messages) if start <= number), 0)
+
+
+def oldest_rounds(messages: Messages, sizes: Sequence[int], tokens: int) -> int:
+    """The place at which the messages can be parted so that *tokens* or more leave with the oldest rounds."""
+    left = 0
+    for start, end in zip((0, *find_starts(messages)), (*find_starts(messages), len(messages)), strict=True):
+        left += sum(sizes[start:end])
+        if left >= tokens:
+            return end
+    return len(messages)
+
+
+def _starts_backwards(messages: Messages) -> Iterator[int]:
+    return (number for number in range(len(messages) - 1, 0, -1) if not _has_results(messages[number]))
+
+
+def _has_results(message: Sequence[SegmentView]) -> bool:
+    return any(segment.block_type == "tool_result" for segment in message)
+
+
+def _has_text(message: Sequence[SegmentView]) -> bool:
+    return any(segment.block_type == "text" for segment in message)

@@ -1,0 +1,175 @@
+"""Layer 2: clearing of old tool results."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from decimal import Decimal
+
+import attrs
+import msgspec
+
+from coterie.memory.compaction.conversation_view import SegmentView, SegmentViews
+from coterie.memory.compaction.rewrite import Message, rewrite
+
+PLACEHOLDER = "[Old tool result content cleared]"
+MEDIA_PLACEHOLDER = "[Left out: one request takes no more pictures and pages. Ask for this again, for fewer at once.]"
+CACHE_EDITS = "cache_edits"
+_MEDIA = frozenset({"image", "document"})
+_SMALL = 200
+"""Bytes of a result that clearing would not make smaller."""
+
+
+@attrs.frozen(kw_only=True)
+class ClearingLimits:
+    """When old results go, and how many stay."""
+
+    keep: int = attrs.field(default=5, validator=attrs.validators.ge(1))
+    """The newest results, which stay; at least one."""
+    trigger: int = 10
+    """Clearable results over which the cache is edited."""
+    expected_turns: int = 50
+    """For how many more turns a smaller prompt is expected to pay."""
+
+
+class _Call(msgspec.Struct):
+    id: str
+    name: str
+
+
+class _Edit(msgspec.Struct):
+    cache_reference: str
+
+
+class _Edits(msgspec.Struct):
+    edits: list[_Edit]
+
+
+@attrs.frozen
+class ClearableResult:
+    """A result that may leave."""
+
+    id: str
+    index: int
+    """Of its segment."""
+    size: int
+    """Bytes."""
+
+
+@attrs.define(eq=False)
+class ClearableResults:
+    """The results of a conversation that may be cleared and are not, oldest first.
+
+    Follows one epoch of one conversation; each look costs what is new.
+    """
+
+    _is_clearable: Callable[[str], bool]
+    """By the name of the tool."""
+    _results: dict[str, ClearableResult] = attrs.field(factory=dict, init=False)
+    _calls: dict[str, str] = attrs.field(factory=dict, init=False)
+    _length: int = attrs.field(default=0, init=False)
+    _epoch: int | None = attrs.field(default=None, init=False)
+
+    def update(self, segments: SegmentViews, epoch: int) -> Sequence[ClearableResult]:
+        """What can be cleared now, and would be smaller for it."""
+        if epoch != self._epoch:
+            self._results, self._calls, self._length, self._epoch = {}, {}, 0, epoch
+        for index in range(self._length, len(segments)):
+            self._add(index, segments[index])
+        self._length = len(segments)
+        return [result for result in self._results.values() if result.size > _SMALL]
+
+    def newest(self, count: int) -> set[str]:
+        """The ids of the last *count* results at the last look, also of those too small to be worth clearing."""
+        return set(list(self._results)[-count:])
+
+    def _add(self, index: int, segment: SegmentView) -> None:
+        if segment.block_type == "tool_use":
+            call = msgspec.json.decode(segment.data, type=_Call)
+            self._calls[call.id] = call.name
+        elif segment.block_type == "tool_result" and segment.tool_use_id is not None:
+            name = self._calls.pop(segment.tool_use_id, None)
+            if name is not None and self._is_clearable(name):
+                self._results[segment.tool_use_id] = ClearableResult(segment.tool_use_id, index, len(segment.data))
+        elif segment.block_type == CACHE_EDITS:
+            for edit in msgspec.json.decode(segment.data, type=_Edits).edits:
+                self._results.pop(edit.cache_reference, None)
+
+
+def clear_results(
+    segments: Sequence[SegmentView], ids: Collection[str] = (), *, has_changed: bool = False
+) -> list[Message]:
+    """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared.
+
+    With *has_changed* something before *segments* did; see `rewrite`.
+    """
+    gone = deleted_results(segments) | set(ids)
+
+    def replacement(segment: SegmentView) -> bytes | None:
+        if segment.block_type == CACHE_EDITS:
+            return None
+        is_gone = segment.block_type == "tool_result" and segment.tool_use_id in gone
+        return _cleared_block(segment.data) if is_gone else segment.data
+
+    return rewrite(segments, replacement, has_changed=has_changed)
+
+
+def find_media_results(segments: Iterable[SegmentView]) -> dict[str, int]:
+    """The results in *segments* that hold pictures or documents, the oldest first, with their size in bytes."""
+    return {
+        segment.tool_use_id: len(segment.data)
+        for segment in segments
+        if segment.block_type == "tool_result" and segment.tool_use_id is not None and _holds_media(segment.data)
+    }
+
+
+def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[Message]:
+    """The messages of *segments* without what the results *ids* hold beside text."""
+
+    def replacement(segment: SegmentView) -> bytes:
+        is_meant = segment.block_type == "tool_result" and segment.tool_use_id in ids
+        return _without_media(segment.data) if is_meant else segment.data
+
+    return rewrite(segments, replacement)
+
+
+def deleted_results(segments: Iterable[SegmentView]) -> set[str]:
+    """The ids of the results that edits of the cache in *segments* have deleted."""
+    return {
+        edit.cache_reference
+        for segment in segments
+        if segment.block_type == CACHE_EDITS
+        for edit in msgspec.json.decode(segment.data, type=_Edits).edits
+    }
+
+
+def make_cache_edits(ids: Sequence[str]) -> bytes:
+    """The block that asks the server to delete the results *ids* from its cached prefix."""
+    edits = [{"type": "delete", "cache_reference": id_} for id_ in ids]
+    return msgspec.json.encode({"type": CACHE_EDITS, "edits": edits})
+
+
+def minimum_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int) -> int:
+    """Tokens that must go, of *trigger*, so that clearing pays.
+
+    What goes saves its reads over the expected *turns*; what stays is written again once, where it would have been
+    read. Prices are of the same number of tokens.
+    """
+    rewriting = write - read
+    return int(trigger * rewriting / (read * turns + rewriting)) + 1
+
+
+def _cleared_block(data: bytes) -> bytes:
+    block = msgspec.json.decode(data)
+    return msgspec.json.encode({**block, "content": [{"type": "text", "text": PLACEHOLDER}]})
+
+
+def _holds_media(data: bytes) -> bool:
+    # Most results are text, and need not be read for that.
+    if not any(f'"{kind}"'.encode() in data for kind in _MEDIA):
+        return False
+    content = msgspec.json.decode(data).get("content")
+    return isinstance(content, list) and any(part.get("type") in _MEDIA for part in content)
+
+
+def _without_media(data: bytes) -> bytes:
+    block = msgspec.json.decode(data)
+    texts = [part for part in block["content"] if part.get("type") not in _MEDIA]
+    return msgspec.json.encode({**block, "content": [*texts, {"type": "text", "text": MEDIA_PLACEHOLDER}]})

@@ -1,0 +1,80 @@
+"""Layer 1: long tool results go to a file, and a preview stays."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from coterie.files import replace_file
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+@attrs.frozen(kw_only=True)
+class ResultLimits:
+    """How much of tool results a conversation takes."""
+
+    total: int = 200_000
+    """Characters of all results of one message together."""
+    preview: int = 2_000
+    """Bytes of a stored result that stay in the conversation."""
+
+
+@attrs.frozen(kw_only=True)
+class LongResult:
+    """The text that answers one call."""
+
+    id: str
+    text: str
+    cap: int | None
+    """Characters over which it is stored; None for a tool that limits itself: it is never stored."""
+
+
+def select_results(results: Sequence[LongResult], limits: ResultLimits) -> list[LongResult]:
+    """Those over their own cap; then, while all together are over the total, the largest of the others."""
+    stored = [result for result in results if result.cap is not None and len(result.text) > result.cap]
+    rest = [result for result in results if result not in stored]
+    size = sum(len(result.text) for result in rest) + limits.preview * len(stored)
+    for result in sorted(rest, key=lambda result: len(result.text), reverse=True):
+        if size <= limits.total or len(result.text) <= limits.preview:
+            break
+        if result.cap is not None:
+            stored.append(result)
+            size -= len(result.text) - limits.preview
+    return stored
+
+
+def store_results(
+    results: Sequence[LongResult], directory: Path, limits: ResultLimits
+) -> Mapping[str, tuple[Path, str]]:
+    """Write each result to its file; by id, the file and what stands for the result. Blocks. Raises `OSError`."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = {}
+    for result in results:
+        path = directory / result_file_name(result.id)
+        replace_file(path, result.text.encode("utf-8", "surrogatepass"), durable=False, mode=0o600)
+        kept[result.id] = (path, stored_result_text(result.text, path, limits.preview))
+    return kept
+
+
+def result_file_name(tool_use_id: str) -> str:
+    """The name of a result's file. Ids come from outside: one that is no plain name is replaced by its hash."""
+    is_plain = _PLAIN.fullmatch(tool_use_id) is not None
+    return f"{tool_use_id if is_plain else hashlib.blake2b(tool_use_id.encode(), digest_size=16).hexdigest()}.txt"
+
+
+def stored_result_text(text: str, path: Path, preview: int) -> str:
+    """What stands in the conversation for a stored result: how long it is, where it is, and how it begins."""
+    return (
+        f"<persisted-output>\n{len(text):,} characters are too many to show here. All of them are in {path}: "
+        f"search that file, or read a part of it.\nIt begins:\n{truncate_text(text, preview)}\n</persisted-output>"
+    )
+
+
+def truncate_text(text: str, size: int) -> str:
+    """At most *size* bytes of *text*, up to the end of a line if one ends there, never half a character."""
+    start = text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
+    whole, newline, _ = start.rpartition("\n")
+    return whole if newline and len(start) < len(text) else start

@@ -1,0 +1,90 @@
+"""Rewriting earlier bytes: what must change with them so that the API takes the conversation back.
+
+Thinking is bound to the bytes before it, so what stands behind a change loses its thinking. An open tool loop must come
+back with its thinking, so it is closed first: its last round goes on as text.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from coterie.memory.compaction.conversation_view import Role, SegmentView
+
+Message = tuple[Role, list[bytes]]
+"""Role and blocks."""
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+CALLED = "I made the calls that are listed next, with their results."
+
+
+def rewrite(
+    segments: Iterable[SegmentView], replacement: Callable[[SegmentView], bytes | None], *, has_changed: bool = False
+) -> list[Message]:
+    """The messages of *segments* with each block as *replacement* gives it; None leaves a block out.
+
+    Behind the first block that changes all thinking is left out, and an open tool loop whose last round thought is
+    closed; with *has_changed* something before *segments* did. A message without blocks is left out.
+    """
+    messages: list[list[tuple[SegmentView, bytes]]] = []
+    lost_thought = False
+    for segment in segments:
+        if segment.role is None:
+            continue
+        if segment.opens_message:
+            messages.append([])
+            lost_thought = lost_thought and segment.role == "user"
+        data = None if has_changed and segment.block_type in THINKING else replacement(segment)
+        lost_thought = lost_thought or (data is None and segment.block_type in THINKING)
+        has_changed = has_changed or data != segment.data
+        if data is not None:
+            messages[-1].append((segment, data))
+    written = [message for message in messages if message]
+    last = max((number for number, message in enumerate(written) if _role(message) == "assistant"), default=-1)
+    answering = [block for message in written[last + 1 :] for block in message]
+    # Neighbours of one role are one message to the API, so the results may stand in an earlier one than the last.
+    is_open = last >= 0 and bool(answering) and answering[0][0].block_type == "tool_result"
+    if lost_thought and is_open:
+        return [*map(_plain, written[:last]), *_closed(written[last], answering)]
+    return list(map(_plain, written))
+
+
+_Written = Sequence[tuple[SegmentView, bytes]]
+
+
+def _role(message: _Written) -> Role:
+    role = message[0][0].role
+    assert role is not None
+    return role
+
+
+def _plain(message: _Written) -> Message:
+    return _role(message), [data for _, data in message]
+
+
+def _closed(calling: _Written, answering: _Written) -> list[Message]:
+    """The last round as text: what the assistant said, then its calls and their results in the user's words."""
+    said = [data for segment, data in calling if segment.block_type == "text"]
+    calls = {segment.tool_use_id: msgspec.json.decode(data) for segment, data in calling if segment.tool_use_id}
+    blocks: list[bytes] = []
+    for segment, data in answering:
+        is_result = segment.block_type == "tool_result"
+        blocks += (
+            _call_text(calls.get(segment.tool_use_id or "", {}), msgspec.json.decode(data)) if is_result else [data]
+        )
+    return [("assistant", said or [_text(CALLED)]), ("user", blocks)]
+
+
+def _call_text(call: dict[str, Any], result: dict[str, Any]) -> list[bytes]:
+    content = result.get("content", "")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    words = "\n".join(part["text"] for part in parts if part.get("type") == "text")
+    arguments = msgspec.json.encode(call.get("input", {})).decode()
+    outcome = "error" if result.get("is_error") else "result"
+    text = f"<earlier-call>\n{call.get('name')} {arguments}\n<{outcome}>\n{words}\n</{outcome}>\n</earlier-call>"
+    others = [msgspec.json.encode(part) for part in parts if part.get("type") != "text"]
+    return [_text(text), *others]
+
+
+def _text(text: str) -> bytes:
+    return msgspec.json.encode({"type": "text", "text": text})

@@ -1,0 +1,112 @@
+"""Texts for summaries: blocks without JSON, the summary in a reply, and user texts that must stay."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from coterie.memory.compaction.conversation_view import SegmentView
+from coterie.memory.compaction.result_storage import truncate_text
+from coterie.memory.errors import SummaryUnusable
+
+
+def block_text(data: bytes) -> str:
+    """The text of one block given as JSON: what was said, what a call was given, or what it gave back.
+
+    Empty for what has no text for a reader: thinking, images, documents and what only the API reads.
+    """
+    return "\n".join(_texts(msgspec.json.decode(data)))
+
+
+def message_texts(segments: Iterable[SegmentView]) -> list[str]:
+    """The readable text of each message of *segments*, in their order; tools and system are left out."""
+    messages: list[list[str]] = []
+    for segment in segments:
+        if segment.role is None:
+            continue
+        if segment.opens_message or not messages:
+            messages.append([])
+        messages[-1].append(block_text(segment.data))
+    return ["\n".join(filter(None, texts)) for texts in messages]
+
+
+def _texts(block: dict[str, Any]) -> Iterator[str]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            yield text
+        case {"type": "tool_use", "input": arguments}:
+            yield from _strings(arguments)
+        case {"type": "tool_result", "content": str(text)}:
+            yield text
+        case {"type": "tool_result", "content": list(parts)}:
+            for part in parts:
+                yield from _texts(part)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All that is said in the arguments of a call, however deep."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _strings(each)
+        case list():
+            for each in value:
+                yield from _strings(each)
+        case bool() | None:
+            return
+        case _:
+            yield str(value)
+
+
+_ANALYSIS = re.compile(r"<analysis>.*?(</analysis>|\Z)", re.DOTALL)
+_SUMMARY = re.compile(r"<summary>(.*?)(</summary>|\Z)", re.DOTALL)
+
+
+def parse_summary(text: str, *, is_whole: bool) -> str:
+    """The summary in a reply, without the analysis before it; a reply without tags is all summary.
+
+    Raises `SummaryUnusable` for one that is empty, and one that is not *is_whole*: it was cut or refused, and nobody
+    can tell what is missing.
+    """
+    if not is_whole:
+        raise SummaryUnusable("the reply with the summary was cut off or refused")
+    rest = _ANALYSIS.sub("", text)
+    tagged = _SUMMARY.search(rest)
+    summary = (tagged.group(1) if tagged else rest).strip()
+    if not summary:
+        raise SummaryUnusable("the reply has no summary in it")
+    return summary
+
+
+BEGINNING = 2_000
+"""Bytes of a message that stay when there is no room for all of it."""
+_BYTES = 4
+"""Of a token, at least."""
+
+
+def missing_user_texts(words: Sequence[str], text: str) -> list[str]:
+    """Those of *words* that do not stand in *text* as they were said; each once, in their order."""
+    return [said for said in dict.fromkeys(words) if said.strip() and said not in text]
+
+
+def fit_user_texts(words: Sequence[str], tokens: int, where: str) -> list[str]:
+    """*words* as far as there is room for them.
+
+    The longest give way first: what is left of one is its beginning, and *where* the rest can be read. If that is not
+    enough the oldest leave, but for the first, which is the task.
+    """
+    shown, sizes = list(words), [len(said.encode()) for said in words]
+    over = sum(sizes) - tokens * _BYTES
+    for number in sorted(range(len(words)), key=lambda number: sizes[number], reverse=True):
+        if over <= 0 or sizes[number] <= 2 * BEGINNING:
+            break
+        shown[number] = f"{truncate_text(words[number], BEGINNING)}\n[... {sizes[number]:,} bytes in all; see {where}]"
+        over -= sizes[number] - len(shown[number].encode())
+    gone = 0
+    while over > 0 and gone < len(shown) - 1:
+        gone += 1
+        over -= len(shown[gone].encode())
+    return [*shown[:1], *([f"[{gone} messages left out here; see {where}]"] if gone else []), *shown[1 + gone :]]

@@ -1,0 +1,189 @@
+"""Application of a dream's hunks to a store: safe ones at once, others after approval."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import attrs
+
+from coterie.memory.dreaming.classify import DEPENDS, KeptFacts, approved_losses, lost_facts, select_safe
+from coterie.memory.dreaming.dream_change import Deletions, DreamChange, save_change
+from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
+from coterie.memory.dreaming.statements import split_lines
+from coterie.memory.dreaming.working_copy import read_store_texts
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_index import INDEX
+from coterie.memory.store.memory_store import ApplyResult, MemoryStore
+from coterie.memory.store.transaction import PendingEdit
+
+
+@attrs.frozen(kw_only=True)
+class IndexMerge:
+    """An index with some hunks in it."""
+
+    text: str
+    dropped: tuple[Hunk, ...]
+    """Those whose line is not there, or there twice."""
+
+
+def apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> IndexMerge:
+    """The index *current* with *hunks* of *file*."""
+    lines, base = split_lines(current), split_lines(file.base or "")
+    dropped: list[Hunk] = []
+    # From the end: the line behind which one adds is still there, and two that add in one place keep their order.
+    for hunk in sorted(hunks, key=lambda hunk: hunk.start)[::-1]:
+        if not hunk.removed:
+            _insert(lines, hunk, base)
+        elif lines.count(hunk.removed[0]) == 1:
+            at = lines.index(hunk.removed[0])
+            lines[at : at + 1] = hunk.added
+        elif hunk.added or hunk.removed[0] in lines:  # else it has gone by itself, with its memory
+            dropped.append(hunk)
+    return IndexMerge(text="".join(lines), dropped=tuple(dropped))
+
+
+def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
+    """Put what *hunk* adds behind the line that it stood behind, or at the end."""
+    if any(line in lines for line in hunk.added):
+        return
+    before = base[hunk.start - 1] if hunk.start else None
+    at = lines.index(before) + 1 if before in lines else 0 if hunk.start == 0 else len(lines)
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += "\n"
+    added = [line if line.endswith("\n") else f"{line}\n" for line in hunk.added]
+    lines[at:at] = added
+
+
+CHANGED = "the file has changed since the dream saw it"
+TAKEN_BACK = "the store refused another hunk, without which something would have been lost"
+
+
+@attrs.frozen(kw_only=True)
+class _Plan:
+    """What is about to be applied."""
+
+    files: tuple[DreamFile, ...]
+    """Those with a hunk that is wanted; all others are what stands in the store."""
+    applied: set[int]
+    wanted: set[int]
+    chosen: set[int]
+    """Those that are wanted and lose nothing but what is approved."""
+    approved: set[str]
+    """The keys of what may be lost."""
+
+    @classmethod
+    def of(cls, store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> "_Plan":
+        files = tuple(file for file in change.files if file.numbers("waiting").intersection(chosen))
+        wanted, applied = _numbers(files, "waiting").intersection(chosen), _numbers(files, "applied")
+        approved = approved_losses(files, wanted | applied)
+        left = select_safe(files, wanted | applied, KeptFacts.of(read_store_texts(store), files), approved)
+        return cls(files=files, applied=applied, wanted=wanted, chosen=left & wanted, approved=approved)
+
+
+def auto_approved(change: DreamChange, kept: KeptFacts, deletions: Deletions) -> set[int]:
+    """The hunks that need no approval: with deletions left to the user, those that lose nothing together."""
+    if change.held is not None:
+        return set()
+    if deletions == "apply":
+        return {hunk.number for hunk in change.hunks}
+    wanted = {hunk.number for hunk in change.hunks if hunk.kind != "deletion"}
+    return select_safe(change.files, wanted, kept)
+
+
+def apply_hunks(store: MemoryStore, change: DreamChange, chosen: Collection[int], author: Author) -> DreamChange:
+    """Apply those *chosen* hunks of *change* that wait, and keep what became of each.
+
+    Hunks of a file that is not what it should be are dropped, and others wait with them that would then lose
+    something which nobody approved. All that is applied is of one group in the store's history. Blocks. Raises as
+    `MemoryStore.apply` does; nothing was applied then, and the change is kept as it was given.
+    """
+    save_change(store.directory, change)
+    change = _drop_outdated(store, change, chosen)
+    plan = _Plan.of(store, change, chosen)
+    change = _set_state(change, dict.fromkeys(plan.wanted - plan.chosen, DEPENDS), "waiting")
+    edits, unmade = _edits(store, plan)
+    change = _set_state(change, unmade, "dropped")
+    if edits:
+        change = _after(store, change, plan, store.apply(edits, author, group=change.group), author)
+    change = _set_state(change, dict.fromkeys(_numbers(change.files, "waiting") & plan.chosen, ""), "applied")
+    save_change(store.directory, change)
+    return change
+
+
+def reject_hunks(store: MemoryStore, change: DreamChange) -> DreamChange:
+    """Let nothing that waits of *change* be applied any more. Blocks. Raises `OSError`."""
+    change = _set_state(change, dict.fromkeys(_numbers(change.files, "waiting"), ""), "rejected")
+    save_change(store.directory, change)
+    return change
+
+
+def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> DreamChange:
+    """*change* without the hunks whose files are no longer what they should be; those that are there are applied."""
+    for file in change.files:
+        numbers = {hunk.number for hunk in file.hunks} & set(chosen) & file.numbers("waiting")
+        if not numbers or file.path == INDEX:
+            continue
+        applied, current = file.numbers("applied"), store.read(file.path)
+        if current == _encoded(file.text(applied | numbers)):  # by a run that was killed before it could say so
+            change = _set_state(change, dict.fromkeys(numbers, ""), "applied")
+        elif current != _encoded(file.text(applied)):
+            change = _set_state(change, dict.fromkeys(numbers, CHANGED), "dropped")
+    return change
+
+
+def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int, str]]:
+    """The edits of *plan*, and which of its hunks cannot be made. Files that go come last."""
+    edits: list[PendingEdit] = []
+    unmade: dict[int, str] = {}
+    for file in plan.files:
+        if file.path == INDEX:
+            current = store.read(INDEX)
+            hunks = [hunk for hunk in file.hunks if hunk.number in plan.chosen]
+            indexed = apply_index_hunks((current or b"").decode(errors="replace"), file, hunks)
+            unmade |= {hunk.number: CHANGED for hunk in indexed.dropped}
+            content = _encoded(indexed.text or None)
+        else:
+            current = _encoded(file.text(plan.applied))
+            content = _encoded(file.text(plan.applied | plan.chosen))
+        if content != current:
+            edits.append(PendingEdit(path=file.path, base=current, content=content))
+    return sorted(edits, key=lambda edit: edit.content is None), unmade
+
+
+def _after(store: MemoryStore, change: DreamChange, plan: _Plan, result: ApplyResult, author: Author) -> DreamChange:
+    """*change* after the store has dropped some edits; all is taken back if something is lost by that."""
+    reasons = {edit.path: reason for edit, reason in result.dropped}
+    if not reasons:
+        return change
+    dropped = {
+        hunk.number: reasons[file.path]
+        for file in plan.files
+        for hunk in file.hunks
+        if file.path in reasons and hunk.number in plan.chosen
+    }
+    change = _set_state(change, dropped, "dropped")
+    active = [file for file in plan.files if file.path not in reasons]
+    done = plan.chosen - dropped.keys()
+    lost = lost_facts(active, plan.applied | done, KeptFacts.of(read_store_texts(store), active))
+    if not lost <= plan.approved:
+        for made in reversed(result.changes):
+            store.undo(made.id, author)
+        change = _set_state(change, dict.fromkeys(done, TAKEN_BACK), "dropped")
+    return change
+
+
+def _set_state(change: DreamChange, reasons: Mapping[int, str], state: HunkState) -> DreamChange:
+    """*change* with the hunks of *reasons* in *state*."""
+
+    def update(hunk: Hunk) -> Hunk:
+        if hunk.number not in reasons:
+            return hunk
+        return attrs.evolve(hunk, state=state, reason=reasons[hunk.number])
+
+    return change.with_hunks(update)
+
+
+def _numbers(files: Iterable[DreamFile], state: HunkState) -> set[int]:
+    return {number for file in files for number in file.numbers(state)}
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()

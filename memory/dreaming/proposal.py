@@ -1,0 +1,56 @@
+"""The proposal of a dream: its change, and the hunks that need no approval."""
+
+import attrs
+
+from coterie.memory.dreaming.apply_hunks import auto_approved
+from coterie.memory.dreaming.classify import KeptFacts, classify
+from coterie.memory.dreaming.dream_change import Deletions, DreamChange, RecallTest
+from coterie.memory.dreaming.evidence import ReferenceExists, attach_evidence, parse_claims
+from coterie.memory.dreaming.recall_check import WORST
+from coterie.memory.dreaming.working_copy import StopCheck, WorkingCopy, never_stop, read_draft, read_texts, write_text
+
+DRY = "this was a dry run"
+
+
+@attrs.frozen(kw_only=True)
+class Proposal:
+    """A change, and the hunks of it that are to be applied at once."""
+
+    change: DreamChange
+    chosen: frozenset[int]
+
+    def hold_back(self, reason: str) -> "Proposal":
+        """The same with nothing to be applied at once."""
+        return Proposal(change=attrs.evolve(self.change, held=reason), chosen=frozenset())
+
+    def add_evidence(self, copied: WorkingCopy, said: str, exists: ReferenceExists) -> "Proposal":
+        """The same with what the dream *said*, and wrote beside its copy, as evidence. Blocks. Raises `OSError`."""
+        written = copied.evidence.read_text("utf-8", "replace") if copied.evidence.is_file() else ""
+        claims = parse_claims(f"{written}\n{said}")
+        return attrs.evolve(self, change=attach_evidence(self.change, claims, exists))
+
+    def add_recall_test(self, recall: RecallTest) -> "Proposal":
+        """The same with what a test of recall gave; held back if that is too bad."""
+        proposal = attrs.evolve(self, change=attrs.evolve(self.change, recall=recall))
+        if recall.share <= WORST:
+            return proposal
+        lost = recall.found - recall.kept
+        return proposal.hold_back(
+            f"{lost} of {recall.found} memories that past queries found would not be found any more"
+        )
+
+
+def propose(copied: WorkingCopy, change: DreamChange, deletions: Deletions, check: StopCheck = never_stop) -> Proposal:
+    """What was done to the copy as hunks of *change*.
+
+    The copy is then what the memory would be after the hunks that need no approval; if there are none, after all.
+    Blocks. Raises `OSError` and what *check* raises.
+    """
+    draft = read_draft(copied)
+    kept = KeptFacts.of(read_texts(copied.base, check), draft.files)
+    change = attrs.evolve(change, files=tuple(classify(draft.files, kept)), notes=draft.notes)
+    chosen = auto_approved(change, kept, deletions)
+    shown = chosen or {hunk.number for hunk in change.hunks}
+    for file in change.files:
+        write_text(copied.work, file.path, file.text(shown) or None)
+    return Proposal(change=change, chosen=frozenset(chosen))

@@ -1,0 +1,174 @@
+"""YAML as strings, lists and mappings, put together from libyaml's events.
+
+Its own composer recurses on the C stack, so a file of brackets would end the process.
+"""
+
+import re
+from bisect import bisect_left
+from typing import Any, TypeAlias
+
+import attrs
+import yaml
+
+Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
+
+DEPTH = 20
+"""Levels of lists and mappings; nobody nests deeper on purpose."""
+SHOWN = 60
+"""Characters of the file that a note quotes."""
+
+_COMMENT = re.compile(r"[ \t]+(#\S[^\n]*)")
+"""Behind a value, and without the space that people put into real comments."""
+
+
+@attrs.frozen
+class FieldWarning:
+    """Something that was passed over or mended."""
+
+    line: int
+    """In the file, from 1."""
+    reason: str
+
+
+def quote_text(text: str) -> str:
+    """*text* as a note quotes it: on one line, and not too long."""
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+
+
+@attrs.define(eq=False)
+class YamlFields:
+    """One mapping, in the order it was written."""
+
+    values: dict[str, Value] = attrs.field(factory=dict)
+    lines: dict[str, int] = attrs.field(factory=dict)
+    """Key -> the line it stands in."""
+    notes: list[FieldWarning] = attrs.field(factory=list)
+
+    def begin(self, key: str, line: int) -> None:
+        """Say that *key* comes next; of a key that is given twice the last one counts."""
+        if key in self.lines:
+            self.notes.append(
+                FieldWarning(line, f"{quote_text(key)} is given again; the value in line {self.lines[key]} is ignored")
+            )
+        self.lines[key] = line
+
+
+@attrs.define(eq=False)
+class YamlInvalid(Exception):
+    """The text is no YAML mapping, or one that means more than strings, lists and mappings."""
+
+    line: int
+    reason: str
+
+
+def parse_fields(text: str, first_line: int = 1) -> YamlFields:
+    """Read *text*, which begins in *first_line* of its file, as one mapping; all scalars are strings.
+
+    Raises `YamlInvalid`, and nothing else.
+    """
+    builder = _Builder(text=text, first_line=first_line)
+    try:
+        for event in yaml.parse(text, yaml.CBaseLoader):
+            builder.handle(event)
+    except yaml.MarkedYAMLError as exc:
+        line = first_line if exc.problem_mark is None else builder.line(exc.problem_mark)
+        raise YamlInvalid(line, exc.problem or "not readable") from exc
+    except (yaml.YAMLError, UnicodeEncodeError) as exc:
+        raise YamlInvalid(first_line, "it has characters that YAML does not allow") from exc
+    return builder.finish()
+
+
+@attrs.define(eq=False)
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    value: list[Value] | dict[str, Value]
+    fields: YamlFields | None
+    """Where a mapping tells of its keys."""
+    key: str | None = None
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Builder:
+    text: str
+    first_line: int
+    root: Value | None = None
+    top: YamlFields = attrs.field(factory=YamlFields)
+    anchors: dict[str, str] = attrs.field(factory=dict)
+    opened: list[_Open] = attrs.field(factory=list)
+    breaks: list[int] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.breaks = [at for at, character in enumerate(self.text) if character == "\n"]
+
+    def line(self, mark: Any) -> int:
+        # Counted here: libyaml also breaks lines at characters that no editor counts.
+        return self.first_line + bisect_left(self.breaks, mark.index)
+
+    def handle(self, event: yaml.Event) -> None:
+        line = self.line(event.start_mark)
+        match event:
+            case yaml.ScalarEvent():
+                self._add(self._scalar(event, line), line)
+            case yaml.AliasEvent(anchor=str(anchor)):
+                if anchor not in self.anchors:
+                    raise YamlInvalid(line, f"{quote_text('*' + anchor)} refers to no earlier text")
+                self._add(self.anchors[anchor], line)
+            case yaml.SequenceStartEvent():
+                self._open(_Open([], None), line)
+            case yaml.MappingStartEvent():
+                fields = YamlFields(notes=self.top.notes) if self.opened else self.top
+                self._open(_Open(fields.values, fields), line)
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                self._add(self.opened.pop().value, line)
+            case yaml.DocumentStartEvent() if self.root is not None:
+                raise YamlInvalid(line, "there is a second document")
+
+    def finish(self) -> YamlFields:
+        if self.root is not None and self.root is not self.top.values:
+            raise YamlInvalid(self.first_line, "it is not made of `key: value` lines")
+        return self.top
+
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> str:
+        value: str = event.value
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value
+        for sign, word in (("&", event.anchor), ("", event.tag)):
+            if word is not None:
+                self._note(
+                    line, f"{quote_text(sign + word)} is YAML's and not part of the value; quote the value to keep it"
+                )
+        if not event.style:
+            self._note_comment(event.end_mark)
+        return value
+
+    def _note_comment(self, mark: Any) -> None:
+        """Tell of a comment that was probably meant as part of the value before it, as in `issue #3`."""
+        if found := _COMMENT.match(self.text, mark.index):
+            self._note(
+                self.line(mark), f"{quote_text(found[1])} is a comment in YAML; quote the value if it belongs to it"
+            )
+
+    def _note(self, line: int, reason: str) -> None:
+        self.top.notes.append(FieldWarning(line, reason))
+
+    def _open(self, opened: _Open, line: int) -> None:
+        if len(self.opened) == DEPTH:
+            raise YamlInvalid(line, f"it is nested more than {DEPTH} levels deep")
+        self.opened.append(opened)
+
+    def _add(self, value: Value, line: int) -> None:
+        if not self.opened:
+            self.root = value
+            return
+        above = self.opened[-1]
+        if isinstance(above.value, list):
+            above.value.append(value)
+        elif above.key is not None:
+            above.value[above.key] = value
+            above.key = None
+        elif isinstance(value, str) and above.fields is not None:
+            above.fields.begin(value, line)
+            above.key = value
+        else:
+            raise YamlInvalid(line, "a key must be a word")

@@ -1,0 +1,92 @@
+"""Includes in instruction files: `@path` outside of code."""
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+_FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
+_BACKTICKS = re.compile(r"`+")
+_MENTION = re.compile(r"(?<!\S)@(?P<path>(?:\\ |[^\s`])+)")
+_SENTENCE_MARKS = ".,;:!?)]}>\"'*_"
+
+
+@attrs.frozen
+class IncludeReference:
+    """A word of a text that names a file, if there is such a file."""
+
+    line: int
+    path: str
+
+    def target(self, directory: Path) -> Path | None:
+        """The file it means in a text that stands in *directory*, links followed; None when it is only a word."""
+        for name in dict.fromkeys((self.path, self.path.rstrip(_SENTENCE_MARKS))):
+            try:
+                path = Path.home() / name[2:] if name.startswith("~/") else directory / name
+                if path.is_file():
+                    return Path(os.path.realpath(path))
+            except (OSError, RuntimeError):  # a name too long, a directory closed to us, a user without a home
+                continue
+        return None
+
+
+def find_includes(text: str) -> list[IncludeReference]:
+    r"""Every `@path` that begins a word, but for those in fenced blocks and code spans; `\ ` is a space in a path.
+
+    Most of what looks like one is none, a decorator or a package: only the file system can tell.
+    """
+    return [
+        IncludeReference(number, found["path"].replace("\\ ", " "))
+        for number, line in enumerate(_prose(text), 1)
+        for found in _MENTION.finditer(line)
+    ]
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The lines of *text* without code; none is left out, so that they keep their numbers."""
+    # A code span may cross lines, but not the blank one that ends a paragraph.
+    for _, lines in itertools.groupby(_without_fences(text), key=lambda line: bool(line.strip())):
+        yield from _without_spans("\n".join(lines)).split("\n")
+
+
+def _without_fences(text: str) -> Iterator[str]:
+    fence = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            yield ""
+            if mark and mark["mark"].startswith(fence) and not mark["rest"].strip():
+                fence = ""
+        elif mark and not _is_span(mark):
+            yield ""
+            fence = mark["mark"]
+        else:
+            yield line
+
+
+def _is_span(mark: re.Match[str]) -> bool:
+    """Whether it is a line such as ```x```: what follows an opening fence of backticks holds none."""
+    return mark["mark"].startswith("`") and "`" in mark["rest"]
+
+
+def _without_spans(paragraph: str) -> str:
+    """*paragraph* with its code spans blackened, so that lines and word starts stay where they are."""
+    runs = list(_BACKTICKS.finditer(paragraph))
+    closers: dict[int, int] = {}
+    latest: dict[str, int] = {}
+    for index in reversed(range(len(runs))):
+        if runs[index][0] in latest:
+            closers[index] = latest[runs[index][0]]
+        latest[runs[index][0]] = index
+    pieces: list[str] = []
+    index = end = 0
+    while index < len(runs):
+        if index in closers:
+            pieces.append(paragraph[end : runs[index].start()])
+            start, end = runs[index].start(), runs[closers[index]].end()
+            pieces.append(re.sub(r"[^\n]", "`", paragraph[start:end]))
+        index = closers.get(index, index) + 1
+    return "".join((*pieces, paragraph[end:]))

@@ -1,0 +1,93 @@
+"""The log of recall queries of a store, with which a dream tests recall."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from coterie.clock import Clock
+from coterie.files import Appender, check_record, frame_record, replace_file
+from coterie.memory.errors import MemoryRefused
+from coterie.memory.store.confined_directory import open_confined
+from coterie.memory.store.secret_scan import find_secrets
+from coterie.memory.store.store_lock import HISTORY, open_history_directory
+
+FILE = "queries.jsonl"
+KEPT = 200
+MOST = 2 * KEPT
+"""Records in the file; with one more, only the newest `KEPT` stay."""
+LONGEST = 500
+"""Characters of a query that are kept."""
+LARGEST = 4 * 1024 * 1024
+"""Bytes of the file that are read; a larger one is not ours."""
+
+
+class _Query(msgspec.Struct):
+    at: float
+    query: str
+    chosen: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Query)
+
+
+def log_query(directory: Path, query: str, chosen: Sequence[str], clock: Clock) -> None:
+    """Add *query* to those of the store in *directory*, with the memories it gave. Blocks.
+
+    One small append; nothing happens where there is no store yet, or if the query holds a secret. Of several processes
+    that shorten a file that has grown too long, one wins, and a query may be lost. Raises `OSError`, and
+    `MemoryRefused` for a link in the way.
+    """
+    if find_secrets(query):
+        return
+    record = _Query(at=clock.now(), query=query[:LONGEST], chosen=list(chosen))
+    line = frame_record(msgspec.json.encode(record))
+    with open_confined(directory) as root:
+        if root is None:
+            return
+        with open_history_directory(root, make=True) as history:
+            path = directory / HISTORY / FILE
+            assert history is not None
+            with Appender.open(path, dir_fd=history) as file:
+                file.append(line)
+            lines = _lines(history)
+            if len(lines) > MOST:
+                content = b"".join(b"\n%s\n" % line for line in lines[-KEPT:])
+                replace_file(path, content, durable=False, mode=0o600, dir_fd=history)
+
+
+def read_queries(directory: Path) -> list[str]:
+    """The newest queries, oldest first, each once; what is torn is passed over. Blocks.
+
+    None where nothing was asked, or nothing can be read.
+    """
+    try:
+        with open_confined(directory) as root:
+            if root is None:
+                return []
+            with open_history_directory(root) as history:
+                lines = [] if history is None else _lines(history)
+    except (OSError, MemoryRefused):
+        return []
+    queries = [_decoder.decode(line).query for line in lines[-KEPT:]]
+    return list(dict.fromkeys(reversed(queries)))[::-1]
+
+
+def _lines(history: int) -> list[bytes]:
+    """The whole records. Raises `OSError`."""
+    try:
+        descriptor = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=history)
+    except FileNotFoundError:
+        return []
+    with os.fdopen(descriptor, "rb") as file:
+        return [line for line in file.read(LARGEST).split(b"\n") if _is_whole(line)]
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        check_record(line)
+        _decoder.decode(line)
+    except ValueError:  # of msgspec too
+        return False
+    return True

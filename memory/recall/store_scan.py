@@ -1,0 +1,178 @@
+"""Scan of the memory files of a store: what each is about, the newest first."""
+
+import codecs
+import datetime as dt
+import heapq
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import attrs
+
+from coterie.memory.errors import MemoryRefused
+from coterie.memory.store.confined_directory import ConfinedDirectory, open_confined
+from coterie.memory.store.memory_entry import LONGEST_DESCRIPTION, TYPES, MemoryEntry, MemoryType, parse_entry
+from coterie.memory.store.memory_index import is_memory
+from coterie.memory.store.path_rules import DEEPEST, SUFFIX
+
+
+class ScannedFile(NamedTuple):
+    """A file, and what tells two versions of it apart without reading them."""
+
+    path: str
+    """Relative to the directory, with `/`."""
+    modified: int
+    """Nanoseconds since the epoch."""
+    size: int
+    inode: int
+
+
+def list_memories(directory: Path) -> list[ScannedFile]:
+    """All files `*.md` below *directory* but the index, daily logs and dot names, in no order. Blocks on the disk.
+
+    Links are not followed; what cannot be looked into is left out, and so are names that cannot be shown.
+    """
+    return list(_walk(f"{directory}/", "", DEEPEST))
+
+
+def _walk(directory: str, below: str, depth: int) -> Iterator[ScannedFile]:
+    try:
+        with os.scandir(directory + below) as entries:
+            found = [entry for entry in entries if entry.name[0] != "." and entry.name.isprintable()]
+    except OSError:
+        return
+    for entry in found:
+        path = below + entry.name
+        if path.endswith(SUFFIX):
+            if is_memory(path) and (file := _file(path, entry)) is not None:
+                yield file
+        elif depth > 1 and is_memory(f"{path}/") and entry.is_dir(follow_symlinks=False):
+            yield from _walk(directory, f"{path}/", depth - 1)
+
+
+def _file(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return ScannedFile(path, status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+@contextmanager
+def open_memories(directory: Path) -> Iterator[ConfinedDirectory | None]:
+    """The directory, to read from; None if there is none that can be used."""
+    with ExitStack() as stack:
+        memories = None
+        with suppress(OSError, MemoryRefused):
+            memories = stack.enter_context(open_confined(directory))
+        yield memories
+
+
+def read_head(memories: ConfinedDirectory, path: str, limit: int) -> bytes | None:
+    """The first *limit* bytes of a file, without a last character that is cut; None for what cannot be read."""
+    try:
+        # Thousands lie at the top, where there is nothing to walk through: that takes a third of the time.
+        content = memories.read(path, limit) if "/" in path else _read_at_top(memories.descriptor, path, limit)
+    except (OSError, MemoryRefused):
+        return None
+    if content is None or len(content) < limit:
+        return content
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(content[-4:])  # no character is longer
+    cut, _ = decoder.getstate()
+    return content[: len(content) - len(cut)]
+
+
+def _read_at_top(directory: int, name: str, limit: int) -> bytes | None:
+    # A pipe in the place of a file must not make anybody wait.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    finally:
+        os.close(descriptor)
+
+
+_SIMPLE = r"[^\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff:#]*"
+_VALUE = rf"[^\W_]{_SIMPLE}(?:(?::(?=\S)|(?<=\S)#){_SIMPLE})*"
+"""What YAML reads as it stands: nothing in it that means something else."""
+_FIELD = rf"[a-z]+: {_VALUE}\n"
+_PLAIN = re.compile(rf"---\n((?:{_FIELD}|metadata:\n(?:  {_FIELD})+)+)---\n")
+_FIELDS = re.compile(r"^( *)([a-z]+): (.*)$", re.MULTILINE)
+
+
+def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
+    """What `parse_entry` gives, but for its notes; never raises."""
+    text = content.decode(errors="replace")
+    block = _PLAIN.match(text)
+    found = _FIELDS.findall(block[1]) if block and "\0" not in text and "\r" not in text else []
+    fields = {f"{indent}{key}": " ".join(value.split()) for indent, key, value in found}
+    name, description = fields.get("name", ""), fields.get("description", "")
+    is_short = max(len(name), len(description)) <= LONGEST_DESCRIPTION
+    if block is None or not (name and description and is_short and len(fields) == len(found)):
+        return parse_entry(content, path)
+    named = (fields.get("type") or fields.get("  type", "")).lower()
+    type_ = next((type_ for type_ in TYPES if type_ == named), None)
+    return MemoryEntry(name=name, description=description, type=type_, body=text[block.end() :].strip("\n"))
+
+
+LINES = 30
+"""Of a file that are read to know what it is about."""
+HEAD = 16 * 1024
+"""Bytes that so many lines may take; what is longer is no head."""
+
+
+@attrs.frozen(kw_only=True)
+class ScannedMemory:
+    """A memory that could be recalled."""
+
+    path: str
+    """Relative to the store."""
+    name: str
+    description: str
+    type: MemoryType | None
+    modified: float
+    """Seconds since the epoch."""
+
+    @property
+    def line(self) -> str:
+        """What the model is told of it."""
+        kind = f"[{self.type}] " if self.type else ""
+        at = dt.datetime.fromtimestamp(self.modified, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = f": {self.description}" if self.description else ""
+        return f"- {kind}{self.path} ({at}){about}"
+
+
+def scan_newest(directory: Path, most: int = 200) -> list[ScannedMemory]:
+    """The *most* newest memories below *directory*, the newest first. Blocks; what cannot be read is left out."""
+    return scan_files(directory, heapq.nsmallest(most, list_memories(directory), key=_newest_first))
+
+
+def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMemory]:
+    """What *files* are about, in their order. Blocks; what cannot be read is left out."""
+    with open_memories(directory) as memories:
+        found = [_scan_file(memories, file) for file in files] if memories else []
+    return [scanned for scanned in found if scanned is not None]
+
+
+def _newest_first(file: ScannedFile) -> tuple[int, str]:
+    return -file.modified, file.path
+
+
+def _scan_file(memories: ConfinedDirectory, file: ScannedFile) -> ScannedMemory | None:
+    content = read_head(memories, file.path, HEAD)
+    if content is None:
+        return None
+    topic = parse_entry_fast(b"\n".join(content.split(b"\n", LINES)[:LINES]) + b"\n", file.path)
+    return ScannedMemory(
+        path=file.path,
+        name=topic.name,
+        description=topic.description,
+        type=topic.type,
+        modified=file.modified / 1e9,
+    )

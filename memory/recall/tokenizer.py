@@ -1,0 +1,106 @@
+"""Tokens of memories and queries, in any language."""
+
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from coterie.memory.recall.stemmer import stem
+
+LONGEST = 64
+"""Characters of a word; what is longer is no word, and its beginning stands for it."""
+REMEMBERED = 65_536
+"""Spellings whose words need not be worked out again."""
+SPELLED_OUT = 256
+"""Characters of a spelling that is taken apart; of a longer one, most often data, the beginning is."""
+
+STOP_WORDS = frozenset(
+    """
+    a about above after again all also am an and any are aren as at be because been before being below between both but
+    by can cannot could couldn d did didn do does doesn doing don down during each few for from further had hadn has
+    hasn have haven having he her here hers herself him himself his how i if in into is isn it its itself just let ll m
+    me more most my myself no nor not now of off on once only or other our ours ourselves out over own please re s same
+    she should shouldn so some such t than that the their theirs them themselves then there these they this those
+    through to too under until up us ve very was wasn we were weren what when where which while who whom why will with
+    won would wouldn you your yours yourself yourselves
+    """.split()  # noqa: SIM905 - easier to read and to change
+)
+"""English words that say nothing about what a text is about."""
+
+_HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA_AND_HANGUL = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\uac00-\ud7af"
+_UNSPACED = f"{_HAN}{_KANA_AND_HANGUL}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+"""Scripts whose words are not parted by spaces, or take many endings; the last are Thai, Lao, Burmese and Khmer."""
+_RUNS = re.compile(f"([{_UNSPACED}]+)|([^{_UNSPACED}]+)")
+_IS_HAN = re.compile(f"[{_HAN}]")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+_ASCII_SPELLINGS = re.compile(r"\w+(?:[-./:@\\]+\w+)*", re.ASCII)
+_JOINT = re.compile(r"[-._/:@\\]+")
+_PIECES = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_ACCENTS = re.compile(r"[\u0300-\u036f]+")
+
+
+def tokenize(text: str, *, stop_words: bool = False) -> list[str]:
+    """The words of *text* in order, folded and without endings; with *stop_words* those too.
+
+    Names of code and paths give their parts and themselves (`getUserName`, `src/a_b.py`). Where words are not parted
+    by spaces, each two characters that follow each other are a word, and each Han character is one.
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    spellings = _ASCII_SPELLINGS if text.isascii() else _spellings()
+    found: list[str] = []
+    for spelling in spellings.findall(_THOUSANDS.sub("", text)):
+        found += _split_spelling(spelling[:SPELLED_OUT], stop_words)
+    return found
+
+
+def is_single_token(text: str) -> bool:
+    """Whether *text* is a single word, or none; one without spaces may be a sentence where others have none either."""
+    return len(text.split(maxsplit=2)) < 2 and not any(len(run) > 2 for run, _ in _RUNS.findall(text))
+
+
+@functools.cache
+def _spellings() -> re.Pattern[str]:
+    """What stands together: letters, digits and marks, also with `_`, `-`, `.`, `/` and the like between them."""
+    marks = "".join(map(chr, filter(_is_mark, range(0x300, 0x10000))))
+    return re.compile(rf"[\w{marks}]+(?:[-./:@\\]+[\w{marks}]+)*")
+
+
+def _is_mark(point: int) -> bool:
+    return unicodedata.category(chr(point)) in ("Mn", "Mc")
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _split_spelling(spelling: str, stop_words: bool) -> tuple[str, ...]:
+    parts = [part for part in _JOINT.split(spelling) if part]
+    words: list[str] = []
+    for unspaced, spaced in (run for part in parts for run in _RUNS.findall(part)):
+        words += _pairs(_fold(unspaced)) if unspaced else _pieces(spaced)
+    if len(parts) > 1:
+        words.append("_".join(map(_fold, parts))[:LONGEST])
+    return tuple(stem(word) for word in words if word and (stop_words or word not in STOP_WORDS))
+
+
+def _pieces(word: str) -> Iterator[str]:
+    """*word*, and its parts where it is a name of several: `getUserName`, `utf8`."""
+    pieces = _PIECES.findall(word) if word.isascii() else []
+    return iter(dict.fromkeys(_fold(piece)[:LONGEST] for piece in [*pieces, word]))
+
+
+def _pairs(run: str) -> Iterator[str]:
+    if len(run) == 1:
+        yield run
+        return
+    for first, second in itertools.pairwise(run):
+        yield first + second
+    yield from _IS_HAN.findall(run)
+
+
+def _fold(word: str) -> str:
+    """*word* without case and accents; marks that are vowels of their script stay."""
+    word = word.casefold()
+    if word.isascii():
+        return word
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", word)))

@@ -1,0 +1,224 @@
+"""A directory that cannot be left: names are opened one by one, and no link is followed."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from coterie.files import Appender, delete_file, replace_file, sync_directory
+from coterie.memory.errors import MemoryRefused
+from coterie.memory.store.path_rules import DEEPEST, SUFFIX, case_conflict, check_path, is_valid, normalize_name
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe in the place of a file must not make anybody wait.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@attrs.frozen
+class ConfinedDirectory:
+    """An open directory. Whatever others do to names while it works, nothing outside is read or written.
+
+    Its methods block, and raise `OSError`, and `MemoryRefused` for a path that is not allowed or leads over a link.
+    """
+
+    path: Path
+    """What it was opened by; for messages."""
+    descriptor: int
+
+    def read(self, path: str, limit: int | None = None) -> bytes | None:
+        """What stands in *path*, at most *limit* bytes of it; None if there is no such file."""
+        parts = check_path(path)
+        content = self._read(parts, limit)
+        plain = tuple(map(normalize_name, parts))
+        return self._read(plain, limit) if content is None and plain != parts else content
+
+    def resolve(self, path: str) -> str:
+        """*path* as it is to be written: by the names that are there, and new ones in their normal form.
+
+        Raises `MemoryRefused` for a name that differs from one that is there only in case or normal form.
+        """
+        names: list[str] = []
+        for part in check_path(path):
+            with self._open(tuple(names)) as directory:
+                names.append(part if directory is None else _resolve_name(part, directory, path))
+        return "/".join(names)
+
+    def write(self, path: str, content: bytes | None) -> None:
+        """Replace *path* by a new file, durably, or with None delete it; a file keeps its permissions."""
+        *above, name = check_path(path)
+        with self._open(tuple(above), make=content is not None) as directory:
+            if directory is None:
+                return
+            mode = _mode(directory, name, path)
+            if content is not None:
+                replace_file(self.path / path, content, mode=mode, dir_fd=directory)
+            elif mode is not None:
+                delete_file(self.path / path, dir_fd=directory)
+
+    def append(self, path: str, old: bytes | None, new: bytes) -> None:
+        """As `put`, for a file at the top that holds *old*: what only changes at its end is not written anew.
+
+        A crash may then leave a part of what was to be added.
+        """
+        if old and (new.startswith(old) or old.startswith(new)):
+            with Appender.open(self.path / path, dir_fd=self.descriptor) as file:
+                status = os.fstat(file.fileno())
+                # By its other name, a file with two would be changed too.
+                if status.st_nlink == 1 and stat.S_ISREG(status.st_mode) and status.st_size == len(old):
+                    file.cut(len(new)) if len(new) < len(old) else file.append(new[len(old) :])
+                    file.sync()
+                    return
+        self.write(path, new)
+
+    def list_files(self) -> list[str]:
+        """The paths of all Markdown files that can be written, sorted; not those with a dot, nor links."""
+        return sorted(path for path in self._walk(()) if is_valid(path))
+
+    def _walk(self, above: tuple[str, ...]) -> Iterator[str]:
+        with self._open(above) as directory:
+            if directory is None:
+                return
+            with os.scandir(directory) as entries:
+                found = [
+                    (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
+                    for entry in entries
+                ]
+        for name, is_directory, is_file in found:
+            if is_file and name.endswith(SUFFIX):
+                yield "/".join((*above, name))
+            elif is_directory and not name.startswith(".") and len(above) + 1 < DEEPEST:
+                yield from self._walk((*above, name))
+
+    def _read(self, parts: tuple[str, ...], limit: int | None) -> bytes | None:
+        with self._open(parts[:-1]) as directory:
+            if directory is None:
+                return None
+            try:
+                descriptor = os.open(parts[-1], _FILE, dir_fd=directory)
+            except FileNotFoundError:
+                return None
+            except OSError as exc:
+                _refuse_link(exc, directory, parts[-1], "/".join(parts))
+                raise
+            try:
+                return _content(descriptor, "/".join(parts), limit)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _open(self, names: tuple[str, ...], *, make: bool = False) -> Iterator[int | None]:
+        """The directory below; None if it is not there, and not to be made."""
+        opened = os.dup(self.descriptor)
+        try:
+            for number, name in enumerate(names):
+                path = "/".join(names[: number + 1])
+                if make:
+                    self._make(opened, name, path)
+                try:
+                    below = os.open(name, _DIRECTORY, dir_fd=opened)
+                except FileNotFoundError:
+                    yield None
+                    return
+                except OSError as exc:
+                    _refuse_link(exc, opened, name, path)
+                    raise
+                os.close(opened)
+                opened = below
+            yield opened
+        finally:
+            os.close(opened)
+
+    def _make(self, directory: int, name: str, path: str) -> None:
+        try:
+            os.mkdir(name, dir_fd=directory)
+        except FileExistsError:
+            return
+        sync_directory((self.path / path).parent, dir_fd=directory)
+
+
+@contextmanager
+def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDirectory | None]:
+    """Open *directory*, made first if asked for; None if there is none.
+
+    Those above it may be links, it may not: then whoever gave us the project could choose where memories go. Raises
+    `MemoryRefused` and `OSError`.
+    """
+    if make:
+        _make_directory(directory)
+    try:
+        descriptor = os.open(directory, _DIRECTORY)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as exc:
+        if directory.is_symlink():
+            reason = "is a link; give the directory that it leads to"
+            raise MemoryRefused(str(directory), reason) from exc
+        raise
+    try:
+        yield ConfinedDirectory(directory, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_directory(directory: Path) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700)  # what is remembered of somebody is for no other user of the machine
+    except FileExistsError:
+        return
+    sync_directory(directory.parent)
+
+
+def _resolve_name(name: str, directory: int, path: str) -> str:
+    for candidate in (name, normalize_name(name)):
+        try:
+            os.stat(candidate, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        return candidate
+    if other := case_conflict(normalize_name(name), os.listdir(directory)):
+        raise MemoryRefused(path, f"differs only in case or normal form from {other}, which is there; write {other}")
+    return normalize_name(name)
+
+
+def _content(descriptor: int, path: str, limit: int | None) -> bytes:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        raise MemoryRefused(path, _describe_mode(mode))
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        return file.read(-1 if limit is None else limit)
+
+
+def _mode(directory: int, name: str, path: str) -> int | None:
+    """The permissions of a file; None if there is none."""
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise MemoryRefused(path, _describe_mode(mode))
+    return stat.S_IMODE(mode)
+
+
+def _refuse_link(exc: OSError, directory: int, name: str, path: str) -> None:
+    """Raise `MemoryRefused` if *exc* says that a name is there, but not what it should be."""
+    if exc.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+        return
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except OSError:
+        mode = stat.S_IFLNK  # gone again: somebody plays with names
+    raise MemoryRefused(path, _describe_mode(mode)) from exc
+
+
+def _describe_mode(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "is a link, and links are not followed in a memory directory; give the file itself"
+    if stat.S_ISREG(mode):
+        return "is a file, no directory"
+    return "is a directory, no file" if stat.S_ISDIR(mode) else "is no plain file"

@@ -1,0 +1,164 @@
+"""The index of a store: one line for each memory."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from coterie.memory.store.change import MemoryChange
+from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
+
+INDEX = "MEMORY.md"
+LOGS = "logs"
+"""The directory of daily logs, which are no memories yet."""
+LONGEST_LINE = 150
+"""Characters of a line that the store writes."""
+_SHORTEST = 20
+"""Characters; less of a title or a hook says nothing."""
+MOST_LINES = 200
+MOST_BYTES = 25_000
+
+_LINE = re.compile(r"\s*[-*+]\s+\[(?P<title>.*?)\]\((?:<(?P<quoted>[^<>]*)>|(?P<path>[^()\s]*))\)(?P<rest>.*)")
+_DASH = re.compile(r"\s*(?:[\N{EM DASH}\N{EN DASH}:-]+\s*)?")
+
+
+@attrs.frozen(kw_only=True)
+class IndexLine:
+    """A line that links to a memory: `- [Title](file.md) — hook`."""
+
+    line: int
+    """From 1."""
+    title: str
+    path: str
+    hook: str
+
+
+@attrs.frozen(kw_only=True)
+class LoadedIndex:
+    """As much of an index as goes into a context."""
+
+    text: str
+    warning: str | None
+    """What was cut; None if nothing was."""
+
+
+def index_lines(text: str) -> list[IndexLine]:
+    """The lines of *text* that link to a file."""
+    return list(_entries(text.split("\n")))
+
+
+def load_index(text: str) -> LoadedIndex:
+    """*text* cut to `MOST_LINES`, and then to `MOST_BYTES` at the end of a line."""
+    whole = text.rstrip("\n").split("\n")
+    cut = "\n".join(whole[:MOST_LINES]) if len(whole) > MOST_LINES else text
+    if len(cut.encode(errors="replace")) > MOST_BYTES:
+        begin = cut.encode(errors="replace")[:MOST_BYTES]
+        cut = begin[: max(begin.rfind(b"\n"), 0) or MOST_BYTES].decode(errors="ignore")
+    if cut == text:
+        return LoadedIndex(text=text, warning=None)
+    left = len(cut.split("\n"))
+    return LoadedIndex(
+        text=cut,
+        warning=f"{INDEX} has {len(whole)} lines and {len(text.encode(errors='replace'))} bytes; only the first {left} "
+        f"lines are shown here. Keep it below {MOST_LINES} lines and {MOST_BYTES} bytes: one short line for each "
+        "memory, and what there is to say in the memory itself.",
+    )
+
+
+def index_line(topic: MemoryEntry, path: str) -> str:
+    """The line of a memory that has none yet."""
+    target = f"<{path}>" if re.search(r"[()\s]", path) else path
+    title = topic.name.replace("[", "(").replace("]", ")")
+    link = f"- [{_cut(title, max(LONGEST_LINE - len(target) - 6, _SHORTEST))}]({target})"
+    # The link itself is never cut: without it the memory would be found by nobody.
+    if not topic.description or len(link) + _SHORTEST > LONGEST_LINE:
+        return link
+    return _cut(f"{link} \N{EM DASH} {topic.description}", LONGEST_LINE)
+
+
+def lines_for(text: str, path: str) -> list[str]:
+    """The lines of *text* that link to *path*."""
+    return [line for line in _naming(text, path) if any(entry.path == path for entry in _entries([line]))]
+
+
+def is_memory(path: str) -> bool:
+    """Whether the index has a line for the file *path*."""
+    return path != INDEX and not path.startswith(f"{LOGS}/")
+
+
+def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
+    """The index *text* after *changes* of memories: a line more for each that came, none for each that went.
+
+    The same whether or not some of it has been done before, also when the last line was only begun.
+    """
+    for change in changes:
+        if not is_memory(change.path):
+            continue
+        if change.after is None:
+            text = _without(text, change.path)
+        elif not text.endswith("\n") or not _links(text, change.path):
+            line = change.index_line or index_line(parse_entry(change.after, change.path), change.path)
+            text = _with(text, line, change.path)
+    return text
+
+
+def revert_index(current: str, before: str, after: str) -> str:
+    """*current* without what was done to an index when *before* became *after*; what came later stays.
+
+    A line that went returns behind the line that it stood behind.
+    """
+    if current == after:
+        return before
+    old, new = before.split("\n"), set(after.split("\n"))
+    came = new.difference(old)
+    lines = [line for line in current.split("\n") if line not in came]
+    known = {*new, *lines}
+    linked = {entry.path for entry in _entries(lines)}
+    previous: str | None = None
+    for line in filter(str.strip, old):
+        if line not in known and not any(entry.path in linked for entry in _entries([line])):
+            lines.insert(lines.index(previous) + 1 if previous in lines else 0, line)
+        previous = line
+    return "\n".join(lines)
+
+
+def _entries(lines: Iterable[str]) -> Iterator[IndexLine]:
+    for number, line in enumerate(lines, 1):
+        if "](" not in line or (found := _LINE.match(line)) is None:
+            continue
+        path = (found["quoted"] if found["path"] is None else found["path"]).removeprefix("./")
+        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # type: ignore[index]  # matches always
+        yield IndexLine(line=number, title=found["title"], path=path, hook=hook)
+
+
+def _links(text: str, path: str) -> bool:
+    # Most memories are new: then their name stands nowhere, which is seen without reading line by line.
+    return path in text and bool(lines_for(text, path))
+
+
+def _naming(text: str, path: str) -> Iterator[str]:
+    """The lines in which *path* stands."""
+    at = text.find(path)
+    while at >= 0:
+        start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        at = text.find(path, end)
+
+
+def _with(text: str, line: str, path: str) -> str:
+    start = text.rfind("\n") + 1
+    if _links(text[:start], path):
+        return text
+    if line.startswith(text[start:]):
+        return f"{text[:start]}{line}\n"
+    return text if _links(text[start:], path) else f"{text}\n{line}\n"
+
+
+def _without(text: str, path: str) -> str:
+    gone = set(lines_for(text, path))
+    return "\n".join(line for line in text.split("\n") if line not in gone) if gone else text
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"

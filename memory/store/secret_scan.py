@@ -1,0 +1,125 @@
+"""Detection of keys, tokens and passwords in the text of a memory."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import attrs
+
+
+@attrs.frozen
+class Secret:
+    """Where a secret stands; never what it is."""
+
+    kind: str
+    """With its article: `an AWS access key`."""
+    line: int
+    """From 1."""
+
+
+@attrs.frozen
+class _Shape:
+    """What secrets of one kind look like."""
+
+    kind: str
+    marks: str
+    """Words of which one must stand in the text, all in lower case: most texts hold none, and need no look."""
+    pattern: re.Pattern[str]
+    is_sure: bool = True
+    """Whether the shape alone says that it is one."""
+
+
+def _shape(kind: str, marks: str, pattern: str) -> _Shape:
+    return _Shape(kind, marks, re.compile(rf"(?P<value>{pattern})"))
+
+
+_NAME = r"password|passwd|passphrase|secret|token|api[ _-]?key|access[ _-]?key|private[ _-]?key|credentials?"
+# The first that matches gives its name to what several would match.
+_SHAPES = (
+    _shape(
+        "a private key",
+        "private",
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:\s{0,4}[A-Za-z0-9+/=]{10,100})?",
+    ),
+    _shape("an Anthropic key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
+    _shape("an API key", "sk-", r"\bsk-(?=[A-Za-z_-]{0,60}\d)[A-Za-z0-9_-]{20,}"),
+    _shape("an AWS access key", "akia asia abia acca", r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b"),
+    _shape(
+        "a GitHub token",
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{40,})",
+    ),
+    _shape("a GitLab token", "glpat- gldt- glrt- glsoat-", r"\bgl(?:pat|dt|rt|soat)-[A-Za-z0-9_-]{20,}"),
+    _shape("a Slack token", "xox", r"\bxox[abceoprs]-[A-Za-z0-9-]{10,}"),
+    _shape("a Slack webhook", "hooks.slack.com", r"hooks\.slack\.com/services/\w+/\w+/\w{16,}"),
+    _shape("a Google API key", "aiza", r"\bAIza[A-Za-z0-9_-]{35}"),
+    _shape("a Stripe key", "sk_ rk_", r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _shape("an npm token", "npm_", r"\bnpm_[A-Za-z0-9]{36}"),
+    _shape("a PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
+    _shape("a Hugging Face token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
+    _shape("a JSON web token", "eyj", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    _Shape(
+        "a password in an address",
+        "://",
+        re.compile(r"://[^\s/:@]{1,100}:(?P<value>[^\s/@]{6,200})@"),
+    ),
+    _Shape(
+        "a password or token",
+        "pass secret token key credential",
+        re.compile(
+            rf"""(?:{_NAME})[\w-]{{0,20}}["'`*]{{0,3}}\s{{0,3}}(?:[:=]|=>|\bis\b)[\s"'`*>]{{0,5}}"""
+            r"""(?P<value>[^\s"'`*,;]{8,500})""",
+            re.IGNORECASE,
+        ),
+        is_sure=False,
+    ),
+)
+_PLACEHOLDER = re.compile(
+    r"[<>{}$%()\[\]]|\.\.\.|\N{HORIZONTAL ELLIPSIS}|(.)\1{5}|example|placeholder|redacted|dummy|changeme|your[-_]",
+    re.IGNORECASE,
+)
+_NO_SECRET = re.compile(r".*://|.*[/\\].*[/\\.]|[\w.-]+\.(?:md|py|json|toml|ya?ml|txt|env)\b|\d{4}-\d\d-\d\d")
+"""An address, a path, a file, a date."""
+_RANDOM = 3.0
+"""Bits a character, from which a value behind `token:` is no word."""
+
+
+def find_secrets(text: str) -> list[Secret]:
+    """The secrets in *text*, in the order of lines; what only stands for one (`sk-...`, `<token>`) is none."""
+    return new_secrets(text, "")
+
+
+def new_secrets(text: str, base: str) -> list[Secret]:
+    """The secrets in *text* that *base* does not hold, in the order of lines."""
+    found = ((text.count("\n", 0, at) + 1, kind) for kind, at, value in _values(text) if value not in base)
+    return [Secret(kind, line) for line, kind in sorted(found)]
+
+
+def _values(text: str) -> Iterator[tuple[str, int, str]]:
+    """The kind, the place and the value of each secret."""
+    lowered = text.lower()
+    ends: dict[int, int] = {}
+    for shape in _SHAPES:
+        if not any(mark in lowered for mark in shape.marks.split()):
+            continue
+        for match in shape.pattern.finditer(text):
+            at, value = match.start("value"), match["value"]
+            is_known = any(start <= at < end for start, end in ends.items())
+            if not is_known and _is_secret(value, shape):
+                ends[at] = match.end("value")
+                yield shape.kind, at, value
+
+
+def _is_secret(value: str, shape: _Shape) -> bool:
+    if value.startswith("-----BEGIN"):
+        return True
+    return not _PLACEHOLDER.search(value) and (shape.is_sure or _is_random(value))
+
+
+def _is_random(value: str) -> bool:
+    """Whether *value* looks drawn, not written: digits among letters, and no character often."""
+    if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)) or _NO_SECRET.match(value):
+        return False
+    bits = -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())
+    return bits >= _RANDOM

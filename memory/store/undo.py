@@ -1,0 +1,107 @@
+"""Replay of the change log, and plans to undo changes."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+
+from coterie.memory.errors import CannotUndo
+from coterie.memory.store.apply_changes import decode_index, encode_index
+from coterie.memory.store.change import MemoryChange, group_by_path
+from coterie.memory.store.memory_index import INDEX, index_lines, is_memory, revert_index, update_index
+
+
+def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
+    """What the files of a store hold if nobody has written past it since, by path; the index among them."""
+    files: dict[str, bytes | None] = {}
+    index = _ReplayedIndex()
+    for changes in batches:
+        for change in changes:
+            files[change.path] = change.after
+            if change.path == INDEX:
+                index.replace(change.after)
+        for chain in group_by_path(changes).values():
+            for change in chain:
+                index.apply(change)
+    files[INDEX] = index.content
+    return {path: content for path, content in files.items() if content is not None}
+
+
+@attrs.define(eq=False)
+class _ReplayedIndex:
+    """As `carrying.index_after`, for thousands of changes: a memory that comes costs its own line, not the others'."""
+
+    _pieces: list[str] | None = None
+    """None: there is no index."""
+    _linked: set[str] = attrs.field(factory=set)
+
+    @property
+    def content(self) -> bytes | None:
+        """What the file holds."""
+        return None if self._pieces is None else encode_index("".join(self._pieces))
+
+    def replace(self, content: bytes | None) -> None:
+        """Somebody wrote it, or deleted it."""
+        self._pieces = None if content is None else [decode_index(content)]
+        self._linked = {entry.path for entry in index_lines(decode_index(content))}
+
+    def apply(self, change: MemoryChange) -> None:
+        """A memory came, changed or went."""
+        pieces = self._pieces or [""]
+        is_linked = change.path in self._linked
+        if not is_memory(change.path) or (change.after is None and not is_linked):
+            return
+        if change.after is None:
+            self._pieces = [update_index("".join(pieces), [change])]
+            self._linked.discard(change.path)
+        elif not pieces[-1].endswith("\n"):
+            self._pieces = [update_index("".join(pieces), [change])]
+            self._linked.add(change.path)
+        elif not is_linked:
+            pieces.append(update_index("", [change]))
+            self._linked.add(change.path)
+
+
+@attrs.frozen(kw_only=True)
+class UndoStep:
+    """One file, one step back."""
+
+    undoes: MemoryChange
+    before: bytes | None
+    after: bytes | None
+
+
+def plan_undo(history: Sequence[MemoryChange], wanted: str, current: Callable[[str], bytes | None]) -> list[UndoStep]:
+    """How to take back the change or group *wanted*, the newest first.
+
+    Of the index only what the change did to it is taken back; any other file must be as the change left it. Raises
+    `CannotUndo`.
+    """
+    chosen = [change for change in history if change.id == wanted] or [c for c in history if c.group == wanted]
+    if not chosen:
+        raise CannotUndo(wanted, "is not in the history of this memory")
+    files: dict[str, bytes | None] = {}
+    steps: list[UndoStep] = []
+    for change in reversed(chosen):
+        now = files[change.path] if change.path in files else current(change.path)
+        if now != change.after and change.path != INDEX:
+            raise CannotUndo(wanted, _undo_obstacle(change, history))
+        files[change.path] = _without(change, now)
+        steps.append(UndoStep(undoes=change, before=now, after=files[change.path]))
+    return steps
+
+
+def _without(change: MemoryChange, now: bytes | None) -> bytes | None:
+    if change.path != INDEX or now == change.after:
+        return change.before
+    return encode_index(revert_index(decode_index(now), decode_index(change.before), decode_index(change.after)))
+
+
+def _undo_obstacle(change: MemoryChange, history: Sequence[MemoryChange]) -> str:
+    later = [other for other in history if other.path == change.path and int(other.id) > int(change.id)]
+    undone = next((other.id for other in later if other.undoes == change.id), None)
+    if undone is not None:
+        return f"has been undone already, by change {undone}"
+    if not later:
+        return f"cannot be undone: {change.path} has been changed since, past the store"
+    ids = ", ".join(other.id for other in later)
+    return f"cannot be undone: {change.path} has been changed since, by {ids}; undo what came later first"

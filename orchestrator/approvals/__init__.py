@@ -1,1 +1,0 @@
-"""Who said yes to what: requests that outlive their askers, and answers that count only from who is entitled."""

@@ -1,0 +1,132 @@
+"""`coterie attach`: shows a running session in any terminal."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import attrs
+import click
+import trio
+
+from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.live.live_view import print_last_board, read_last_board, show_board
+from coterie.orchestrator.cli.live.view_choice import can_show_board
+from coterie.orchestrator.cli.logs.command import LogPrinter, check_agent
+from coterie.orchestrator.cli.output import ExitCode, open_output
+from coterie.orchestrator.cli.views.session_client import exit_code_for
+from coterie.orchestrator.events.follower import open_follower
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.root_lock import RootIdentity, find_root
+from coterie.session_directory import SessionDirectory
+
+LOG = LogPrinter(as_json=False)
+ENDS = {
+    "ended": "has ended",
+    "interrupted": "was interrupted; `coterie resume` goes on with it",
+    "running": "goes on in a process that cannot be asked",
+}
+"""How a session stands when there is nothing more to see."""
+
+
+@click.command()
+@click.argument("session", shell_complete=complete_session)
+@click.option("--agent", metavar="NAME", help="Show this agent, and those it started, alone.")
+def attach(*, session: str, agent: str | None) -> None:
+    """Look at SESSION while it runs: its agents, their mail, what waits for your answer, and what it costs.
+
+    The beginning of its id is enough. `q` leaves, and the session goes on; `?` shows the other keys. Without a terminal
+    it prints what happens, line by line. Ends as the session does: 0 if its task is done.
+    """
+    found = SessionDirectory.find(session)
+    check_agent(found, agent)
+    with open_output():
+        sys.exit(_Attachment(session=found, agent=agent, is_drawn=can_show_board()).run())
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Attachment:
+    """Somebody who looks at a session."""
+
+    session: SessionDirectory
+    agent: str | None
+    is_drawn: bool
+    _exit_code: ExitCode | None = attrs.field(default=None, init=False)
+    """With what the user went before the end."""
+    _is_unread: bool = attrs.field(default=False, init=False)
+    _failure: BaseException | None = attrs.field(default=None, init=False)
+
+    def run(self) -> ExitCode:
+        """Look to the end, or until the user leaves.
+
+        Raises `ClickException` if the files cannot be read, and `OSError`; it is `BrokenPipeError` if nobody reads.
+        """
+        if (root := find_root(self.session)) is not None:
+            try:
+                trio.run(self._follow, root)
+            except* OSError as group:
+                failure: BaseException = group
+                while isinstance(failure, BaseExceptionGroup):
+                    failure = failure.exceptions[0]
+                self._failure = failure
+            if self._is_unread:
+                raise BrokenPipeError
+            if self._failure is not None:
+                raise click.ClickException(f"session {self.session.id} cannot be read: {self._failure}")
+        elif not self.is_drawn:
+            for event in read_session(self.session.directory, self.agent):
+                LOG.show(event)
+        if self._exit_code is None:
+            return self._end()
+        click.echo(f"session {self.session.id} goes on; `coterie attach {self.session.id}` shows it again", err=True)
+        return self._exit_code
+
+    async def _follow(self, root: RootIdentity) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._handle_signals, signals, nursery.cancel_scope)
+                nursery.start_soon(_wait_for_end, root, nursery.cancel_scope)
+                await (self._draw() if self.is_drawn else self._print())
+                nursery.cancel_scope.cancel()
+
+    async def _handle_signals(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+        async for number in signals:
+            self._exit_code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
+            scope.cancel()
+
+    async def _draw(self) -> None:
+        await show_board(self.session, only=self.agent)
+        self._exit_code = ExitCode.DONE
+
+    async def _print(self) -> None:
+        """Print what has happened, and what happens, until cancelled, and then what was recorded by that time."""
+        async with open_follower(self.session.directory, self.agent) as follower:
+            try:
+                try:
+                    async for event in follower:
+                        LOG.show(event)
+                finally:
+                    while (rest := follower.take_nowait()) is not None:
+                        LOG.show(rest)
+            except BrokenPipeError:
+                self._is_unread = True
+
+    def _end(self) -> ExitCode:
+        """Say how the session ended."""
+        board = read_last_board(self.session)
+        if self.is_drawn:
+            print_last_board(board, only=self.agent)
+        reason = f": {board.reason}" if board.reason else ""
+        click.echo(f"session {self.session.id} {ENDS[board.state]}{reason}", err=True)
+        if board.state != "ended" or board.finished is None:
+            return ExitCode.INTERRUPTED if board.state == "interrupted" else ExitCode.DONE
+        return exit_code_for(board.finished)
+
+
+async def _wait_for_end(root: RootIdentity, scope: trio.CancelScope) -> None:
+    """Cancel *scope* when *root* has ended."""
+    with contextlib.suppress(ProcessLookupError), os.fdopen(os.pidfd_open(root.pid), "rb", buffering=0) as ended:
+        if root.is_alive():
+            await trio.lowlevel.wait_readable(ended.fileno())
+    scope.cancel()

@@ -1,0 +1,120 @@
+"""`coterie costs`: costs of a session by agent, purpose and model, and the effect of the prompt cache."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import click
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.output import ExitCode, one_line, open_output
+from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
+from coterie.orchestrator.gateway.cost_totals import CostRow, CostTotals, Grouping
+from coterie.orchestrator.gateway.ledger import LEDGER
+from coterie.session_directory import SessionDirectory
+
+SHOWN = 40
+"""Characters of a name that the table shows."""
+PIPED = 200
+"""Columns of a table that is not on a terminal: wide enough for all of it."""
+_COLUMNS = ("calls", "read", "written", "input", "output", "cached", "dollars")
+
+
+@click.command()
+@click.argument("session", required=False, shell_complete=complete_session)
+@click.option(
+    "--by", type=click.Choice(get_args(Grouping)), default="agent", help="What the rows stand for; agents if not given."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; see docs/costs.md.")
+def costs(*, session: str | None, by: Grouping, as_json: bool) -> None:
+    """Show what SESSION, or the newest one of this directory, has cost; the beginning of its id is enough.
+
+    Ends with 1 if a line of its ledger cannot be read.
+    """
+    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    report = _report(found, by)
+    with open_output():
+        if as_json:
+            click.echo(msgspec.json.encode({"session": found.id, **report.to_mapping()}))
+        else:
+            print_costs(report)
+        for damage in report.damaged:
+            click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the line is left out", err=True)
+    sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
+
+
+def _report(session: SessionDirectory, by: Grouping) -> CostReport:
+    try:
+        return build_cost_report(session.directory, by)
+    except FileNotFoundError as exc:
+        raise ConfigInvalid("session", f"{session.id} has no ledger yet: no model was asked") from exc
+    except OSError as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+def print_costs(report: CostReport) -> None:
+    """Print the table and its notes, for people."""
+    is_seen = sys.stdout.isatty()
+    console = Console(width=None if is_seen else PIPED, highlight=False, markup=False, emoji=False)
+    console.print(_table(report, is_seen=is_seen))
+    for line in _notes(report):
+        console.print(line, soft_wrap=True)
+
+
+def _table(report: CostReport, *, is_seen: bool) -> Table:
+    has_spawns = report.by == "agent" and len(report.rows) > 1
+    style = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)} if is_seen else {"box": None}
+    table = Table(pad_edge=False, show_footer=True, **style)
+    # Where room is short, the column that may wrap gives way first: names are cut, no number is.
+    table.add_column(report.by, footer="total")
+    for name, footer in zip(_COLUMNS, _cells(report.total), strict=True):
+        table.add_column(name, footer=footer, justify="right", no_wrap=True)
+    if has_spawns:
+        table.add_column("subtree", justify="right", no_wrap=True)
+    for row in report.rows:
+        spawned = f"{row.subtree:.6f}" if row.subtree != row.spending.cost else ""
+        table.add_row(_name(row), *_cells(row.spending), *([spawned] if has_spawns else []))
+    return table
+
+
+def _name(row: CostRow) -> Text:
+    return Text(f"{'  ' * row.depth}{one_line(row.name, SHOWN)}", no_wrap=True, overflow="ellipsis")
+
+
+def _cells(spent: CostTotals) -> list[str]:
+    used = spent.usage
+    counts = (spent.requests, used.read, used.write_5m + used.write_1h, used.input, used.output)
+    return [*(f"{count:,}" for count in counts), f"{100 * spent.cached_share:.0f} %", f"{spent.cost:.6f}"]
+
+
+def _notes(report: CostReport) -> Iterator[str]:
+    """What stands below the table, each on a line."""
+    other, spent = report.alternatives, report.total
+    yield f"with perfect sharing  ${other.perfect_sharing:.6f}"
+    yield f"without sharing       ${other.without_sharing:.6f}"
+    yield f"without any cache     ${other.without_cache:.6f}"
+    if spent.estimated:
+        yield f"{_replies(spent.estimated)} broke off: ${spent.estimated_cost:.6f} of the total is an upper bound"
+    if spent.missed:
+        yield f"{spent.missed:,} tokens should have been read from the cache and were not"
+    if report.per_100_turns:
+        calls = ", ".join(f"{one_line(name, SHOWN)} {rate:.1f}" for name, rate in report.per_100_turns.items())
+        yield f"other calls per 100 turns: {calls}"
+    breaks = Counter((each.agent, each.event.cause) for each in report.breaks)
+    for (agent, cause), count in breaks.items():
+        times = f", {count} times" if count > 1 else ""
+        yield f"the cache broke for {one_line(agent, SHOWN)}: {cause}{times}"
+    for agent, count in Counter(each.agent for each in report.trips).items():
+        yield f"breaker trips of {one_line(agent, SHOWN)}: {count}; its summaries kept failing"
+
+
+def _replies(count: int) -> str:
+    return f"{count} reply" if count == 1 else f"{count} replies"

@@ -1,0 +1,97 @@
+"""`coterie doctor`: finds and repairs leftovers of crashed sessions."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import trio
+
+from coterie.agents.sandbox.capabilities import available_backends
+from coterie.clock import Clock
+from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.output import ExitCode, open_output, sanitize
+from coterie.orchestrator.doctor.checks import RepairResult, check_machine, check_session, repair
+from coterie.orchestrator.doctor.configuration_checks import configuration_findings
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
+from coterie.session_directory import SessionDirectory, list_session_ids
+
+
+@click.command()
+@click.option("--fix", "is_fixing", is_flag=True, help="Mend what can be mended without losing anything.")
+@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Look at this session alone.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
+    """Find strays, dead sockets, torn and damaged files, and what cannot be used here.
+
+    Ends with 1 if anything was found that matters, also if all of it was fixed.
+    """
+    found = _examine(SessionDirectory.find(session) if session else None)
+    mended = _repair(found) if is_fixing else {}
+    with open_output():
+        if is_json:
+            rows = [_row(finding, mended.get(finding)) for finding in found]
+            click.echo(msgspec.json.encode({"findings": rows, "sandbox": available_backends()}))
+        else:
+            for finding in found:
+                _print(finding, mended.get(finding))
+            click.echo(_summary(found, mended, is_fixing=is_fixing))
+            for way, missing in available_backends().items():
+                click.echo(sanitize(f'sandbox = "{way}": {missing or "this machine can hold it"}'))
+    sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
+
+
+def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
+    found = list(check_machine(only))
+    names = list_session_ids() if only is None else [only.id]
+    clock = Clock.from_environment()
+    # On a terminal alone: in a file a bar is noise.
+    with click.progressbar(names, label="sessions", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        for name in bar:
+            found += check_session(name, clock)
+    return [*found, *configuration_findings(Path.cwd() if only is None else only.project)]
+
+
+def _repair(found: list[DoctorFinding]) -> dict[DoctorFinding, RepairResult]:
+    """What came of the remedies."""
+    mended: dict[DoctorFinding, RepairResult] = {}
+
+    def keep(done: RepairResult) -> None:
+        mended[done.finding] = done
+
+    trio.run(repair, found, keep)
+    return mended
+
+
+def _row(finding: DoctorFinding, done: RepairResult | None) -> dict[str, Any]:
+    fixed = None if done is None else done.failure is None
+    return {**finding.to_mapping(), "fixed": fixed, "failure": None if done is None else done.failure}
+
+
+def _print(finding: DoctorFinding, done: RepairResult | None) -> None:
+    click.echo(sanitize(f"{finding.where}: {finding.what}"))
+    click.echo(sanitize(f"    {_outlook(finding, done)}"))
+
+
+def _outlook(finding: DoctorFinding, done: RepairResult | None) -> str:
+    """What was, will be or can be done."""
+    if finding.is_harmless:
+        return "harmless, and left as it is"
+    if finding.remedy is None:
+        return f"left as it is; {finding.advice}"
+    if done is None:
+        return f"--fix: {finding.remedy.description}"
+    return f"fixed: {finding.remedy.description}" if done.failure is None else f"not fixed: {done.failure}"
+
+
+def _summary(found: list[DoctorFinding], mended: dict[DoctorFinding, RepairResult], *, is_fixing: bool) -> str:
+    counted = [finding for finding in found if not finding.is_harmless]
+    harmless = f", {len(found) - len(counted)} harmless" if len(found) > len(counted) else ""
+    if not counted:
+        return f"nothing is wrong{harmless}"
+    if is_fixing:
+        fixed = sum(done.failure is None for done in mended.values())
+        return f"{len(counted)} found{harmless}: {fixed} fixed"
+    curable = sum(finding.remedy is not None for finding in counted)
+    return f"{len(counted)} found{harmless}: --fix mends {curable}"

@@ -1,0 +1,92 @@
+"""`coterie report`: writes an HTML page about a session."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from coterie.clock import Clock
+from coterie.files import replace_file
+from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize
+from coterie.orchestrator.report.collect import collect_report
+from coterie.orchestrator.report.page import GENERATOR, HEAD_BYTES, render_page
+from coterie.orchestrator.report.report_data import SessionFacts, to_mapping
+from coterie.session_directory import SessionDirectory
+
+STDOUT = "-"
+
+
+@click.command()
+@click.argument("session", required=False, shell_complete=complete_session)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Where to; coterie-ID.html here if not given, - for standard output.",
+)
+@click.option("--force", is_flag=True, help="Write over FILE even if it is no report.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the page is made of as JSON; see docs/report.md.")
+def report(*, session: str | None, output: str | None, force: bool, as_json: bool) -> None:
+    """Make a page about SESSION, or about the newest one of this directory; the beginning of its id is enough.
+
+    The page is one file that needs no other and no network. A session that runs is shown as it is now. Ends with 1 if
+    something of the session cannot be read; the page says what.
+    """
+    if as_json and output is not None:
+        raise click.UsageError("--json prints; it makes no page, so give it without --output")
+    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    path = Path(f"coterie-{found.id}.html" if output is None else output)
+    is_written = not as_json and output != STDOUT
+    if is_written:
+        _check_path(path, is_forced=force)
+    facts = _collect(found)
+    with open_output():
+        if as_json:
+            click.echo(msgspec.json.encode(to_mapping(facts)))
+        elif not is_written:
+            click.echo(render_page(facts), nl=False)
+        else:
+            _write(path, render_page(facts))
+            click.echo(path)
+        for unread in facts.unread:
+            click.echo(sanitize(f"{unread.where}: {unread.reason}; it is left out"), err=True)
+    sys.exit(ExitCode.FAILED if facts.unread else ExitCode.DONE)
+
+
+def _collect(session: SessionDirectory) -> SessionFacts:
+    try:
+        return collect_report(session, Clock.from_environment().now())
+    except OSError as exc:
+        raise click.ClickException(f"{exc.filename or session.directory}: {exc.strerror}") from exc
+
+
+def _check_path(path: Path, *, is_forced: bool) -> None:
+    """Raise `Refused` unless a report may be at *path*: nothing is there, or an older report."""
+    try:
+        if path.is_dir():
+            raise UsageRefused(f"{path} is a directory; name a file in it")
+        if not path.parent.is_dir():
+            raise UsageRefused(f"there is no directory {path.parent} for {path.name}")
+        if path.exists() and not path.is_file():
+            raise UsageRefused(f"{path} is no plain file; - is standard output")
+        if not is_forced and path.exists() and not _is_report(path):
+            raise UsageRefused(f"{path} is there, and is no report of coterie; --force writes over it")
+    except OSError as exc:
+        raise UsageRefused(f"{path}: {exc.strerror}") from exc
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a report may take the place of what is there: one does, and a file in which there is nothing."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return not head or f'content="{GENERATOR}"'.encode() in head
+
+
+def _write(path: Path, page: bytes) -> None:
+    try:
+        replace_file(path, page, durable=False)
+    except OSError as exc:
+        raise click.ClickException(f"{path}: {exc.strerror}") from exc

@@ -1,0 +1,260 @@
+"""`coterie run` and `coterie resume`: run a task, or resume a session."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import click
+
+from coterie.agents.definitions.team_definition import TeamDefinition
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.settings import Mode, Settings
+from coterie.orchestrator.cli.completion_candidates import (
+    complete_agent_type,
+    complete_model,
+    complete_session,
+    complete_task,
+)
+from coterie.orchestrator.cli.model_access import require_model
+from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
+
+FORMATS = ("text", "json", "stream-json")
+
+
+@attrs.frozen(kw_only=True)
+class _Options:
+    """What both commands take."""
+
+    only_result: bool
+    output_format: str
+    max_turns: int | None
+    max_budget_usd: Decimal | None
+    permission_mode: str | None
+    sandbox: SandboxMode | None
+    script: Path | None
+    is_bare: bool
+    is_detached: bool
+    is_live: bool | None
+
+    def __attrs_post_init__(self) -> None:
+        if self.is_live and (self.only_result or self.output_format != "text" or self.is_detached):
+            other = "--detach" if self.is_detached else "-p" if self.only_result else "--output-format"
+            raise click.UsageError(f"--live shows a board, and {other} does not: give one of them")
+
+    def settings(self, project: Path, **flags: object) -> Settings:
+        """The settings of a run in *project*, under these options. Raises `ConfigInvalid`."""
+        given = {
+            **flags,
+            "max_turns": self.max_turns,
+            "max_budget_usd": self.max_budget_usd,
+            "permissions.mode": self.permission_mode,
+            "sandbox.mode": self.sandbox,
+        }
+        return load_settings(project, given, os.environ)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody sits at the terminal who can be asked."""
+        is_text = self.output_format == "text" and not self.only_result
+        return is_text and not self.is_detached and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class _Dollars(click.ParamType[Decimal]):
+    name = "dollars"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        """An amount over zero, exact."""
+        try:
+            amount = Decimal(value)
+        except ArithmeticError:
+            amount = Decimal(0)
+        if not (amount.is_finite() and amount > 0):
+            self.fail(f"{value!r} is not an amount over 0, as 2.50 is", param, ctx)
+        return amount
+
+
+def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
+    options = (
+        click.option("-p", "--print", "only_result", is_flag=True, help="Print the result alone, and no progress."),
+        click.option(
+            "--output-format",
+            type=click.Choice(FORMATS),
+            default="text",
+            show_default=True,
+            help="json: a summary at the end; stream-json: every event as a line, see docs/events.md.",
+        ),
+        click.option("--max-turns", type=click.IntRange(1), help="Model calls at most.  [default: 200]"),
+        click.option(
+            "--max-budget-usd",
+            type=_Dollars(),
+            help="Dollars at most, for all agents and all resumes together; no call is made that could cost more.",
+        ),
+        click.option(
+            "--permission-mode",
+            type=click.Choice(get_args(Mode)),
+            help="default: read in the directory, ask for the rest; acceptEdits: edit there too; plan: only read; "
+            "dontAsk: deny what would be asked; bypassPermissions: anything you may.  [default: default]",
+        ),
+        click.option(
+            "--sandbox",
+            type=click.Choice(get_args(SandboxMode)),
+            help="What holds the commands of agents, see docs/sandbox.md.  [default: none]",
+        ),
+        click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key."),
+        click.option(
+            "--detach", "is_detached", is_flag=True, help="Start it and return; `coterie list` shows how it stands."
+        ),
+        click.option(
+            "--live/--no-live",
+            "is_live",
+            default=None,
+            help="Show a board of all agents while they work.  [default: for a team, on a terminal of 60x15 or more]",
+        ),
+        click.option(
+            "--bare", "is_bare", is_flag=True, help="Read no instruction files, load no skills, and remember nothing."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("task", required=False, shell_complete=complete_task)
+@click.option("--model", shell_complete=complete_model, help="A model's id or alias.  [default: sonnet]")
+@click.option(
+    "--agent",
+    shell_complete=complete_agent_type,
+    help="The kind of agent that does it; `coterie agents list` shows them.",
+)
+@click.option("--coordinator", "is_coordinator", is_flag=True, help="Let the lead delegate everything to other agents.")
+@click.option(
+    "--team", "team_file", metavar="FILE", type=click.Path(path_type=Path), help="Begin with the team of FILE, in TOML."
+)
+@_shared_options
+def run(
+    *,
+    task: str | None,
+    model: str | None,
+    agent: str | None,
+    is_coordinator: bool,
+    team_file: Path | None,
+    **shared: Any,
+) -> None:
+    """Run TASK in the current directory, with one agent or a team; `-`, or no TASK, reads it from standard input."""
+    options = _Options(**shared)
+    if is_coordinator and agent not in (None, COORDINATOR):
+        raise click.UsageError(f"--coordinator is the kind {COORDINATOR}, and --agent wants {agent}: give one of them")
+    agent = COORDINATOR if is_coordinator else agent
+    team = None if team_file is None else _read_team(team_file, agent)
+    if team is not None:
+        agent, model = team.lead_type or agent, model or team.lead_model
+    settings = options.settings(Path.cwd(), model=model, agent=agent)
+    known_models().get(settings.model)
+    require_model(options.script)
+    words = _from_stdin() if task in (None, "-") else task
+    if not words or not words.strip():
+        words = _initial_prompt(settings) or ""
+    if not words:
+        raise click.UsageError('a task is needed: coterie run "find the bug in a.py", or on standard input')
+    _start(options, settings, task=words.strip(), project=Path.cwd(), team=team)
+
+
+@click.command()
+@click.argument("session", shell_complete=complete_session)
+@click.argument("message", required=False)
+@_shared_options
+def resume(*, session: str, message: str | None, **shared: Any) -> None:
+    """Take SESSION up where it stopped, or go on with a new MESSAGE; the beginning of its id is enough.
+
+    The agent sees its conversation byte for byte as it was. A tool call that was cut short is never run again: the
+    agent is told that it was interrupted.
+    """
+    options = _Options(**shared)
+    require_model(options.script)
+    found = SessionDirectory.find(session)
+    # What it may spend, and what holds it, was said once, for all of its starts.
+    budget, sandbox = options.max_budget_usd or found.budget_usd, options.sandbox or found.sandbox
+    settings = attrs.evolve(options, max_budget_usd=budget, sandbox=sandbox).settings(
+        found.project, model=found.model, agent=found.agent
+    )
+    _start(options, settings, task=(message or "").strip(), project=found.project, session=found.id)
+
+
+def _read_team(path: Path, agent: str | None) -> TeamDefinition:
+    """The team of *path*, whose lead is to be of the kind *agent*, if one is given."""
+    from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - brings trio along, for this alone
+
+    team = load_team(path, Path.cwd())
+    if agent is not None and team.lead_type not in (None, agent):
+        raise click.UsageError(f"the lead of {path} is a {team.lead_type}, and a {agent} is wanted: give one of them")
+    return team
+
+
+def _initial_prompt(settings: Settings) -> str | None:
+    """What the definition of the agent says that it begins with, for want of a task."""
+    from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415 - brings trio along, for this alone
+
+    _, kind = apply_definition(settings, Path.cwd())
+    return None if kind is None else kind.initial_prompt
+
+
+def _from_stdin() -> str:
+    return "" if sys.stdin.isatty() else sys.stdin.read()
+
+
+def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
+    # Neither `--help` nor a mistake should wait for these.
+    from coterie.orchestrator.cli.commands.hooks import confirm_hooks  # noqa: PLC0415
+    from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
+    from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
+    from coterie.orchestrator.cli.views.prompts import (  # noqa: PLC0415
+        TerminalPrompter,
+        confirm_includes,
+        confirm_servers,
+    )
+    from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
+    from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415
+    from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415
+
+    settings, kind = apply_definition(settings, project)
+    assignment = SessionRequest(
+        project=project,
+        model=known_models().get(settings.model).id,
+        settings=settings,
+        definition=None if kind is None else kind.name,
+        script=None if options.script is None else str(options.script),
+        is_bare=options.is_bare,
+        **facts,
+    )
+    if options.can_ask and assignment.session is None and assignment.has_instructions:
+        confirm_includes(project)
+    if options.can_ask and not options.is_bare:
+        confirm_hooks(project, settings)
+    if options.can_ask and assignment.session is None and settings.mcp.enabled and not options.is_bare:
+        confirm_servers(project)
+    with open_output():
+        if options.is_detached:
+            _print_detached(options, detach(attrs.evolve(assignment, asks_later=True)))
+            return
+        is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
+        view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
+        # What is answered on the board must wait there for whoever attaches to it, also when this user has left.
+        can_ask = options.can_ask and not view.shows_approvals
+        assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
+        run_client(assignment, view, TerminalPrompter(view) if can_ask else None)
+
+
+def _print_detached(options: _Options, session: str) -> None:
+    if options.output_format != "text":
+        click.echo(json.dumps({"session_id": session}))
+    elif options.only_result:
+        click.echo(session)
+    else:
+        click.echo(f"session {session} is at work; `coterie attach {session}` shows it, `coterie stop` ends it")

@@ -1,0 +1,140 @@
+"""`coterie stop` and `coterie background`: stop a session or an agent, or stop waiting for it."""
+
+import os
+import signal
+from contextlib import closing
+
+import attrs
+import click
+import msgspec
+import trio
+
+from coterie.mailbox.errors import MailboxError
+from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
+from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.control.client import send_request
+from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
+from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
+from coterie.orchestrator.doctor.doctor_finding import RepairFailed
+from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
+from coterie.orchestrator.doctor.stale_sessions import mark_ended
+from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import RootIdentity, find_root
+from coterie.session_directory import SessionDirectory
+
+PATIENCE = 30.0
+"""Seconds in which a root that was told to end has stopped its agents: asked, terminated, killed."""
+TICK = 1.0
+"""Seconds between two signs of life while one waits."""
+
+_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+
+
+@click.command()
+@click.argument("session", shell_complete=complete_session)
+@click.argument("agent", required=False, shell_complete=complete_running_agent)
+@click.option("--now", "is_at_once", is_flag=True, help="Kill the session, instead of asking it to end.")
+@_json
+def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) -> None:
+    """Stop SESSION, which runs, and all its agents, or only AGENT and those it started.
+
+    The beginning of the session's id is enough. A session can be resumed later; an agent that was stopped alone is not
+    taken up again by a message. Ends with 1 if the session has not ended in time.
+    """
+    if agent is not None and is_at_once:
+        raise click.UsageError("--now is for a whole session; without it an agent that does not end is killed too")
+    found, root = _running(session)
+    if agent is not None:
+        trio.run(send_request, root, StopAgent(name=agent))
+        _print_result(is_json=is_json, session=found.id, words=f"stopped {agent} of session {found.id}", agents=[agent])
+        return
+    agents = [each.name for each in read_overview(found).agents if each.state != "ended"]
+    stopping = _SessionStop(session=found, root=root)
+    try:
+        trio.run(stopping.kill if is_at_once else stopping.ask)
+    except (RepairFailed, MailboxError) as exc:
+        raise click.ClickException(str(exc)) from exc
+    how = "killed" if is_at_once else "stopped"
+    words = f"{how} session {found.id}: {', '.join(agents) or 'no agent was at work'}"
+    _print_result(is_json=is_json, session=found.id, words=words, killed=is_at_once, agents=agents)
+
+
+@click.command()
+@click.argument("session", shell_complete=complete_session)
+@click.argument("agent", shell_complete=complete_running_agent)
+@_json
+def background(*, session: str, agent: str, is_json: bool) -> None:
+    """Let whoever waits for AGENT of SESSION go on without it; its report will come as a message."""
+    found, root = _running(session)
+    trio.run(send_request, root, MoveToBackground(name=agent))
+    words = f"{agent} of session {found.id} works in the background"
+    _print_result(is_json=is_json, session=found.id, words=words, agents=[agent])
+
+
+def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
+    """A session, and its root. Raises `Refused` if it has none."""
+    session = SessionDirectory.find(name)
+    if (root := find_root(session)) is None:
+        is_at_work = read_overview(session).state == "running"
+        words = "is at work in a process that cannot be asked" if is_at_work else "does not run"
+        raise UsageRefused(f"session {session.id} {words}; `coterie list` shows which do")
+    return session, root
+
+
+def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
+    with open_output():
+        click.echo(msgspec.json.encode(facts) if is_json else sanitize(words))
+
+
+@attrs.frozen(kw_only=True)
+class _SessionStop:
+    """A session that is to end."""
+
+    session: SessionDirectory
+    root: RootIdentity
+
+    async def ask(self) -> None:
+        """Tell the root to end, and wait for it. Raises `RepairFailed` if it takes too long."""
+        if not await self._end(signal.SIGTERM):
+            hint = "it may still do so, and --now kills it"
+            raise RepairFailed(f"session {self.session.id} has not ended in {PATIENCE:g} seconds; {hint}")
+
+    async def kill(self) -> None:
+        """Kill the root and everything that it leaves, and record that all have ended.
+
+        Raises `RepairFailed` and `MailboxError`.
+        """
+        if not await self._end(signal.SIGKILL):
+            raise RepairFailed(f"process {self.root.pid} was killed and has not ended")
+        await kill_orphan_processes(self.session.id)
+        await repair(check_machine(self.session), _print_failure)
+        await mark_ended(self.session)
+
+    async def _end(self, number: int) -> bool:
+        """Send a signal to the root; whether it has ended in time."""
+        try:
+            descriptor = os.pidfd_open(self.root.pid)
+        except ProcessLookupError:
+            return True
+        with closing(os.fdopen(descriptor, "rb", buffering=0)):
+            if not self.root.is_alive():
+                return True  # its number is another's now
+            signal.pidfd_send_signal(descriptor, number)
+            with trio.move_on_after(PATIENCE):
+                await self._watch(descriptor)
+                return True
+        return False
+
+    async def _watch(self, descriptor: int) -> None:
+        began = trio.current_time()
+        while True:
+            with trio.move_on_after(TICK):
+                await trio.lowlevel.wait_readable(descriptor)
+                return
+            seconds = trio.current_time() - began
+            click.echo(f"session {self.session.id} is ending: {seconds:.0f} of {PATIENCE:.0f} s", err=True)
+
+
+def _print_failure(mended: RepairResult) -> None:
+    if mended.failure is not None:
+        click.echo(sanitize(f"{mended.finding.where}: not fixed: {mended.failure}"), err=True)

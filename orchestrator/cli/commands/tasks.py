@@ -1,0 +1,188 @@
+"""`coterie tasks`: shows and changes the task list of a session."""
+
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import attrs
+import click
+import msgspec
+import trio
+
+from coterie.clock import Clock
+from coterie.mailbox.tasks.errors import TaskError, TaskRefused
+from coterie.mailbox.tasks.task import USER, ListedTask, Task, TaskChange, TaskId, TaskState, TaskStatus
+from coterie.mailbox.tasks.task_list import PRESENT, TaskList
+from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, one_line, open_output, sanitize
+from coterie.session_directory import TASKS, SessionDirectory
+
+ActResult = TypeVar("ActResult")
+Act = Callable[[], Coroutine[Any, Any, ActResult]]
+
+"""In the directory of a session."""
+SHOWN = 100
+"""Characters of a subject that a list shows."""
+
+_session = click.option(
+    "--session", "-s", metavar="ID", shell_complete=complete_session, help="The session; the newest one of here."
+)
+_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/tasks.md.")
+_task_id = click.argument("task_id", metavar="NUMBER", type=int)
+_description = click.option("--description", "-d", metavar="TEXT", help="All that one needs to know to do it.")
+
+
+@click.group()
+def tasks() -> None:
+    """Show and change the task list of a session."""
+
+
+@tasks.command("list")
+@_session
+@click.option(
+    "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="Only these; may be repeated."
+)
+@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="Only those of this agent.")
+@_json
+def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str | None, is_json: bool) -> None:
+    """List the tasks that were not deleted, or those asked for. Ends with 1 if a file cannot be read."""
+    task_list = _open(session)
+    found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
+    with open_output():
+        if is_json:
+            _print_json([attrs.asdict(task) for task in found.tasks])
+        else:
+            for task in found.tasks:
+                click.echo(_line(task))
+        for damage in found.damaged:
+            click.echo(sanitize(str(damage)), err=True)
+    sys.exit(ExitCode.FAILED if found.damaged else ExitCode.DONE)
+
+
+@tasks.command()
+@_task_id
+@_session
+@_json
+def show(*, task_id: int, session: str | None, is_json: bool) -> None:
+    """Show one task with its history, also if it was deleted."""
+    task = _run(partial(_open(session).get, TaskId(task_id)))
+    with open_output():
+        if is_json:
+            _print_json(attrs.asdict(task))
+        else:
+            click.echo(_details(task))
+
+
+@tasks.command()
+@click.argument("subject")
+@_description
+@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Must be done before; may be repeated.")
+@_session
+@_json
+def create(
+    *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
+) -> None:
+    """Put a task on the list: SUBJECT says in one line what is to be done."""
+    task_list = _open(session)
+    blockers = tuple(map(TaskId, blocked_by))
+    making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
+    _report(task_list, making, is_json=is_json)
+
+
+@tasks.command()
+@_task_id
+@click.option("--subject", metavar="TEXT", help="What is to be done, in one line.")
+@_description
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="open releases or reopens it.")
+@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Wait for it; may be repeated.")
+@click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Do not wait for it any more.")
+@_session
+@_json
+def update(
+    *,
+    task_id: int,
+    subject: str | None,
+    description: str | None,
+    status: TaskStatus | None,
+    blocked_by: tuple[int, ...],
+    not_blocked_by: tuple[int, ...],
+    session: str | None,
+    is_json: bool,
+) -> None:
+    """Change a task; what is not given stays. A file that cannot be read can be deleted: --status deleted."""
+    change = TaskChange(
+        subject=subject,
+        description=description,
+        status=status,
+        add_blocked_by=tuple(map(TaskId, blocked_by)),
+        remove_blocked_by=tuple(map(TaskId, not_blocked_by)),
+    )
+    if change == TaskChange():
+        raise click.UsageError("nothing to change; give --status, --subject, --description or --blocked-by")
+    task_list = _open(session)
+    if change == TaskChange(status="deleted"):
+        _report(task_list, partial(task_list.delete, TaskId(task_id), USER), is_json=is_json)
+    else:
+        _report(task_list, partial(task_list.update, TaskId(task_id), USER, change), is_json=is_json)
+
+
+def _open(session: str | None) -> TaskList:
+    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    return TaskList(found.directory / TASKS, Clock.from_environment())
+
+
+def _run(act: Act[ActResult]) -> ActResult:
+    try:
+        return trio.run(act)
+    except TaskRefused as exc:
+        raise UsageRefused(str(exc)) from exc
+    except TaskError as exc:
+        raise click.ClickException(sanitize(str(exc))) from exc
+
+
+def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
+    """Do what changes a task, and print how it stands then."""
+
+    async def change() -> ListedTask:
+        return await task_list.get((await act()).id)
+
+    task = _run(change)
+    with open_output():
+        if is_json:
+            _print_json(attrs.asdict(task))
+        else:
+            click.echo(_line(task))
+
+
+def _print_json(value: object) -> None:
+    click.echo(msgspec.json.encode(value))
+
+
+def _line(task: ListedTask) -> str:
+    note = ""
+    if task.owner is not None:
+        note = f" ({task.owner})"
+    elif task.waits_for:
+        note = f" (waits for {', '.join(map(str, task.waits_for))})"
+    return f"{task.id:>4}  {task.state:<11}  {one_line(task.subject, SHOWN)}{sanitize(note)}"
+
+
+def _details(task: ListedTask) -> str:
+    facts = {
+        "state": task.state,
+        "owner": task.owner,
+        "blocked by": ", ".join(map(str, task.blocked_by)),
+        "blocks": ", ".join(map(str, task.blocks)),
+    }
+    lines = [f"task {task.id}: {task.subject}", *(f"{name}: {fact}" for name, fact in facts.items() if fact)]
+    if task.description:
+        lines += ["", task.description]
+    lines += ["", *(f"{_moment(entry.at)}  {entry.by}  {entry.what}" for entry in task.history)]
+    return sanitize("\n".join(lines))
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,117 @@
+"""Agents of a board as a table: a tree on the left, numbers on the right."""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+from rich.cells import cell_len
+from rich.text import Text
+
+from coterie.orchestrator.cli.live.rows import INTERRUPTED, AgentRow
+from coterie.orchestrator.cli.live.text_layout import age, cell, cut, dollars, fit, short_count
+
+NARROWEST, SPACIOUS = 28, 40
+"""Columns that the state of an agent, and what it does, have at least; and before there is room for what is nice."""
+NAME_WIDTHS = (10, 24)
+
+ASKING = ("?", "bold magenta")
+MARKS = {
+    "starting": ("◌", "cyan"),
+    "running": ("●", "green"),
+    "waiting": ("◔", "yellow"),
+    "idle": ("○", "dim"),
+    "plan_pending": ASKING,
+    "stopping": ("◍", "yellow"),
+    "stalled": ("!", "bold red"),
+    "done": ("✓", "dim green"),
+    "failed": ("✗", "red"),
+    "killed": ("✗", "red"),
+    INTERRUPTED: ("✗", "yellow"),
+}
+"""How a state looks; its name stands beside it, so that nothing depends on a colour."""
+PLAIN_MARKS = {"◌": ".", "●": "*", "◔": "~", "○": "o", "◍": "/", "✓": "+", "✗": "x"}
+"""For terminals without these characters."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentColumn:
+    """A number of each agent."""
+
+    title: str
+    width: int
+    value: Callable[[AgentRow, float], str]
+    leaves: int = NARROWEST
+    """Columns that must be left of what the agents do."""
+
+
+def _cache(row: AgentRow, _now: float) -> str:
+    return f"{100 * row.spending.cached_share:.0f} %" if row.spending.usage.prompt else ""
+
+
+COLUMNS = (
+    AgentColumn(title="USD", width=8, value=lambda row, _: dollars(row.spending.cost) if row.spending.requests else ""),
+    AgentColumn(title="TURNS", width=6, value=lambda row, _: str(row.turns or "")),
+    AgentColumn(title="CACHE", width=6, value=_cache),
+    AgentColumn(title="TOKENS", width=7, value=lambda row, _: short_count(row.spending.usage.total)),
+    AgentColumn(
+        title="FOR", width=7, value=lambda row, now: age(now - row.since) if row.since else "", leaves=SPACIOUS
+    ),
+)
+"""The most wanted first; they stand the other way round."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentTable:
+    """How wide everything is, for these agents on this terminal."""
+
+    width: int
+    name_width: int
+    columns: tuple[AgentColumn, ...]
+    is_plain: bool
+    now: float
+
+    @classmethod
+    def fitting(cls, rows: Sequence[tuple[int, AgentRow]], width: int, now: float, *, is_plain: bool) -> "AgentTable":
+        """The table of all *rows*, each with its depth."""
+        least, most = NAME_WIDTHS
+        longest = max((2 * depth + cell_len(row.name) for depth, row in rows), default=0)
+        name_width = min(max(longest, least), most, max(width // 4, least))
+        room = width - name_width - 5
+        columns: list[AgentColumn] = []
+        for column in COLUMNS:
+            room -= column.width
+            if room < column.leaves:
+                break
+            columns.append(column)
+        return cls(width=width, name_width=name_width, columns=tuple(columns[::-1]), is_plain=is_plain, now=now)
+
+    def head(self) -> Text:
+        """The titles."""
+        titles = "".join(column.title.rjust(column.width) for column in self.columns)
+        left = f"    {cell('AGENT', self.name_width)} STATE"
+        return cut(f"{cell(left, self.width - len(titles))}{titles}", self.width, "dim")
+
+    def line(self, depth: int, row: AgentRow, *, is_chosen: bool, is_asking: bool = False) -> Text:
+        """One agent; *is_asking* if it waits for somebody's yes."""
+        mark, style = ASKING if is_asking else MARKS.get(row.state, ("·", ""))
+        mark = PLAIN_MARKS.get(mark, mark) if self.is_plain else mark
+        numbers = "".join(column.value(row, self.now).rjust(column.width) for column in self.columns)
+        room = max(self.width - self.name_width - 5 - len(numbers), 0)
+        line = Text("> " if is_chosen else "  ")
+        line.append(f"{mark} ", style)
+        name = Text("  " * depth + row.name, f"{'bold ' if is_chosen else ''}{row.color}".strip())
+        name.truncate(self.name_width, overflow="ellipsis", pad=True)
+        line.append_text(name)
+        line.append(" ")
+        state = "asks" if is_asking else row.state_text
+        line.append_text(self._state(row, Text(f"{state:<8}", style), room))
+        line.append(numbers, "dim" if row.has_ended else "")
+        return cut(line, self.width)
+
+    def _state(self, row: AgentRow, words: Text, room: int) -> Text:
+        if row.activity:
+            words.append(f" {row.activity}")
+        if row.call and row.call != row.activity and room > 2 * NARROWEST:
+            words.append(f"  {row.call}", "dim")
+        fit(words, room - 1)
+        words.pad_right(max(room - words.cell_len, 0))
+        return words

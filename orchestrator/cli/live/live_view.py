@@ -1,0 +1,93 @@
+"""Live view: shows a board while a session runs, or prints the last one."""
+
+import attrs
+from rich.console import Console
+from rich.text import Text
+
+from coterie.agents.events.agent_events import Finished
+from coterie.clock import Clock
+from coterie.orchestrator.cli.live.board import SessionBoard
+from coterie.orchestrator.cli.live.board_render import print_board
+from coterie.orchestrator.cli.live.controller import BoardController
+from coterie.orchestrator.cli.live.keyboard import open_keyboard
+from coterie.orchestrator.cli.live.live_screen import LiveScreen
+from coterie.orchestrator.cli.live.poller import open_poller
+from coterie.orchestrator.cli.output import sanitize
+from coterie.orchestrator.cli.views.event_text import error_text, finish_text
+from coterie.orchestrator.cli.views.view import View
+from coterie.session_directory import SessionDirectory
+
+BELOW = 2
+"""Lines that a command and the shell write after a board that is printed."""
+
+
+def live_console() -> Console:
+    """The terminal, on which nothing is taken for markup."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+async def show_board(session: SessionDirectory, *, only: str | None = None) -> None:
+    """Show the board of *session* until the user leaves.
+
+    Cancellation leaves the terminal as it was found. Raises `OSError` without a terminal.
+    """
+    with open_poller(session) as lookout, open_keyboard() as keyboard:
+        screen = LiveScreen(
+            poller=lookout,
+            keyboard=keyboard,
+            console=live_console(),
+            clock=Clock.from_environment(),
+            controller=BoardController(lookout.board, only),
+        )
+        await screen.run()
+
+
+def read_last_board(session: SessionDirectory) -> SessionBoard:
+    """How *session*, on which nobody is at work, stands. Blocks on the disk; raises `OSError`."""
+    with open_poller(session) as lookout:
+        lookout.end()
+        return lookout.board
+
+
+def print_last_board(board: SessionBoard, *, only: str | None = None) -> None:
+    """Print *board* of a session that has ended, and below it what its lead said last."""
+    console = live_console()
+    end = [] if board.finished is None else _end_text(board.finished)
+    # The board and what follows, with the line of the shell, are on one screen, unless the lead has said very much.
+    below = sum(len(console.render_lines(text, pad=False)) for text in end) + BELOW
+    height = max(console.height - below, console.height // 2)
+    print_board(board, console, now=Clock.from_environment().now(), only=only, height=height)
+    for text in end:
+        console.print(text)
+
+
+def _end_text(finished: Finished) -> list[Text]:
+    words = sanitize(finished.result).strip("\n")
+    error = error_text(finished)
+    return [
+        *([Text(f"\n{words}\n")] if words else []),
+        Text(sanitize(finish_text(finished)), "dim"),
+        *([] if error is None else [Text(error, "red")]),
+    ]
+
+
+@attrs.define(eq=False)
+class LiveView(View):
+    """The board while the session works; in the end the last one, with what the lead said below it."""
+
+    shows_approvals = True
+
+    _session: SessionDirectory | None = attrs.field(default=None, init=False)
+
+    async def run(self, session: SessionDirectory) -> bool:
+        """Show the board until the user leaves. Raises `OSError` without a terminal."""
+        self._session = session
+        await show_board(session)
+        self._session = None
+        return True
+
+    def close(self) -> None:
+        """Print how it ended; nothing if the user has left before that."""
+        session, self._session = self._session, None
+        if session is not None:
+            print_last_board(read_last_board(session))

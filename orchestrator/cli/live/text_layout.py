@@ -1,0 +1,128 @@
+"""Text layout of the board: truncated, padded and justified lines, and sections of rows."""
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import attrs
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+_HIDDEN = re.compile("[^ -~]")
+UNITS = ((1_000_000, "M"), (1_000, "k"))
+
+
+def cut(text: Text | str, width: int, style: str = "") -> Text:
+    """*text* as one line of at most *width* columns."""
+    line = text if isinstance(text, Text) else Text(text)
+    fit(line, width)
+    line.no_wrap, line.end = True, "\n"
+    if style:
+        line.stylize(style)
+    return line
+
+
+def fit(line: Text, width: int) -> None:
+    """Cut *line* to at most *width* columns."""
+    if width > 0:
+        line.truncate(width, overflow="ellipsis")
+    else:
+        line.plain = ""  # there rich leaves a column for its dots
+
+
+def visible(line: Text) -> Text:
+    """*line*, with a question mark for each character that is none: no escape sequence passes, whoever wrote it."""
+    if not line.plain.isprintable():
+        line = line.copy()
+        line.plain = _HIDDEN.sub(lambda found: found[0] if found[0].isprintable() else "?", line.plain)
+    return line
+
+
+def cell(text: str, width: int) -> str:
+    """*text* in exactly *width* columns."""
+    return set_cell_size(text, max(width, 0))
+
+
+def fit_end(text: str, width: int) -> str:
+    """The end of *text*, in at most *width* columns."""
+    room = max(width, 0)
+    tail = text[len(text) - room :] if len(text) > room else text
+    while cell_len(tail) > room:
+        tail = tail[1:]
+    return tail
+
+
+def justify(left: Text, right: Text, width: int) -> Text:
+    """*left* and *right* at the two ends of a line; the left one is cut if it must be, then the right one."""
+    line = left.copy()
+    fit(line, width - right.cell_len - 2)
+    line.pad_right(max(width - line.cell_len - right.cell_len, 0))
+    return cut(line.append_text(right), width)
+
+
+def short_count(number: int) -> str:
+    """A number in at most six characters; nothing for none."""
+    for size, unit in UNITS:
+        if number >= size:
+            return f"{number / size:.1f}{unit}" if number < 100 * size else f"{number // size}{unit}"
+    return str(number) if number else ""
+
+
+def dollars(amount: Decimal) -> str:
+    """An amount in the places that matter, in at most seven characters if it is under a million."""
+    places = 4 if amount < 100 else 2 if amount < 1000 else 0
+    return f"{amount:,.{places}f}"
+
+
+def age(seconds: float) -> str:
+    """A stretch of time, in at most six characters."""
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02}"
+    if whole < 36_000:
+        return f"{whole // 3600} h {whole % 3600 // 60:02}"
+    return f"{whole // 3600} h" if whole < 86_400 else f"{whole // 86_400} d"
+
+
+@attrs.frozen(kw_only=True)
+class Section:
+    """A title and rows, of which only those that are seen are made."""
+
+    title: Text
+    count: int
+    """How many rows there are."""
+    row: Callable[[int], Text]
+    """Makes one of them."""
+    ranks: Sequence[int] = ()
+    """How much each row is wanted, the lowest first; without them the last rows are wanted most."""
+    more: int = 0
+    """Rows that are not even here."""
+
+    @property
+    def wanted(self) -> int:
+        """Lines, for all of it."""
+        return self.count + 1 if self.count else 0
+
+    def lines(self, count: int, width: int) -> list[Text]:
+        """The section in *count* lines of at most *width* columns; what has no room is counted."""
+        room = count - 1
+        if room <= 0 or not self.count:
+            return []
+        lines = self._wanted_most(room) if self.ranks else self._latest(room)
+        return [cut(line, width) for line in lines]
+
+    def _wanted_most(self, room: int) -> list[Text]:
+        if self.count <= room:
+            return [self.title, *map(self.row, range(self.count))]
+        # For two lines, one and how many more there are say more than one and a title.
+        wanted = sorted(range(self.count), key=lambda at: (self.ranks[at], at))
+        kept = sorted(wanted[: max(room - 1, 1)])
+        rest = Text(f"    ... {self.count - len(kept)} more", "dim")
+        return [*([self.title] if room > 1 else []), *map(self.row, kept), rest]
+
+    def _latest(self, room: int) -> list[Text]:
+        first = max(self.count - room, 0)
+        earlier = f"  {first + self.more} earlier" if first + self.more else ""
+        return [self.title.copy().append(earlier, "dim"), *map(self.row, range(first, self.count))]

@@ -1,0 +1,56 @@
+"""Choice of the view for a run, by options and terminal."""
+
+import os
+import shutil
+import sys
+
+from coterie.agents.definitions.team_definition import load_recorded_team
+from coterie.orchestrator.cli.live.keyboard import has_keyboard
+from coterie.orchestrator.cli.views.plain import PlainView
+from coterie.orchestrator.cli.views.program_views import ResultView, StreamView, SummaryView
+from coterie.orchestrator.cli.views.terminal_view import TerminalView
+from coterie.orchestrator.cli.views.view import View
+from coterie.orchestrator.session.session_request import SessionRequest
+from coterie.session_directory import COORDINATOR, SessionDirectory
+
+NARROWEST, LOWEST = 60, 15
+"""Columns and lines of a terminal on which a board is of use."""
+
+
+def choose_view(output_format: str, *, only_result: bool, is_live: bool = False) -> View:
+    """The view for `--output-format` and `-p`; a board, if it is wanted and the terminal can show it."""
+    if output_format == "stream-json":
+        return StreamView()
+    if output_format == "json":
+        return SummaryView()
+    if only_result:
+        return ResultView()
+    if is_live and can_show_board():
+        # Most runs have no board, and its modules would be a tenth of all that the command imports.
+        from coterie.orchestrator.cli.live.live_view import LiveView  # noqa: PLC0415
+
+        return LiveView()
+    return TerminalView() if _is_dynamic_terminal() else PlainView()
+
+
+def can_show_board() -> bool:
+    """Whether there is a terminal to draw a board on, and a keyboard."""
+    return _is_dynamic_terminal() and sys.stdin.isatty() and has_keyboard()
+
+
+def is_team(assignment: SessionRequest) -> bool:
+    """Whether it is for more than one agent. Raises `ConfigInvalid` for a team that cannot be read."""
+    if assignment.definition == COORDINATOR or assignment.team is not None:
+        return True
+    return assignment.session is not None and load_recorded_team(SessionDirectory.find(assignment.session)) is not None
+
+
+def has_room_for_board() -> bool:
+    """Whether the terminal has room for a board that nobody asked for."""
+    width, height = shutil.get_terminal_size()
+    return width >= NARROWEST and height >= LOWEST
+
+
+def _is_dynamic_terminal() -> bool:
+    is_seen = sys.stdout.isatty() and sys.stderr.isatty()
+    return is_seen and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

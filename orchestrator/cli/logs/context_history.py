@@ -1,0 +1,127 @@
+"""Options of `coterie logs` for the context history of an agent, and the list of removed content."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import click
+import msgspec
+
+from coterie.agents.errors import TranscriptCorrupt
+from coterie.agents.events.layer_events import Compacted, ResultsCleared, ResultsStored
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.cli.logs.layer_view import print_layers
+from coterie.orchestrator.cli.logs.request_view import print_request
+from coterie.orchestrator.cli.output import one_line, open_output, sanitize
+from coterie.orchestrator.cli.views.event_text import SHOWN, event_text
+from coterie.orchestrator.events.context_removals import ContextRemoval, read_context_removals
+from coterie.session_directory import TRANSCRIPT, SessionDirectory
+
+
+def print_removed(directory: Path, *, as_json: bool) -> None:
+    """Print what left the context of the agent whose *directory* this is. Raises `OSError`."""
+    leaving = (each for each in read_context_removals(directory) if _places(each))
+    if as_json:
+        for each in leaving:
+            click.echo(msgspec.json.encode(_mapping(each)))
+        return
+    is_empty = True
+    for each in leaving:
+        is_empty = False
+        for line in _lines(each):
+            click.echo(sanitize(line))
+    if is_empty:
+        click.echo(f"nothing has left the context of {one_line(directory.name, SHOWN)}")
+
+
+def _lines(each: ContextRemoval) -> Iterator[str]:
+    clock = time.strftime("%H:%M:%S", time.localtime(each.at)) if each.at else "--:--:--"
+    yield f"{clock} before turn {each.turn}: {event_text(each.event)}"
+    for place in _places(each):
+        yield f"         read it in {place}"
+    if isinstance(each.event, Compacted) and each.event.dropped:
+        more = each.event.dropped_count - len(each.event.dropped)
+        names = ", ".join(each.event.dropped) + (f", and {more} more" if more > 0 else "")
+        yield f"         no longer named: {names}"
+
+
+def _places(each: ContextRemoval) -> list[str]:
+    """The files that have it; of a transcript up to which line. Empty for what let nothing leave."""
+    match each.event:
+        case ResultsStored(paths=paths):
+            return list(paths)
+        case ResultsCleared(where=where) | Compacted(where=where):
+            return [f"{where}, lines 1 to {each.line}"] if each.line else [where]
+        case _:
+            return []
+
+
+def _mapping(each: ContextRemoval) -> dict[str, Any]:
+    where = each.event.paths if isinstance(each.event, ResultsStored) else [getattr(each.event, "where", "")]
+    last = None if isinstance(each.event, ResultsStored) else each.line
+    facts: dict[str, Any] = msgspec.to_builtins(each.event)
+    return {"at": each.at, "turn": each.turn, "files": where, "last_line": last, **facts}
+
+
+HistoryView = Literal["rendered", "layers", "dropped"]
+
+
+def context_history_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that `ContextHistoryOptions` takes."""
+    options = (
+        click.option("--turn", type=int, metavar="N", help="The turn that --rendered shows."),
+        click.option("--rendered", is_flag=True, help="Show the request of a turn, and what made each part of it."),
+        click.option("--bytes", "as_bytes", is_flag=True, help="With --rendered: the body alone, byte for byte."),
+        click.option("--layers", is_flag=True, help="Show what filled the context, turn by turn."),
+        click.option("--dropped", is_flag=True, help="Show what left the context, and where it can be read."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@attrs.frozen(kw_only=True)
+class ContextHistoryOptions:
+    """What is wanted of the past of one agent."""
+
+    turn: int | None
+    rendered: bool
+    as_bytes: bool
+    layers: bool
+    dropped: bool
+    as_json: bool
+
+    @property
+    def view(self) -> HistoryView | None:
+        """What is to be shown; None if all that happened is."""
+        views: dict[HistoryView, bool] = {"rendered": self.rendered, "layers": self.layers, "dropped": self.dropped}
+        return next((view for view, is_wanted in views.items() if is_wanted), None)
+
+    def check(self, *, is_following: bool) -> None:
+        """Raise `ConfigInvalid` for options that do not go together."""
+        if self.rendered + self.layers + self.dropped + is_following > 1:
+            raise ConfigInvalid("logs", "give one of --rendered, --layers, --dropped and --follow")
+        if self.rendered != (self.turn is not None):
+            raise ConfigInvalid("--turn" if self.turn is not None else "--rendered", "give --turn N with --rendered")
+        if self.as_bytes and (self.as_json or not self.rendered):
+            raise ConfigInvalid("--bytes", "goes with --rendered, and not with --json")
+
+    def show(self, session: SessionDirectory, agent: str) -> None:
+        """Print it. Raises `ConfigInvalid` for a turn that is not there, or a transcript that is not or is damaged."""
+        directory = session.directory / "agents" / agent
+        try:
+            with open_output():
+                match self.view:
+                    case "layers":
+                        print_layers(directory, as_json=self.as_json)
+                    case "dropped":
+                        print_removed(directory, as_json=self.as_json)
+                    case _:
+                        assert self.turn is not None
+                        print_request(directory / TRANSCRIPT, self.turn, as_json=self.as_json, as_bytes=self.as_bytes)
+        except FileNotFoundError as exc:
+            raise ConfigInvalid("--agent", f"{agent!r} of session {session.id} has no transcript") from exc
+        except TranscriptCorrupt as exc:
+            raise ConfigInvalid(str(directory / TRANSCRIPT), f"is damaged, {exc}") from exc

@@ -1,0 +1,140 @@
+"""`coterie logs --layers`: context usage turn by turn, and the tokens that each layer removed."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import attrs
+import click
+import msgspec
+
+from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
+from coterie.agents.loop.conversation.origins import Origin, What
+from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
+from coterie.orchestrator.events.context_removals import ContextRemoval, LayerEvent, read_context_removals
+from coterie.session_directory import TRANSCRIPT
+
+Share = Literal["prompt", "summary", "restored", "messages", "results"]
+"""prompt: tools and system; summary: what stands for messages that left; restored: what compaction put beside it."""
+SHARES: tuple[Share, ...] = get_args(Share)
+BARS = "▁▂▃▄▅▆▇█"
+_FIXED: Mapping[What, Share] = {
+    "tools": "prompt",
+    "system": "prompt",
+    "summary": "summary",
+    "words": "restored",
+    "standing": "restored",
+    "skills": "restored",
+    "files": "restored",
+    "result": "results",
+}
+_FIGURES = 46
+"""Columns that stand around the bars."""
+
+
+@attrs.frozen(kw_only=True)
+class ContextUsage:
+    """What the prompt of one turn was made of, in tokens."""
+
+    turn: int
+    epoch: int
+    total: int
+    """As the API counted."""
+    shares: Mapping[Share, int]
+    """What it is made of: parts of the total in the proportion of our estimates."""
+
+
+def context_usage(turn: ReplayedTurn) -> ContextUsage:
+    """What filled the prompt of *turn*."""
+    estimates: Counter[Share] = Counter()
+    for origin in turn.origins:
+        estimates[_share(origin)] += 0 if origin.layer == "layer 2 cut from cache" else origin.tokens
+    total, estimated = turn.reply.usage.prompt, estimates.total()
+    shares = {share: round(total * estimates[share] / estimated) if estimated else 0 for share in SHARES}
+    return ContextUsage(turn=turn.number, epoch=turn.conversation.epoch, total=total, shares=shares)
+
+
+def sparkline(values: Sequence[int], width: int) -> str:
+    """*values* as bars from nothing to the highest, in at most *width* columns; of those in one column the highest."""
+    if not values:
+        return ""
+    columns = min(len(values), max(width, 1))
+    edges = [len(values) * column // columns for column in range(columns + 1)]
+    heights = [max(values[start:end]) for start, end in pairwise(edges)]
+    highest = max(heights) or 1
+    return "".join(BARS[(len(BARS) - 1) * height // highest] for height in heights)
+
+
+def print_layers(directory: Path, *, as_json: bool) -> None:
+    """Print how the context of the agent whose *directory* this is was filled.
+
+    Raises `TranscriptCorrupt` and `OSError`.
+    """
+    fillings = [context_usage(turn) for turn in replay_turns(directory / TRANSCRIPT) if turn.reply.is_taken]
+    departures = list(read_context_removals(directory))
+    if as_json:
+        turns = [attrs.asdict(filling) for filling in fillings]
+        click.echo(msgspec.json.encode({"turns": turns, "layers": [_mapping(each) for each in departures]}))
+        return
+    for line in (*_rows(fillings), *_sums(departures)):
+        click.echo(line)
+
+
+def _share(origin: Origin) -> Share:
+    if origin.layer == "restored":
+        return "restored"
+    return _FIXED.get(origin.what, "messages")
+
+
+def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
+    if not fillings:
+        yield "no model call was answered yet"
+        return
+    width = shutil.get_terminal_size((100, 0)).columns - _FIGURES
+    yield f"tokens of the prompt, turns {fillings[0].turn} to {fillings[-1].turn}"
+    series = {"total": [each.total for each in fillings]}
+    series |= {share: [each.shares[share] for each in fillings] for share in SHARES}
+    for name, values in series.items():
+        if any(values):
+            figures = f"min {min(values):>9,}  max {max(values):>9,}  last {values[-1]:>9,}"
+            yield f"{name:9} {sparkline(values, width - 9)}  {figures}"
+
+
+def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
+    """What each layer has taken out, all in all."""
+    sums: dict[str, Counter[str]] = {}
+    for each in departures:
+        layer, counts = _count(each.event)
+        sums.setdefault(layer, Counter()).update(counts)
+    for layer, counts in sums.items():
+        yield f"{layer}: {', '.join(f'{unit} {count:,}' for unit, count in counts.items())}"
+
+
+def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
+    """What an event adds to the sums of its layer, by unit."""
+    match event:
+        case ResultsStored():
+            taken = event.characters_before - event.characters_after
+            return "layer 1, long results on disk", {"results": len(event.paths), "characters taken out": taken}
+        case ResultsCleared():
+            taken = event.tokens_before - event.tokens_after
+            return f"layer 2, old results cleared by {event.mechanism}", {
+                "results": event.results,
+                "tokens taken out": taken,
+            }
+        case NotesUpdated():
+            return "layer 3, session notes", {"updates": 1}
+        case Compacted():
+            taken = event.tokens_before - event.tokens_after
+            counts = {"compactions": 1, "messages left": event.left, "tokens taken out": taken}
+            return f"layer {3 if event.by == 'notes' else 4}, compaction by {event.by}", counts
+        case BreakerTripped():
+            return "layer 4, circuit breaker", {"trips": 1}
+
+
+def _mapping(each: ContextRemoval) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(each.event)
+    return {"at": each.at, "turn": each.turn, **facts}

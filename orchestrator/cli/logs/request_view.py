@@ -1,0 +1,130 @@
+"""`coterie logs --turn N --rendered`: the request of one turn, byte for byte, with the source of each part."""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import msgspec
+
+from coterie.agents.loop.conversation.cache_markers import Ttl
+from coterie.agents.loop.conversation.origins import Origin
+from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
+from coterie.agents.loop.conversation.request_body import splice_marker
+from coterie.agents.loop.conversation.segment import Segment
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.cli.output import escape_invisible
+
+_MARGIN = 44
+"""Columns."""
+
+
+@attrs.frozen(kw_only=True)
+class RequestPart:
+    """A block of a request, with what stands before it because of where it is."""
+
+    index: int
+    segment: Segment
+    origin: Origin
+    ttl: Ttl | None
+    """Of the cache marker on it, if there is one."""
+    message: int | None
+    """The number of the message it is a part of, from 1; None for tools and system."""
+
+    @property
+    def sent(self) -> bytes:
+        """As it stands in the body."""
+        data = self.segment.data
+        return self.segment.glue + (data if self.ttl is None else splice_marker(data, self.ttl))
+
+    @property
+    def source_label(self) -> str:
+        """Where it comes from, in a few words."""
+        layer = f", {self.origin.layer}" if self.origin.layer else ""
+        marker = f"  marker {self.ttl}" if self.ttl else ""
+        opening = f"  #{self.message}" if self.segment.opens_message else ""
+        return f"{self.index:>4} {self.origin.what}{layer}{marker}{opening}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The part as JSON has it."""
+        return {
+            "index": self.index,
+            "section": self.segment.section,
+            "role": self.segment.role,
+            "message": self.message,
+            "origin": self.origin.what,
+            "layer": self.origin.layer,
+            "tokens": self.origin.tokens,
+            "is_marked": self.ttl is not None,
+        }
+
+
+def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: bool) -> None:
+    """Print the request of turn *number*. Raises `ConfigInvalid` if there is none, `TranscriptCorrupt`, `OSError`."""
+    turn, count = find_turn(transcript, number)
+    body = turn.render().body
+    if as_bytes:
+        sys.stdout.buffer.write(body)
+    elif as_json:
+        parts = [part.to_mapping() for part in request_parts(turn)]
+        facts = {"turn": number, "epoch": turn.conversation.epoch, "asked": count}
+        click.echo(msgspec.json.encode({**facts, "body": body.decode(), "parts": parts}))
+    else:
+        for line in _lines(turn, count, body):
+            click.echo(line)
+
+
+def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:
+    """The request of turn *number* that was asked last, and how often it was asked. Raises as `print_request` does."""
+    found, count, numbers = None, 0, []
+    for turn in replay_turns(transcript):
+        if turn.number == number:
+            found, count = turn, count + 1
+        numbers.append(turn.number)
+    if found is None:
+        there = f"there are {numbers[0]} to {numbers[-1]}" if numbers else "no model call was answered yet"
+        raise ConfigInvalid("--turn", f"{number} is not in the transcript; {there}")
+    return found, count
+
+
+def request_parts(turn: ReplayedTurn) -> list[RequestPart]:
+    """The blocks of the request, in their order."""
+    ttls = {marker.index: marker.ttl for marker in turn.markers}
+    segments = turn.conversation.segments
+    numbers = itertools.accumulate(segment.opens_message for segment in segments)
+    return [
+        RequestPart(index=index, segment=segment, origin=origin, ttl=ttls.get(index), message=number or None)
+        for index, (segment, origin, number) in enumerate(zip(segments, turn.origins, numbers, strict=True))
+    ]
+
+
+def _lines(turn: ReplayedTurn, count: int, body: bytes) -> Iterator[str]:
+    """The body, a block on a line, behind a margin; the lines without it, put together, are the body."""
+    parts = request_parts(turn)
+    inner = b"".join(part.sent for part in parts)
+    start = body.index(inner)
+    yield from (f"# {line}" for line in _facts(turn, count))
+    yield _line("     parameters", body[:start])
+    for part in parts:
+        yield _line(part.source_label, part.sent)
+    yield _line("     end", body[start + len(inner) :])
+
+
+def _line(margin: str, sent: bytes) -> str:
+    # What could act on a terminal is written out; --bytes prints it as it is.
+    first, *rest = escape_invisible(sent.decode()).split("\n")
+    return "\n".join([f"{margin:{_MARGIN}}| {first}", *(f"{'':{_MARGIN}}| {line}" for line in rest)])
+
+
+def _facts(turn: ReplayedTurn, count: int) -> Iterator[str]:
+    used = turn.reply.usage
+    yield f"turn {turn.number}, epoch {turn.conversation.epoch}: {used.prompt:,} tokens, {used.read:,} from the cache"
+    if count > 1:
+        yield f"asked {count} times, because the reply was cut off; this is the last request"
+    if (boundary := turn.boundary) is not None:
+        became = f"{boundary.tokens_before:,} tokens became {boundary.tokens_after:,}"
+        left = f"{boundary.left} messages left, {boundary.kept} were kept"
+        yield f"compacted before turn {boundary.turn}, by {boundary.by}: {left}; {became}"

@@ -1,0 +1,196 @@
+"""`coterie memory list` and `show`."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import click
+
+from coterie.agents.runtime.setup.memory_scopes import existing_scopes
+from coterie.clock import Clock
+from coterie.memory.errors import MemoryRefused
+from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
+from coterie.memory.store.memory_index import INDEX, load_index
+from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.scopes import MemoryScope
+from coterie.orchestrator.cli.mail.message_text import age_text, align_columns
+from coterie.orchestrator.cli.memory.change_text import change_line, change_row
+from coterie.orchestrator.cli.memory.scope_options import (
+    complete_memory,
+    json_option,
+    open_store,
+    print_json,
+    scope_options,
+)
+from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.suggestions import did_you_mean
+
+HEAD = ("FILE", "TYPE", "AGE", "BYTES")
+TEXT_HEAD = "DESCRIPTION"
+HEAD_BYTES = 65_536
+"""Of a memory, in which its name and description stand."""
+WIDEST = 40
+"""Characters of a file's path in a list."""
+LEAST = 30
+"""Characters a description has even where there is no room for it."""
+
+
+@attrs.frozen(kw_only=True)
+class MemoryRow:
+    """A memory in a list."""
+
+    path: str
+    topic: MemoryEntry
+    bytes: int
+    modified: float
+
+    def to_json(self, place: MemoryScope) -> dict[str, object]:
+        """As `--json` prints it."""
+        return {
+            "path": self.path,
+            "name": self.topic.name,
+            "type": self.topic.type,
+            "description": self.topic.description,
+            "bytes": self.bytes,
+            "modified": self.modified,
+            "notes": list(self.topic.notes),
+            "scope": place.scope,
+            "agent": place.kind,
+            "directory": str(place.directory),
+        }
+
+    def cells(self, now: float) -> tuple[str, ...]:
+        """As a person reads it, in columns."""
+        age = age_text(max(0.0, now - self.modified))
+        return (one_line(self.path, WIDEST), self.topic.type or "-", age, f"{self.bytes:,}")
+
+    @property
+    def summary(self) -> str:
+        """What it is about, behind its name if the file does not say that already."""
+        name, description = self.topic.name, self.topic.description
+        is_told = self.path.removesuffix(".md").rpartition("/")[2] == name
+        return description if is_told and description else f"{name}: {description}" if description else name
+
+
+@click.command("list")
+@click.option("--all", "is_whole", is_flag=True, help="Also those of all kinds of agents.")
+@scope_options
+@json_option
+def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
+    """List memories: the file, its type, how old it is, and what it is about."""
+    places = existing_scopes(Path.cwd(), load_settings(Path.cwd(), {}, os.environ)) if is_whole else [place]
+    with open_output():
+        rows: list[dict[str, object]] = []
+        for one in places:
+            with open_store(one) as store:
+                found = list(_memory_rows(store))
+                if is_json:
+                    rows += [memory.to_json(one) for memory in found]
+                else:
+                    _print(one, found, has_heading=is_whole)
+                _warn(store)
+        if is_json:
+            print_json(rows)
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=complete_memory)
+@scope_options
+@json_option
+def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
+    """Show one memory and its last change; without NAME the index, as agents get it.
+
+    NAME is that of the file, with or without `.md`, or the one that the memory gives itself.
+    """
+    with open_output(), open_store(place) as store:
+        if name is None:
+            _show_index(store, is_json=is_json)
+        else:
+            _show_memory(store, find_memory(store, name), is_json=is_json)
+
+
+def find_memory(store: MemoryStore, name: str) -> str:
+    """The path of the memory that is called *name*. Raises `Refused`, with the nearest ones, if there is none."""
+    paths = store.paths()
+    for path in (name, f"{name}.md"):
+        if path == INDEX or path in paths:
+            return path
+    named = {path: _topic(store, path).name for path in paths}
+    found = [path for path, own in named.items() if own.casefold() == name.casefold()]
+    if len(found) > 1:
+        raise UsageRefused(sanitize(f"{name!r} is the name of {' and '.join(found)}; give the file"))
+    if not found:
+        known = {path.removesuffix(".md") for path in paths} | set(named.values())
+        raise UsageRefused(sanitize(f"there is no memory {name!r}; {did_you_mean(name, known)}"))
+    return found[0]
+
+
+def _memory_rows(store: MemoryStore) -> Iterator[MemoryRow]:
+    for path in store.paths():
+        try:
+            status = (store.directory / path).lstat()
+        except FileNotFoundError:
+            continue  # deleted since it was listed
+        yield MemoryRow(path=path, topic=_topic(store, path), bytes=status.st_size, modified=status.st_mtime)
+
+
+def _topic(store: MemoryStore, path: str) -> MemoryEntry:
+    """A memory, also if it cannot be read: then it has a name and a note."""
+    try:
+        return parse_entry(store.read(path, limit=HEAD_BYTES) or b"", path)
+    except OSError as exc:
+        reason = f"cannot be read: {exc.strerror}"
+    except MemoryRefused as exc:
+        reason = exc.reason
+    return attrs.evolve(parse_entry(b"", path), notes=(reason,), description=f"({reason})")
+
+
+def _print(place: MemoryScope, found: Sequence[MemoryRow], *, has_heading: bool) -> None:
+    if has_heading:
+        click.echo(sanitize(f"{place.title}  {place.directory}"))
+    if not found:
+        click.echo(sanitize(f"no memories in {place.directory}"), err=True)
+        return
+    now = Clock.from_environment().now()
+    lines = align_columns(HEAD, [memory.cells(now) for memory in found], left=2)
+    room = max(LEAST, shutil.get_terminal_size().columns - len(lines[0]) - 2)
+    for line, words in zip(lines, [TEXT_HEAD, *(memory.summary for memory in found)], strict=True):
+        click.echo(f"{line}  {one_line(words, room)}")
+
+
+def _warn(store: MemoryStore) -> None:
+    """Say it if the index is longer than what is loaded of it."""
+    if (warning := load_index(store.index()).warning) is not None:
+        click.echo(sanitize(f"{store.directory / INDEX}: {warning}"), err=True)
+
+
+def _show_index(store: MemoryStore, *, is_json: bool) -> None:
+    loaded = load_index(store.index())
+    if is_json:
+        print_json({"path": INDEX, "text": loaded.text, "warning": loaded.warning})
+        return
+    if loaded.text:
+        click.echo(sanitize(loaded.text).rstrip("\n"))
+    else:
+        click.echo(sanitize(f"no index in {store.directory}"), err=True)
+    _warn(store)
+
+
+def _show_memory(store: MemoryStore, path: str, *, is_json: bool) -> None:
+    content = store.read(path)
+    if content is None:
+        raise UsageRefused(sanitize(f"{path} does not exist"))
+    topic = parse_entry(content, path)
+    last = next((change for change in reversed(store.changes()) if change.path == path), None)
+    if is_json:
+        facts = {"path": path, "text": content.decode("utf-8", "replace")}
+        print_json({**facts, **attrs.asdict(topic), "last_change": None if last is None else change_row(last)})
+        return
+    click.echo(sanitize(content.decode("utf-8", "replace")).rstrip("\n"))
+    for note in topic.notes:
+        click.echo(sanitize(f"{path}: {note}"), err=True)
+    if last is not None:
+        click.echo(click.style(f"last change: {change_line(last)}", dim=True))

@@ -1,0 +1,62 @@
+"""Text of memory changes for people: one line, author, unified diff."""
+
+import difflib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import click
+
+from coterie.memory.store.change import MemoryChange
+from coterie.orchestrator.cli.output import one_line, sanitize
+
+SHOWN = 100
+"""Characters of a reason that one line shows."""
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def change_line(change: MemoryChange) -> str:
+    """A change in one line: when, what, by whom, and why."""
+    facts = [f"{change.id:>4}", format_time(change.at), f"{change.action:<7}", one_line(change.path, SHOWN)]
+    facts.append(f"by {one_line(author_text(change), SHOWN)}")
+    if change.group is not None:
+        facts.append(f"[{one_line(change.group, SHOWN)}]")
+    if change.undoes is not None:
+        facts.append(f"undoes {change.undoes}")
+    why = f": {one_line(change.author.why, SHOWN)}" if change.author.why else ""
+    return "  ".join(facts) + why
+
+
+def author_text(change: MemoryChange) -> str:
+    """Who made it, and in which turn of which session."""
+    author = change.author
+    name = author.by if author.agent is None else f"{author.by} {author.agent}"
+    session = "" if author.session is None else f" of {author.session}"
+    return f"{name}{session}" + ("" if author.turn is None else f", turn {author.turn}")
+
+
+def change_row(change: MemoryChange) -> dict[str, Any]:
+    """A change as `--json` prints it."""
+    texts = {name: _text(content) for name, content in (("before", change.before), ("after", change.after))}
+    facts = attrs.asdict(change, filter=attrs.filters.exclude("before", "after"))
+    return {**facts, "action": change.action, **texts}
+
+
+def diff_lines(change: MemoryChange) -> Iterator[str]:
+    """The unified diff of a change; in colours, which `click.echo` takes out unless a terminal shows it."""
+    before, after = ((_text(content) or "").splitlines() for content in (change.before, change.after))
+    old = "/dev/null" if change.before is None else f"a/{change.path}"
+    new = "/dev/null" if change.after is None else f"b/{change.path}"
+    for line in difflib.unified_diff(before, after, old, new, lineterm=""):
+        is_head = line.startswith(("--- ", "+++ "))
+        yield click.style(sanitize(line), fg=None if is_head else _COLOURS.get(line[:1]), bold=is_head)
+
+
+def format_time(at: float) -> str:
+    """A time as people read it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode("utf-8", "replace")

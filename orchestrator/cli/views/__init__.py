@@ -1,1 +1,0 @@
-"""What a person, or a program, sees of a run: readers of its events."""

@@ -1,0 +1,70 @@
+"""Views for programs: the result as text, a summary as JSON, all events as JSON lines."""
+
+import json
+
+import attrs
+import click
+
+from coterie.agents.events.agent_events import Finished, Noticed, RunStarted
+from coterie.agents.events.event_reader import SessionEvent
+from coterie.orchestrator.cli.views.event_text import event_text
+from coterie.orchestrator.cli.views.plain import print_error, print_reply, print_status
+from coterie.orchestrator.cli.views.view import View
+from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
+
+
+class ResultView(View):
+    """The text of the last reply; and on standard error what was meant to be used and was not."""
+
+    def handle(self, observed: SessionEvent) -> None:
+        """Print the end."""
+        match observed.event:
+            case Noticed() as event:
+                print_status(event_text(event))
+            case Finished() as event:
+                if event.result:
+                    print_reply(event.result)
+                print_error(event)
+
+
+class StreamView(View):
+    """Every event, as a line of JSON, as soon as it is there; `docs/events.md` says what is in it."""
+
+    agent = None
+
+    def handle(self, observed: SessionEvent) -> None:
+        """Print the event."""
+        click.echo(observed.line, nl=False)
+
+
+@attrs.define(eq=False)
+class SummaryView(View):
+    """How the run ended, as one JSON object; and on standard error what was meant to be used and was not."""
+
+    _model: str = ""
+    _began: float = 0.0
+
+    def handle(self, observed: SessionEvent) -> None:
+        """Print the end."""
+        match observed.event:
+            case RunStarted() as event:
+                self._model, self._began = event.model, observed.at
+            case Noticed() as event:
+                print_status(event_text(event))
+            case Finished() as event:
+                session = SessionDirectory.find(observed.session)
+                click.echo(json.dumps(self._summary(session, event, observed.at - self._began)))
+
+    def _summary(self, session: SessionDirectory, end: Finished, seconds: float) -> dict[str, object]:
+        return {
+            "session_id": session.id,
+            "transcript": str(session.directory / "agents" / MAIN / TRANSCRIPT),
+            "model": self._model,
+            "reason": end.reason,
+            "result": end.result,
+            "turns": end.turns,
+            "seconds": round(seconds, 3),
+            "usage": end.usage,
+            "cost_usd": end.cost_usd,
+            "error": end.error,
+        }

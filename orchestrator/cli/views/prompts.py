@@ -1,0 +1,158 @@
+"""Prompts at the terminal: permission questions, included files, MCP servers."""
+
+import os
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import trio
+
+from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
+from coterie.agents.runtime.setup.context_texts import read_instructions
+from coterie.orchestrator.cli.output import escape_invisible, sanitize
+from coterie.orchestrator.cli.views.view import View
+from coterie.orchestrator.mcp.mcp_servers import approve_servers, load_servers
+from coterie.paths import project_root
+from coterie.session_directory import MAIN
+from coterie.trusted_files import TrustedFiles
+
+TERMINAL = Path("/dev/tty")
+DETAIL_LINES = 40
+"""Of each argument that are shown."""
+_LINE_BYTES = 4096
+
+
+@attrs.frozen
+class TerminalPrompter:
+    """Asks at the process's terminal, wherever its standard streams lead."""
+
+    _view: View
+    _path: Path = TERMINAL
+
+    async def ask(self, question: Question) -> Answer:
+        """Wait for a key, while the view keeps still: y once, s for the session, n no, and then why.
+
+        What was typed before the question could be read does not answer it. Cancellation, as by Ctrl-C, leaves the
+        terminal as it was. A terminal that is gone is a refusal.
+        """
+        with self._view.paused():
+            try:
+                with _open_terminal(self._path) as terminal:
+                    return await terminal.ask(question)
+            except OSError as exc:
+                return DenyCall(f"The user could not be asked: {exc.strerror}.")
+
+
+@attrs.frozen
+class _Terminal:
+    descriptor: int
+    settings: list[Any]
+    """As the terminal was found."""
+
+    async def ask(self, question: Question) -> Answer:
+        self.write(_question_text(question))
+        while True:
+            match await self._read_key():
+                case b"y":
+                    self.write("yes, once\n\n")
+                    return AllowOnce()
+                case b"s" if question.rules:
+                    self.write("yes, for this session\n\n")
+                    return AllowForSession()
+                case b"n":
+                    self.write("no\nWhat should it know or do instead? (Enter for nothing) ")
+                    return DenyCall(await self._read_line())
+                case b"":
+                    return DenyCall("The user's terminal was closed.")
+
+    def write(self, text: str) -> None:
+        os.write(self.descriptor, text.encode(errors="replace"))
+
+    async def _read_key(self) -> bytes:
+        """The key, in lower case; a longer one, as an arrow, has several bytes and so answers nothing."""
+        typed = await self._read()
+        return typed.strip().lower() or typed
+
+    async def _read_line(self) -> str:
+        # The terminal itself lets a line be edited.
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self.settings)
+        line = await self._read()
+        self.write("\n")
+        return line.decode(errors="replace").strip()
+
+    async def _read(self) -> bytes:
+        await trio.lowlevel.wait_readable(self.descriptor)
+        return os.read(self.descriptor, _LINE_BYTES)
+
+
+@contextmanager
+def _open_terminal(path: Path) -> Iterator[_Terminal]:
+    """The terminal, giving single keys until the block ends. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        settings = termios.tcgetattr(descriptor)
+        tty.setcbreak(descriptor, termios.TCSAFLUSH)
+        try:
+            yield _Terminal(descriptor, settings)
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+    except termios.error as exc:
+        raise OSError(*exc.args) from exc
+    finally:
+        os.close(descriptor)
+
+
+def _question_text(question: Question) -> str:
+    subject = _lines(question.subject, "    ") if question.subject else ""
+    subject += "".join(
+        f"    {escape_invisible(name)}:\n{_lines(text, '      ')}" for name, text in question.details.items()
+    )
+    rules = ", ".join(rule.text for rule in question.rules)
+    session = f"   s  for this session: {escape_invisible(rules)}\n" if rules else ""
+    return (
+        f"\n{_agent_text(question)}{escape_invisible(question.tool)} needs your permission: "
+        f"{escape_invisible(question.reason)}\n{subject}"
+        f"   y  yes, once\n{session}   n  no\n"
+    )
+
+
+def _agent_text(question: Question) -> str:
+    return "" if question.agent in ("", MAIN) else f"{escape_invisible(question.agent)}: "
+
+
+def _lines(text: str, margin: str) -> str:
+    lines = escape_invisible(text).split("\n")
+    more = len(lines) - DETAIL_LINES
+    shown = [*lines[:DETAIL_LINES], f"... {more} more lines"] if more > 1 else lines
+    return "".join(f"{margin}{line}\n" for line in shown)
+
+
+def confirm_includes(project: Path) -> None:
+    """Ask about each file that nobody has approved yet; a yes is kept for all later runs in the project.
+
+    Raises `ConfigInvalid` and `OSError` as the record of approvals does.
+    """
+    approved = TrustedFiles.of(project_root(project))
+    refused: set[Path] = set()
+    # An approved file may name further ones.
+    while waiting := [path for path in read_instructions(project).unapproved if path not in refused]:
+        for path in waiting:
+            if click.confirm(
+                f"An instruction file of this project includes {sanitize(str(path))}. Allow it?", err=True
+            ):
+                approved.approve(path)
+            else:
+                refused.add(path)
+
+
+def confirm_servers(project: Path) -> None:
+    """Ask about each MCP server of the project that waits; a yes is kept until it is changed. Raises as the above."""
+    for server in load_servers(project).waiting:
+        where = sanitize(server.config.where)
+        if click.confirm(f"The MCP server {server.name} of this project is {where}. May it start?", err=True):
+            approve_servers(project, [server])

@@ -1,0 +1,166 @@
+"""Client of a session: starts a root, shows its events, prompts the user, forwards signals."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import attrs
+import click
+import trio
+
+from coterie.agents.errors import ControlLost
+from coterie.agents.events.agent_events import Finished
+from coterie.agents.permissions.types import UserPrompter
+from coterie.agents.root_link.messages import RunFailed
+from coterie.orchestrator.cli.output import CLOSED_OUTPUT_CODE, ExitCode, UsageRefused, discard_output
+from coterie.orchestrator.cli.views.view import View, show_events, show_remaining_events
+from coterie.orchestrator.control.root_client import FinalMessage, RootClient, RootEvents, open_root_client
+from coterie.orchestrator.control.root_protocol import EndSession, InterruptTurn, SessionEnded, SessionOpened
+from coterie.orchestrator.events.follower import EventFollower, open_follower
+from coterie.orchestrator.session.session_request import SessionRequest
+from coterie.session_directory import SessionDirectory
+
+
+def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | None = None) -> None:
+    """Let a root do *assignment*, show what happens, and exit with the published code.
+
+    The first SIGINT or SIGTERM ends the turn that is under way, a second one everything, at once. When nobody reads
+    standard output any more the turn is ended too. Raises `Refused` for what the user must mend.
+    """
+    watch = _SessionClient(assignment, view, asker)
+    try:
+        outcome = trio.run(watch.run)
+    finally:
+        view.close()
+    if watch.is_detached:
+        click.echo(f"session {watch.session} goes on; `coterie attach {watch.session}` shows it again", err=True)
+        sys.exit(ExitCode.DONE)
+    if watch.is_unread:
+        discard_output()
+        sys.exit(CLOSED_OUTPUT_CODE)
+    if watch.signal is not None and not watch.is_completed:
+        sys.exit(ExitCode.TERMINATED if watch.signal == signal.SIGTERM else ExitCode.INTERRUPTED)
+    if isinstance(outcome, RunFailed):
+        raise (UsageRefused if outcome.is_for_user else click.ClickException)(outcome.reason)
+    if watch.finished is None or not (outcome.is_done or watch.is_completed):
+        raise click.ClickException(f"{watch.name} has ended before its task: {outcome.reason}")
+    sys.exit(exit_code_for(watch.finished))
+
+
+def detach(assignment: SessionRequest) -> str:
+    """Let a root do *assignment* on its own; the id of its session. Raises `Refused`."""
+    return trio.run(_detach, assignment)
+
+
+async def _detach(assignment: SessionRequest) -> str:
+    async with open_root_client(assignment) as host:
+        word = await host.receive()
+        if isinstance(word, SessionOpened):
+            host.detach()
+            return word.session
+    reason = word.reason if isinstance(word, RunFailed) else "its process has ended"
+    raise UsageRefused(f"no session was started: {reason}")
+
+
+def exit_code_for(finished: Finished) -> ExitCode:
+    """The published code for how a run of the lead ended."""
+    if finished.reason == "completed":
+        return ExitCode.DONE
+    if finished.reason == "budget":
+        return ExitCode.BUDGET_SPENT
+    return ExitCode.MODEL_UNREACHABLE if finished.is_unreachable else ExitCode.FAILED
+
+
+@attrs.define(eq=False)
+class _SessionClient:
+    """One session that is looked at, from its start to its end."""
+
+    assignment: SessionRequest
+    view: View
+    asker: UserPrompter | None
+    session: str | None = None
+    signal: int | None = None
+    is_unread: bool = False
+    is_detached: bool = False
+    """Whether the user went, and the session goes on."""
+    finished: Finished | None = None
+    """How the run of the lead ended, once it has said so."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return "the root" if self.session is None else f"session {self.session}"
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the task is done."""
+        return self.finished is not None and self.finished.reason == "completed"
+
+    async def run(self) -> FinalMessage:
+        """Start the root and look at it to its end."""
+        outcome: FinalMessage | None = None
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with open_root_client(self.assignment) as host, trio.open_nursery() as nursery:
+                nursery.start_soon(self._forward_signals, signals, host)
+                outcome = await self._watch_root(host)
+                nursery.cancel_scope.cancel()
+        return outcome or SessionEnded(is_done=False, reason="its process was killed.")
+
+    async def _watch_root(self, host: RootClient) -> FinalMessage | None:
+        session = self.assignment.session
+        if session is not None:
+            # What happened before is passed over, so it must be read before anything new happens.
+            return await self._follow(SessionDirectory.find(session), host, is_resumed=True)
+        word = await host.receive()
+        if not isinstance(word, SessionOpened):
+            return word if isinstance(word, SessionEnded | RunFailed) else None
+        self.session = word.session
+        return await self._follow(SessionDirectory.find(word.session), host, is_resumed=False)
+
+    async def _follow(self, session: SessionDirectory, host: RootClient, *, is_resumed: bool) -> FinalMessage | None:
+        outcome: FinalMessage | None = None
+        async with open_follower(session.directory, self.view.agent) as follower:
+            if is_resumed:
+                follower.skip()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._show, follower, host)
+                nursery.start_soon(self._run_view, session, host, nursery.cancel_scope)
+                hearing = RootEvents(host, None if self.asker is None else self.asker.ask, self._set_session)
+                outcome = await hearing.run(nursery)
+                nursery.cancel_scope.cancel()
+            self._show_rest(follower)
+        return outcome
+
+    def _set_session(self, session: str) -> None:
+        self.session = session
+
+    async def _show(self, follower: EventFollower, host: RootClient) -> None:
+        try:
+            self.finished = await show_events(self.view, follower)
+        except BrokenPipeError:
+            self._interrupt_unread(host)
+
+    async def _run_view(self, session: SessionDirectory, host: RootClient, scope: trio.CancelScope) -> None:
+        if await self.view.run(session):
+            with contextlib.suppress(ControlLost):
+                host.detach()
+                self.is_detached = True
+                scope.cancel()
+
+    def _show_rest(self, follower: EventFollower) -> None:
+        try:
+            self.finished = show_remaining_events(self.view, follower) or self.finished
+        except BrokenPipeError:
+            self.is_unread = True
+
+    def _interrupt_unread(self, host: RootClient) -> None:
+        self.is_unread = True
+        with contextlib.suppress(ControlLost):
+            host.send(InterruptTurn())
+
+    async def _forward_signals(self, signals: AsyncIterator[int], host: RootClient) -> None:
+        async for number in signals:
+            with contextlib.suppress(ControlLost):
+                host.send(InterruptTurn() if self.signal is None and self.session is not None else EndSession())
+            self.signal = number

@@ -1,0 +1,154 @@
+"""Launch client of a root: starts it, sends it commands and answers its prompts."""
+
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import attrs
+import trio
+
+from coterie.agents.errors import ControlLost
+from coterie.agents.permissions.types import Answer, Question
+from coterie.agents.root_link.approval_messages import PromptAnswered, PromptUser, WithdrawPrompt
+from coterie.agents.root_link.channel import MessageChannel, open_channel
+from coterie.agents.root_link.messages import RunFailed
+from coterie.orchestrator.control.root_protocol import (
+    ClientMessage,
+    Detach,
+    RootMessage,
+    SessionEnded,
+    SessionOpened,
+    root_message_decoder,
+)
+from coterie.orchestrator.processes.child_process import ChildProcess, start_module
+from coterie.orchestrator.session.session_request import SessionRequest
+
+ROOT_MODULE_NAME = "coterie.orchestrator.session"
+ROOT_EXIT_TIMEOUT = 20.0
+"""Seconds in which a root that nobody looks at any more has stopped its agents: asked, terminated, killed."""
+
+
+@attrs.define(eq=False)
+class RootClient:
+    """A root, as whoever started it sees it."""
+
+    _channel: MessageChannel[RootMessage]
+    is_detached: bool = attrs.field(default=False, init=False)
+    """Whether it goes on when nobody looks any more."""
+
+    def send(self, word: ClientMessage) -> None:
+        """Let the root hear *word*. Raises `ControlLost`."""
+        self._channel.send(word)
+
+    async def receive(self) -> RootMessage | None:
+        """What the root says next; None when it has ended. Raises `ControlLost`."""
+        return await self._channel.receive()
+
+    def detach(self) -> None:
+        """Let the root go on alone. Raises `ControlLost`."""
+        self.send(Detach())
+        self.is_detached = True
+
+
+@asynccontextmanager
+async def open_root_client(assignment: SessionRequest) -> AsyncIterator[RootClient]:
+    """Start a root for *assignment* and talk to it until the block ends.
+
+    It lives in a session of its own: no terminal reaches it. Unless it was left, the end of the block, cancelled or
+    not, makes it stop its agents, and waits for its own end; it is killed if that takes too long. Enter it on the main
+    thread. Raises `OSError`.
+    """
+    await _reap_detached()
+    near, far = socket.socketpair()
+    with far, os.fdopen(os.memfd_create("assignment"), "wb") as file:
+        file.write(assignment.to_bytes())
+        file.flush()
+        file.seek(0)
+        passed = [far.fileno(), file.fileno()]
+        process = start_module(ROOT_MODULE_NAME, [str(number) for number in passed], passed=passed, environment=None)
+    host: RootClient | None = None
+    try:
+        async with open_channel(trio.SocketStream(trio.socket.from_stdlib_socket(near)), root_message_decoder) as line:
+            host = RootClient(line)
+            yield host
+    finally:
+        if host is not None and host.is_detached:
+            _DETACHED.append(process)
+        else:
+            await _wait_ended(process)
+
+
+_DETACHED: list[ChildProcess] = []
+"""Roots that go on alone. Nobody waits for them: those that have ended are reaped when another is started."""
+
+
+async def _reap_detached() -> None:
+    for child in [child for child in _DETACHED if child.has_ended()]:
+        _DETACHED.remove(child)
+        with trio.CancelScope(shield=True):  # it has ended: there is nothing to wait for
+            await child.wait()
+
+
+async def _wait_ended(process: ChildProcess) -> None:
+    """Wait for the end of a root that nobody looks at any more; kill it, if that takes too long."""
+    with trio.move_on_after(ROOT_EXIT_TIMEOUT, shield=True):
+        await process.wait()
+        return
+    process.send_signal(signal.SIGKILL)  # what it leaves is its janitor's to end
+    with trio.move_on_after(ROOT_EXIT_TIMEOUT, shield=True):
+        await process.wait()
+
+
+FinalMessage = SessionEnded | RunFailed
+"""How a root takes leave."""
+PromptHandler = Callable[[Question], Awaitable[Answer]]
+"""Answers a question for permission: `AllowOnce`, `AllowForSession` or `DenyCall`."""
+
+
+@attrs.define(eq=False)
+class RootEvents:
+    """Hears one root."""
+
+    _host: RootClient
+    _on_question: PromptHandler | None
+    """None where the root was told that nobody can be asked."""
+    _opened: Callable[[str], None] = lambda _session: None
+    """Told which session it is, if that is not known yet."""
+    _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
+
+    async def run(self, nursery: trio.Nursery) -> FinalMessage | None:
+        """The root's last word, once it is said; None if it ends without one. Questions are answered in *nursery*.
+
+        Those that are open by then are dropped: nobody waits for the answers.
+        """
+        try:
+            with suppress(ControlLost):
+                while (word := await self._host.receive()) is not None:
+                    match word:
+                        case SessionEnded() | RunFailed():
+                            return word
+                        case SessionOpened():
+                            self._opened(word.session)
+                        case PromptUser():
+                            scope = self._questions[word.call] = trio.CancelScope()
+                            nursery.start_soon(self._ask, word, scope)
+                        case WithdrawPrompt() if word.call in self._questions:
+                            self._questions[word.call].cancel()
+            return None
+        finally:
+            for scope in self._questions.values():
+                scope.cancel()
+
+    async def _ask(self, word: PromptUser, scope: trio.CancelScope) -> None:
+        assert self._on_question is not None, "the root was told that somebody can be asked"
+        try:
+            with scope:
+                async with self._asking:
+                    answer = await self._on_question(word.question())
+                with suppress(ControlLost):
+                    self._host.send(PromptAnswered.of(word.call, answer))
+        finally:
+            del self._questions[word.call]

@@ -1,0 +1,105 @@
+"""Checks of the mail of a session for damage and abandoned messages."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from coterie.clock import Clock
+from coterie.files import check_record
+from coterie.mailbox.abandoned_mail import dead_letter_abandoned, find_abandoned
+from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError
+from coterie.mailbox.session_mail import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionMail
+from coterie.mailbox.transports.bridge.held_mail import DIRECTORY as HELD
+from coterie.mailbox.transports.bridge.outbox import DIRECTORY as OUTGOING
+from coterie.mailbox.transports.file.cursor import CURSOR_FILE, load_cursor
+from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
+from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
+from coterie.mailbox.transports.file.segment_reader import parse_record
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
+from coterie.orchestrator.doctor.log_checks import damage_finding, damaged_line_finding, find_damaged_lines
+from coterie.orchestrator.session.overview import is_running
+from coterie.session_directory import SessionDirectory
+
+DAMAGED_SUFFIX = ".damaged"
+"""Ends the name under which a cursor that says nothing is kept."""
+
+
+def mail_findings(session: SessionDirectory, clock: Clock, *, is_alive: bool) -> Iterator[DoctorFinding]:
+    """What is wrong with the mail of *session*. Nothing is taken. Blocks on the disk; raises `OSError`."""
+    mail = session.directory / MAIL_DIRECTORY
+    for directory in sorted(path for path in mail.glob("*/") if segment_numbers(path)):
+        if not is_alive:
+            yield from _in_cursor(session, directory)
+        yield from _in_mailbox(session, directory)
+    for flaw in find_damaged_lines(mail / DEAD_LETTER_DIRECTORY / DEAD_LETTERS_FILE, check_record):
+        yield damaged_line_finding(
+            session, mail / DEAD_LETTER_DIRECTORY / DEAD_LETTERS_FILE, flaw, "`coterie mail dead` does not show it"
+        )
+    for path in sorted((*mail.glob(f"{HELD}/*.json"), *mail.glob(f"{OUTGOING}/*/*.json"))):
+        for flaw in find_damaged_lines(path, check_record):
+            advice = "whoever takes it next puts it among the dead letters"
+            yield damage_finding(session, path, flaw.reason, advice=advice)
+    yield from _abandoned(session, clock)
+
+
+def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
+    path = directory / CURSOR_FILE
+    if path.exists() and load_cursor(directory) is None:
+        yield DoctorFinding(
+            kind="damaged_record",
+            where=str(path),
+            what="it cannot be read; all mail that is kept comes again, and what is known is dropped",
+            session=session.id,
+            remedy=RepairAction(
+                description=f"set it aside as {path.name}{DAMAGED_SUFFIX}",
+                apply=partial(trio.to_thread.run_sync, _set_aside_sync, session, path),
+            ),
+        )
+
+
+def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
+    if is_running(session):
+        raise RepairFailed(f"session {session.id} runs again")
+    if load_cursor(path.parent) is None:
+        path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
+
+
+def _in_mailbox(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
+    """Damage in what was not acknowledged: the rest was read, and what was no letter is among the dead."""
+    with closing(LogReader.from_cursor(directory, find_cursor(directory))) as reading:
+        while (line := reading.next_record()) is not None:
+            try:
+                parse_record(line.content)
+            except EnvelopeCorrupt as exc:
+                where = f"{segment_path(directory, line.span.segment)} at byte {line.span.start}"
+                advice = f"{directory.name!r} puts it among the dead letters when it reads its mail"
+                yield damage_finding(session, where, str(exc), advice=advice)
+            reading.skip_record(line)
+
+
+def _abandoned(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:
+    with SessionMail.open(session, clock) as office:
+        try:
+            left = find_abandoned(office.files)
+        except MailboxError as exc:
+            yield damage_finding(session, office.roster.path, str(exc), advice="nobody of this session can get mail")
+            return
+        for name, backlog in left.items():
+            yield DoctorFinding(
+                kind="left_mail",
+                where=str(office.directory / name),
+                what=f"{backlog.messages} waiting for {name!r}, who is not in the session any more",
+                session=session.id,
+                remedy=RepairAction(
+                    description="move it to the dead letters", apply=partial(_dead_letter, session, clock, name)
+                ),
+            )
+
+
+async def _dead_letter(session: SessionDirectory, clock: Clock, name: str) -> None:
+    with SessionMail.open(session, clock) as office:
+        await dead_letter_abandoned(office.files, office.dead_letters, name)

@@ -1,0 +1,81 @@
+"""Check for worktrees that agents have left."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import trio
+
+from coterie.agents.worktrees.git_command import GitFailed
+from coterie.agents.worktrees.worktree import WORKTREE_RECORD, Worktree, read_worktree_record
+from coterie.agents.worktrees.worktree_lifecycle import find_unsaved_work, remove_worktree
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
+from coterie.orchestrator.doctor.log_checks import damage_finding
+from coterie.orchestrator.session.overview import is_running
+from coterie.session_directory import SessionDirectory
+
+GIT_TIMEOUT = 30.0
+"""Seconds for a look into one worktree."""
+
+
+def worktree_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
+    """The worktrees that are left of *session*, which does not run. Asks git, and waits for it. Raises `OSError`."""
+    for record in sorted(session.directory.glob(f"agents/*/{WORKTREE_RECORD}")):
+        try:
+            worktree = read_worktree_record(record)
+        except OSError as exc:
+            yield damage_finding(session, record, str(exc), advice="look for the worktree with `git worktree list`")
+            continue
+        if worktree is not None:
+            yield from _examine(session, worktree)
+
+
+def _examine(session: SessionDirectory, worktree: Worktree) -> Iterator[DoctorFinding]:
+    try:
+        if not trio.run(_is_left, worktree):
+            return
+        work = trio.run(_find_work, worktree)
+    except GitFailed as exc:
+        what, advice = f"what is in it cannot be told: {exc}", "look into it, and remove it if there is nothing"
+        yield DoctorFinding(
+            kind="left_worktree", where=str(worktree.path), what=what, session=session.id, advice=advice
+        )
+        return
+    if work is not None:
+        what = f"a worktree with the work of an agent, on the branch {worktree.branch}: {work}"
+        yield DoctorFinding(
+            kind="kept_worktree", where=str(worktree.path), what=what, session=session.id, is_harmless=True
+        )
+        return
+    yield DoctorFinding(
+        kind="left_worktree",
+        where=str(worktree.path),
+        what="a worktree of an agent that has ended, with nothing changed in it",
+        session=session.id,
+        remedy=RepairAction(description="remove it, and its branch", apply=partial(_remove, session, worktree)),
+    )
+
+
+async def _is_left(worktree: Worktree) -> bool:
+    """Whether anything of it is: the user may have removed it, and kept the branch or not even the repository."""
+    if worktree.path.exists() or worktree.aside.exists():
+        return True
+    return worktree.repository.exists() and await worktree.tip() in (None, worktree.base)
+
+
+async def _find_work(worktree: Worktree) -> str | None:
+    try:
+        with trio.fail_after(GIT_TIMEOUT):
+            return await find_unsaved_work(worktree)
+    except trio.TooSlowError as exc:
+        raise GitFailed(f"git took more than {GIT_TIMEOUT:.0f} seconds") from exc
+
+
+async def _remove(session: SessionDirectory, worktree: Worktree) -> None:
+    if is_running(session):
+        raise RepairFailed(f"session {session.id} runs again")
+    try:
+        if await _find_work(worktree) is not None:
+            raise RepairFailed("there is work in it now")
+        await remove_worktree(worktree)
+    except GitFailed as exc:
+        raise RepairFailed(str(exc)) from exc

@@ -1,1 +1,0 @@
-"""Readers of a session: what its processes tell and record, as one stream of events."""

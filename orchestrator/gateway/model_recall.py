@@ -1,0 +1,80 @@
+"""Recall of memories by a model for a client, without a session.
+
+Importing this module imports the SDK.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from coterie.agents.errors import BudgetSpent, ModelError, ReplyMalformed
+from coterie.agents.layers.recall_selection import RecallCaller, choose_memories
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import ModelClient, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import Identity
+from coterie.memory.recall.bm25 import RankedMemory
+from coterie.memory.recall.recaller import Recaller
+from coterie.memory.recall.selection import RecallLimits
+from coterie.orchestrator.processes.api_server_process import open_api_server
+
+Take = Callable[[str, list[RankedMemory] | None, str], None]
+"""Called for each query with what was chosen, or None and why nobody could choose."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelRecall:
+    """Asks a model which memories in one directory fit."""
+
+    directory: Path
+    limits: RecallLimits
+    script: Path | None = None
+    """What plays the model; None for the one that the environment has a key for."""
+
+    async def ask(self, queries: Iterable[str], take: Take) -> None:
+        """Ask for one query after another, and give *take* what comes of each.
+
+        Scores say no more than which comes first. Raises `ConfigInvalid` for an unknown model, `ApiServerFailed`, and
+        `sqlite3.Error` if too many memories cannot be selected from.
+        """
+        recaller = Recaller([self.directory], self.limits)
+        try:
+            async with self._client() as client:
+                for number, query in enumerate(queries, 1):
+                    asker = RecallCaller(client=client, identity=Identity(), turn=number)
+                    await self._ask(asker, recaller, query, take)
+        finally:
+            recaller.close()
+
+    async def _ask(self, asker: RecallCaller, recaller: Recaller, query: str, take: Take) -> None:
+        model = known_models().get(self.limits.model)
+        survey = await trio.to_thread.run_sync(recaller.survey, ())
+        offered = await trio.to_thread.run_sync(recaller.candidates, query, survey, trio.from_thread.check_cancelled)
+        if not offered:
+            take(query, [], "")
+            return
+        try:
+            choice = await choose_memories(asker, model, query, offered, self.limits.most)
+        except (BudgetSpent, ModelError, ReplyMalformed) as exc:
+            take(query, None, str(exc))
+            return
+        if choice.names is None:
+            take(query, None, "its answer names no memories")
+            return
+        ranked = [RankedMemory(path=offered[name].path, score=1 / place) for place, name in enumerate(choice.names, 1)]
+        take(query, ranked, f"{model.id}, ${format(choice.cost, 'f')}")
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[ModelClient]:
+        if self.script is None:
+            async with open_model_client(LocalGateway()) as client:
+                yield client
+            return
+        async with (
+            open_api_server(self.script) as server,
+            open_model_client(LocalGateway(), base_url=server.url, api_key="embedded") as client,
+        ):
+            yield client

@@ -1,0 +1,131 @@
+"""Embedded Messages API server as a child process, and its control endpoint.
+
+Only its command line and its announcement are known here; the code of the server is not imported.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import trio
+
+from coterie.process_identity import wait_ended
+
+CONTROL = "/_coterie/"
+TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 5.0
+
+
+@attrs.define(eq=False)
+class ApiServerFailed(Exception):
+    """The server process ended before it could be used."""
+
+    status: int | None
+    output: str
+    """What it wrote to standard error."""
+
+    def __str__(self) -> str:
+        said = self.output.strip().removeprefix("Error: ")
+        return f"the embedded server did not start: {said or f'status {self.status}'}"
+
+
+@attrs.frozen(kw_only=True)
+class ApiServerHandle:
+    """A server that accepts connections."""
+
+    url: str
+    port: int
+    token: str
+    pid: int
+
+    async def control(self, name: str, body: dict[str, Any] | None = None, *, query: str = "") -> Any:
+        """Ask the `/_coterie/` side: POST with a *body*, else GET. Raises `OSError` or `ValueError` on refusal."""
+        method = "GET" if body is None else "POST"
+        content = b"" if body is None else msgspec.json.encode(body)
+        head = (
+            f"{method} {CONTROL}{name}{query} HTTP/1.0\r\nhost: 127.0.0.1\r\n{TOKEN_HEADER}: {self.token}\r\n"
+            f"content-length: {len(content)}\r\n\r\n"
+        )
+        async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+            await stream.send_all(head.encode() + content)
+            answer = b"".join([chunk async for chunk in stream])
+        status, _, rest = answer.partition(b"\r\n")
+        payload = rest.partition(b"\r\n\r\n")[2]
+        if b" 200 " not in status:
+            raise ValueError(f"{CONTROL}{name}: {payload.decode(errors='replace')}")
+        return msgspec.json.decode(payload)
+
+    async def requests(self, since: int = 0) -> list[dict[str, Any]]:
+        """The request log's entries numbered above *since*."""
+        answer: list[dict[str, Any]] = (await self.control("requests", query=f"?since={since}"))["requests"]
+        return answer
+
+
+@asynccontextmanager
+async def open_api_server(script: Path, *arguments: str) -> AsyncIterator[ApiServerHandle]:
+    """Run `coterie serve` as a child process until the block ends.
+
+    The child holds our end of its standard input, so it ends with this process even if that is killed. Leaving
+    the block asks it to stop, waits, then kills it; it is reaped in any case. Raises `ApiServerFailed` if it does
+    not come up.
+    """
+    command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
+    process = _start([*command, "--script", str(script), *arguments])
+    try:
+        yield await _ready(process)
+    finally:
+        with trio.CancelScope(shield=True):
+            await _stop(process)
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own program
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+    )
+
+
+async def _ready(process: subprocess.Popen[bytes]) -> ApiServerHandle:
+    assert process.stdout is not None
+    with trio.move_on_after(START_TIMEOUT):
+        line = await _first_line(process.stdout.fileno())
+        if line.endswith(b"\n"):
+            return msgspec.json.decode(line, type=ApiServerHandle)
+    process.kill()
+    _, errors = await trio.to_thread.run_sync(process.communicate)
+    raise ApiServerFailed(process.returncode, errors.decode(errors="replace"))
+
+
+async def _first_line(descriptor: int) -> bytes:
+    line = b""
+    async with trio.lowlevel.FdStream(os.dup(descriptor)) as stream:
+        while not line.endswith(b"\n"):
+            chunk = await stream.receive_some()
+            if not chunk:
+                break
+            line += chunk
+    return line
+
+
+async def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Close its standard input, wait, kill; returns once the process is reaped."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    with trio.move_on_after(STOP_TIMEOUT):
+        await _wait(process)
+        return
+    process.kill()
+    await _wait(process)
+
+
+async def _wait(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        await wait_ended(process.pid)
+        process.wait()

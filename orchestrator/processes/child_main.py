@@ -1,0 +1,111 @@
+"""Main function of a started child: from its first instruction to its exit status."""
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from coterie.orchestrator.processes.fork_handshake import ChildReport, PassedDescriptors
+from coterie.orchestrator.processes.linux import die_with_parent, set_title
+from coterie.orchestrator.processes.process_start import ProcessStart
+
+Entry = Callable[[bytes, Sequence[int]], int | None]
+
+
+def run_child(root: int, passed: PassedDescriptors) -> NoReturn:
+    """Become what the start says, report, call the entry, and exit with its status; called by a child of *root*.
+
+    What stands in the way before the entry is called is reported as a failure. Nothing of the process that this
+    one was forked from is run at the end.
+    """
+    if not die_with_parent(root):
+        os._exit(1)  # the root ended first, and nobody is left to tell
+    with socket.socket(fileno=passed.answer) as answer:
+        if not ChildReport(pid=os.getpid()).send(answer):
+            os._exit(1)
+        try:
+            start, entry = _become(passed)
+        except Exception as exc:  # noqa: BLE001 - whatever an entry's module raises belongs to who named it
+            ChildReport.of_failure(exc).send(answer)
+            os._exit(1)
+        if not ChildReport(pid=os.getpid(), is_ready=True).send(answer):
+            os._exit(1)
+    _run(entry, start.payload, passed.descriptors)
+
+
+def _become(passed: PassedDescriptors) -> tuple[ProcessStart, Entry]:
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    _restore_signals()
+    _set_descriptors(passed)
+    with open(passed.order, "rb") as order:  # noqa: PTH123 - it has no path
+        start = ProcessStart.from_bytes(order.read())
+    _set_environment(start.environment)
+    os.chdir(start.directory)
+    set_title(start.title)
+    return start, _find(start.entry)
+
+
+def _restore_signals() -> None:
+    """As Python has them when it is started by hand: a shell's `&`, or who forked us, may have ignored some."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _set_descriptors(passed: PassedDescriptors) -> None:
+    """Put the standard streams in their places and close all else that was not passed."""
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for its number
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(passed.stdout, 1)
+    os.dup2(passed.stderr, 2)
+    kept = {0, 1, 2, passed.answer, passed.order, *passed.descriptors}
+    for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if number not in kept:
+            # The descriptor by which the list was read is on it, and closed by now.
+            with contextlib.suppress(OSError):
+                os.close(number)
+    for number in passed.descriptors:
+        os.set_inheritable(number, False)  # noqa: FBT003 - its parameter has no name
+
+
+def _set_environment(environment: Mapping[str, str]) -> None:
+    """Change only what differs: most of it is the same, and what is not written to stays shared."""
+    before = dict(os.environ)
+    for name in before.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment.items() - before.items())
+
+
+def _find(entry: str) -> Entry:
+    module, colon, name = entry.partition(":")
+    if not colon:
+        raise ValueError(f"{entry!r} is no entry; one looks like package.module:function")
+    function: Entry = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _run(entry: Entry, payload: bytes, descriptors: Sequence[int]) -> NoReturn:
+    status = 1
+    try:
+        status = entry(payload, descriptors) or 0
+    except SystemExit as exc:
+        status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    except BaseException:  # noqa: BLE001 - the outermost frame of the process
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(status & 0xFF)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone, or it was closed
+            stream.flush()

@@ -1,0 +1,194 @@
+"""Builds the timeline of each agent from the events of the root and of the agent."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from coterie.agents.events.agent_events import Finished, ProgressSummarized, RunStarted, ToolEnded
+from coterie.agents.events.event_reader import ReplyRecorded, SessionEvent
+from coterie.agents.events.root_events import AgentChanged
+from coterie.mailbox.contract import Member
+from coterie.orchestrator.report.report_data import AgentTimeline, Interval, Mark, ModelCall, ProgressLine, ToolCall
+from coterie.orchestrator.session.overview import END_STATES
+
+ROOT = "root"
+"""Under which name the root tells; it is no agent."""
+
+
+@attrs.define(eq=False)
+class TimelineBuilder:
+    """What is known of one agent so far."""
+
+    name: str
+    parent: str | None = None
+    kind: str | None = None
+    model: str | None = None
+    result: str | None = None
+    incarnation: int = 1
+    begun: int = 0
+    """The last start that is marked."""
+    open: Interval | None = None
+    """The state it is in."""
+    last: float = 0.0
+    """When it was last heard of."""
+    is_reported: bool = False
+    """Whether the root tells of it: then its own words say nothing of its state."""
+    stretches: list[Interval] = attrs.field(factory=list)
+    marks: list[Mark] = attrs.field(factory=list)
+    model_calls: list[ModelCall] = attrs.field(factory=list)
+    tool_calls: list[ToolCall] = attrs.field(factory=list)
+    progress: list[ProgressLine] = attrs.field(factory=list)
+
+    def change(self, state: str, incarnation: int, at: float, what: str = "") -> None:
+        """It is in another state from *at* on; each start, and each end, is marked."""
+        if self.open is not None and self.open.incarnation != incarnation:
+            self.interrupt()  # a root that is killed tells nothing of the end of its agents
+        self.close(at)
+        if state in END_STATES:
+            self._mark(state, at, what)
+            return
+        if incarnation != self.begun:
+            self.begun = self.incarnation = incarnation
+            self._mark("started" if incarnation == 1 else "started_again", at, what)
+        self.open = Interval(incarnation=incarnation, state=state, since=at, until=at, what=what)
+
+    def close(self, at: float) -> None:
+        """The state it was in ends."""
+        if self.open is not None:
+            self.stretches.append(attrs.evolve(self.open, until=max(at, self.open.since)))
+            self.open = None
+
+    def interrupt(self) -> None:
+        """Nobody said that it had ended, and it is not there any more."""
+        if self.open is not None:
+            self.close(self.last)
+            self._mark("interrupted", self.last, "")
+
+    def handle(self, observed: SessionEvent) -> None:
+        """Something that the agent told or recorded itself."""
+        at = observed.at
+        match observed.event:
+            case RunStarted() as event:
+                self.kind, self.model = event.definition, event.model
+                if not self.is_reported:
+                    self.change("running", event.incarnation, at)
+            case Finished() as event:
+                self.result = event.result
+                if not self.is_reported:
+                    self.change("failed" if event.error else "done", self.incarnation, at, event.error or "")
+            case ReplyRecorded() as event:
+                self.model_calls.append(_model_call(event, at))
+            case ToolEnded() as event:
+                self.tool_calls.append(_tool_call(event, at))
+            case ProgressSummarized() as event:
+                self.progress.append(ProgressLine(at=at, text=event.text))
+            case _:
+                pass
+        self.last = max(self.last, at)
+
+    def _mark(self, kind: str, at: float, what: str) -> None:
+        self.marks.append(Mark(at=at, kind=kind, incarnation=self.incarnation, what=what))  # type: ignore[arg-type]  # a state that ends is one
+
+
+@attrs.define(eq=False)
+class TimelineBuilders:
+    """Hears all events of a session, in their order."""
+
+    _builders: dict[str, TimelineBuilder] = attrs.field(factory=dict, init=False)
+
+    def handle(self, observed: SessionEvent) -> None:
+        """One event."""
+        if isinstance(event := observed.event, AgentChanged):
+            life = self._builder(event.name)
+            life.is_reported, life.parent = True, event.parent
+            life.change(event.state, event.incarnation, observed.at, event.what)
+            life.last = max(life.last, observed.at)
+        elif observed.agent != ROOT:
+            self._builder(observed.agent).handle(observed)
+
+    def build(self, members: Mapping[str, Member], *, now: float | None) -> list[AgentTimeline]:
+        """All agents as a tree, those on the roster of whom nothing was heard too.
+
+        *now* is when this is told, if the session runs; None if it does not, and whoever is not said to have ended
+        was interrupted.
+        """
+        for name in members:
+            self._builder(name)
+        for life in self._builders.values():
+            if now is None:
+                life.interrupt()
+        parents = {name: self._parent(name, members) for name in self._builders}
+        ended = [self._build_one(life, members.get(life.name), now) for life in self._builders.values()]
+        return list(_tree([attrs.evolve(life, parent=parents[life.name]) for life in ended]))
+
+    def _builder(self, name: str) -> TimelineBuilder:
+        if (life := self._builders.get(name)) is None:
+            life = self._builders[name] = TimelineBuilder(name)
+        return life
+
+    def _parent(self, name: str, members: Mapping[str, Member]) -> str | None:
+        member = members.get(name)
+        found = self._builders[name].parent or (None if member is None else member.engagement.parent)
+        return found if found in self._builders and found != name else None
+
+    def _build_one(self, life: TimelineBuilder, member: Member | None, now: float | None) -> AgentTimeline:
+        state, why = _state(life, member, is_alive=now is not None)
+        if now is not None:
+            life.close(now)
+        engagement = None if member is None else member.engagement
+        return AgentTimeline(
+            name=life.name,
+            kind=life.kind or (engagement.kind if engagement else None),
+            model=life.model,
+            task=engagement.task if engagement else "",
+            state=state,
+            why=why,
+            incarnations=max(life.incarnation, 1 if member is None else member.incarnation),
+            stretches=tuple(life.stretches),
+            marks=tuple(life.marks),
+            model_calls=tuple(life.model_calls),
+            tool_calls=tuple(life.tool_calls),
+            progress=tuple(life.progress),
+            result=life.result,
+        )
+
+
+def _state(life: TimelineBuilder, member: Member | None, *, is_alive: bool) -> tuple[str, str]:
+    if life.open is not None:
+        return life.open.state, life.open.what
+    if life.marks:
+        return life.marks[-1].kind, life.marks[-1].what
+    if member is None:
+        return "unknown", ""
+    return (member.state if is_alive or member.state == "ended" else "interrupted"), ""
+
+
+def _tree(lives: Iterable[AgentTimeline]) -> Iterable[AgentTimeline]:
+    """*lives* with their depth, each right behind who started it; one whose ancestors go round stands at the top."""
+    children: defaultdict[str | None, list[AgentTimeline]] = defaultdict(list)
+    for life in lives:
+        children[life.parent].append(life)
+    left = {life.name: life for found in children.values() for life in found}
+
+    def walk(life: AgentTimeline, depth: int) -> Iterable[AgentTimeline]:
+        if left.pop(life.name, None) is None:
+            return
+        yield attrs.evolve(life, depth=depth)
+        for child in children[life.name]:
+            yield from walk(child, depth + 1)
+
+    for top in children[None]:
+        yield from walk(top, 0)
+    while left:
+        yield from walk(attrs.evolve(next(iter(left.values())), parent=None), 0)
+
+
+def _model_call(event: ReplyRecorded, at: float) -> ModelCall:
+    used = event.usage
+    facts = {"turn": event.turn, "read": used.read, "prompt": used.prompt, "output": used.output}
+    return ModelCall(since=at - event.seconds, until=at, cost_usd=event.cost_usd, **facts)
+
+
+def _tool_call(event: ToolEnded, at: float) -> ToolCall:
+    return ToolCall(since=at - event.seconds, until=at, name=event.name, is_error=event.is_error, reason=event.reason)

@@ -1,0 +1,170 @@
+"""Collects the data of a report from the files of a session, without changing them."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from coterie.agents.events.agent_events import Finished, RunStarted
+from coterie.agents.events.event_reader import LineUnreadable, SessionEvent
+from coterie.agents.events.layer_events import CacheBroke
+from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
+from coterie.mailbox.contract import Member
+from coterie.mailbox.roster import FileRoster, RosterFailed
+from coterie.mailbox.session_mail import ROSTER_FILE
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.gateway.cache_savings import cost_alternatives
+from coterie.orchestrator.gateway.cost_totals import TURN, group_costs, sum_costs
+from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
+from coterie.orchestrator.report.agent_timelines import TimelineBuilders
+from coterie.orchestrator.report.mail_deliveries import DeliveryCollector, read_mail_items
+from coterie.orchestrator.report.notable_events import dead_letter_events, to_notable_event
+from coterie.orchestrator.report.report_data import (
+    ApprovalAnswer,
+    ApprovalSummary,
+    BilledRequest,
+    NotableEvent,
+    ReportCosts,
+    SessionFacts,
+    UnreadableFile,
+)
+from coterie.orchestrator.session.overview import session_state
+from coterie.session_directory import MAIN, SessionDirectory
+
+
+@attrs.define(eq=False)
+class EventCollector:
+    """What is heard while the events of a session are read, once and in their order."""
+
+    timelines: TimelineBuilders = attrs.field(factory=TimelineBuilders)
+    deliveries: DeliveryCollector = attrs.field(factory=DeliveryCollector)
+    notables: list[NotableEvent] = attrs.field(factory=list)
+    breaks: defaultdict[str, list[tuple[float, CacheBroke]]] = attrs.field(factory=lambda: defaultdict(list))
+    approvals: dict[str, ApprovalSummary] = attrs.field(factory=dict)
+    unread: list[UnreadableFile] = attrs.field(factory=list)
+    finished: Finished | None = None
+    """The end of the last run of the agent that the user talks to; None if it has not ended."""
+    first: float | None = None
+    last: float = 0.0
+    """When something happened for the first and for the last time."""
+
+    def handle(self, observed: SessionEvent) -> None:
+        """One event."""
+        if observed.at:
+            self.first = observed.at if self.first is None else min(self.first, observed.at)
+            self.last = max(self.last, observed.at)
+        self.timelines.handle(observed)
+        self.deliveries.handle(observed)
+        if (found := to_notable_event(observed)) is not None:
+            self.notables.append(found)
+        match observed.event:
+            case CacheBroke() as event:
+                self.breaks[observed.agent].append((observed.at, event))
+            case ApprovalAsked() | ApprovalDecided() | ApprovalRejected() as event:
+                self._record_approval(event, observed.at)
+            case LineUnreadable() as event:
+                self.unread.append(UnreadableFile(where=f"{event.file}, line {event.line}", reason=event.reason))
+            case RunStarted() if observed.agent == MAIN:
+                self.finished = None
+            case Finished() as event if observed.agent == MAIN:
+                self.finished = event
+            case _:
+                pass
+
+    def _record_approval(self, event: ApprovalAsked | ApprovalDecided | ApprovalRejected, at: float) -> None:
+        known = self.approvals.get(event.id) or ApprovalSummary(id=event.id, at=None)
+        match event:
+            case ApprovalAsked():
+                known = attrs.evolve(known, at=at, what=event.what, by=event.by, subject=event.subject)
+                known = attrs.evolve(known, agent=event.name, incarnation=event.incarnation)
+            case ApprovalDecided():
+                answer = ApprovalAnswer(at=at, verdict=event.verdict, by=event.by, text=event.feedback)
+                known = attrs.evolve(known, agent=known.agent or event.name, answers=(*known.answers, answer))
+            case ApprovalRejected():
+                answer = ApprovalAnswer(at=at, verdict="refused", by=event.by, text=event.reason)
+                known = attrs.evolve(known, answers=(*known.answers, answer))
+        self.approvals[event.id] = known
+
+
+def collect_report(session: SessionDirectory, now: float) -> SessionFacts:
+    """Read *session* as it is *now*, by its own clock; changes nothing. Blocks on the disk.
+
+    A damaged line, and a ledger, a roster or a mailbox that cannot be read, are named in what is returned, and hide
+    nothing else. Raises `OSError` for an event log or a transcript that cannot be read at all.
+    """
+    hearing = EventCollector()
+    for observed in read_session(session.directory):
+        hearing.handle(observed)
+    finished = hearing.finished
+    state = session_state(session, is_finished=finished is not None)
+    is_alive = state == "running"
+    members, roster = _members(session)
+    letters, mail = read_mail_items(session, hearing.deliveries)
+    lines, ledger = _ledger(session)
+    last = max(session.started, hearing.last)
+    return SessionFacts(
+        session=session,
+        state=state,
+        reason=None if finished is None or is_alive else finished.reason,
+        error=None if finished is None or is_alive else finished.error,
+        read_at=now,
+        first=session.started if hearing.first is None else hearing.first,
+        last=max(now, last) if is_alive else last,
+        agents=tuple(hearing.timelines.build(members, now=now if is_alive else None)),
+        letters=tuple(letters),
+        requests=tuple(_requests(lines, hearing.breaks)),
+        costs=_costs(lines),
+        approvals=tuple(hearing.approvals.values()),
+        notables=tuple(sorted([*hearing.notables, *dead_letter_events(letters)], key=lambda each: each.at)),
+        unread=(*hearing.unread, *roster, *mail, *ledger),
+        result=None if finished is None else finished.result,
+    )
+
+
+def _members(session: SessionDirectory) -> tuple[Mapping[str, Member], list[UnreadableFile]]:
+    try:
+        return FileRoster(session.directory / ROSTER_FILE).members(), []
+    except RosterFailed as exc:
+        return {}, [UnreadableFile(where=ROSTER_FILE, reason=exc.reason)]
+
+
+def _ledger(session: SessionDirectory) -> tuple[Sequence[LedgerEntry], list[UnreadableFile]]:
+    try:
+        reading = read_ledger(session.directory / LEDGER)
+    except FileNotFoundError:
+        return (), []  # no model was asked yet
+    except OSError as exc:
+        return (), [UnreadableFile(where=LEDGER, reason=str(exc.strerror or exc))]
+    return reading.lines, [
+        UnreadableFile(where=f"{LEDGER}, line {damage.line}", reason=damage.reason) for damage in reading.damaged
+    ]
+
+
+def _costs(lines: Sequence[LedgerEntry]) -> ReportCosts:
+    return ReportCosts(
+        agents=tuple(group_costs(lines, "agent")),
+        purposes=tuple(group_costs(lines, "purpose")),
+        models=tuple(group_costs(lines, "model")),
+        total=sum_costs(lines),
+        alternatives=cost_alternatives(lines),
+    )
+
+
+def _requests(
+    lines: Sequence[LedgerEntry], breaks: Mapping[str, Sequence[tuple[float, CacheBroke]]]
+) -> Iterator[BilledRequest]:
+    """The lines of the ledger, each with the break that its agent told of it."""
+    # The two are written by different processes at about the same moment; how much was read is in both.
+    turns: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, line in enumerate(lines):
+        if line.purpose == TURN and line.agent in breaks:
+            turns[line.agent, line.usage.read].append(number)
+    causes: dict[int, CacheBroke] = {}
+    for agent, told in breaks.items():
+        for at, event in told:
+            if fitting := turns[agent, event.read_now]:
+                nearest = min(fitting, key=lambda number: abs(lines[number].at - at))
+                fitting.remove(nearest)
+                causes[nearest] = event
+    for number, line in enumerate(lines):
+        yield BilledRequest(line=line, broke=causes.get(number))

@@ -1,0 +1,180 @@
+"""Mail of a session with its delivery state, from mailboxes, transcripts and dead letters."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import unescape
+
+import attrs
+import msgspec
+
+from coterie.agents.events.event_reader import MailDelivered, MessageRecorded, SessionEvent
+from coterie.mailbox.dead_letters import DeadLetterRecord, DeadLetters
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.errors import EnvelopeCorrupt
+from coterie.mailbox.message_bodies import BODIES, MessageBody, TaskNotification
+from coterie.mailbox.session_mail import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY
+from coterie.mailbox.transports.file.cursor import Cursor
+from coterie.mailbox.transports.file.log_reader import LogReader
+from coterie.mailbox.transports.file.log_segments import segment_numbers
+from coterie.mailbox.transports.file.segment_reader import parse_record
+from coterie.orchestrator.cli.output import one_line
+from coterie.orchestrator.report.report_data import MailItem, UnreadableFile
+from coterie.session_directory import SessionDirectory
+
+GIST = 160
+"""Characters of a message that a report shows."""
+
+_SHOWN = re.compile(
+    r'<message from="([^"]*)" sender="[^"]*" kind="([^"]*)" id="([^"]*)"[^>]*>\n(.*?)\n</message>', re.DOTALL
+)
+"""A message as its recipient's model was shown it; nothing in its text can end it early."""
+
+
+@attrs.define(eq=False)
+class DeliveryCollector:
+    """Hears which mail is in a transcript, and what it was, for what stands in no mailbox: mail between tasks of one
+    process, and what was acknowledged and deleted.
+    """
+
+    _texts: dict[str, list[str]] = attrs.field(factory=dict, init=False)
+    """By agent: what the last message of its transcript says."""
+    delivered: dict[str, MailItem] = attrs.field(factory=dict, init=False)
+    """By id: each as its delivery alone tells it."""
+
+    def handle(self, observed: SessionEvent) -> None:
+        """One event, in the order of the session."""
+        match observed.event:
+            case MessageRecorded(role="user", content=content):
+                texts = [str(block["text"]) for block in content if block.get("type") == "text" and "text" in block]
+                self._texts[observed.agent] = texts
+            case MailDelivered(ids=ids):
+                for id_ in ids:
+                    self.delivered.setdefault(id_, self._mail_item(id_, observed))
+            case _:
+                pass
+
+    def _mail_item(self, id_: str, observed: SessionEvent) -> MailItem:
+        unknown = MailItem(
+            id=id_,
+            at=observed.at,
+            sender="?",
+            recipient=observed.agent,
+            kind="message",
+            gist="",
+            state="delivered",
+            delivered=observed.at,
+        )
+        for text in self._texts.get(observed.agent, ()):
+            for sender, kind, shown, words in _SHOWN.findall(text):
+                if shown == id_:
+                    return attrs.evolve(unknown, sender=sender, kind=kind, gist=one_line(unescape(words), GIST))
+        return unknown
+
+
+def read_mail_items(
+    session: SessionDirectory, deliveries: DeliveryCollector
+) -> tuple[list[MailItem], list[UnreadableFile]]:
+    """All mail that is known of, by time, and what of it cannot be read. Takes nothing; blocks on the disk."""
+    buried, unread = _read_dead_letters(session)
+    known = {each.letter.raw for each in buried}
+    found = dict(deliveries.delivered)
+    for directory in sorted(
+        path for path in (session.directory / MAIL_DIRECTORY).glob("*/") if path.name != DEAD_LETTER_DIRECTORY
+    ):
+        where = f"{MAIL_DIRECTORY}/{directory.name}"
+        try:
+            for line in _lines(directory):
+                try:
+                    letter = _to_mail_item(parse_record(line), session.id)
+                except EnvelopeCorrupt as exc:
+                    if line not in known:  # else its owner has found it, and it is shown among the dead
+                        unread.append(UnreadableFile(where=where, reason=f"a line of it is no message: {exc.reason}"))
+                    continue
+                found[str(letter.id)] = _with_delivery(letter, deliveries)
+        except OSError as exc:
+            unread.append(UnreadableFile(where=where, reason=str(exc.strerror or exc)))
+    dead = list(_mark_dead(buried, found, session.id))
+    return sorted([*found.values(), *dead], key=lambda letter: letter.at), unread
+
+
+def _lines(directory: Path) -> Iterator[bytes]:
+    """What stands in a mailbox, from the oldest line that is still there. Raises `OSError`."""
+    numbers = segment_numbers(directory)
+    if not numbers:
+        return
+    reading = LogReader.from_cursor(directory, Cursor(segment=numbers[0]))
+    try:
+        while True:
+            try:
+                line = reading.next_record()
+            except FileNotFoundError:
+                continue  # a segment that was acknowledged, and deleted, since it was listed
+            if line is None:
+                return
+            reading.skip_record(line)
+            yield line.content
+    finally:
+        reading.close()
+
+
+def _with_delivery(letter: MailItem, deliveries: DeliveryCollector) -> MailItem:
+    delivery = deliveries.delivered.get(str(letter.id))
+    return letter if delivery is None else attrs.evolve(letter, state="delivered", delivered=delivery.delivered)
+
+
+def _read_dead_letters(session: SessionDirectory) -> tuple[list[DeadLetterRecord], list[UnreadableFile]]:
+    try:
+        return DeadLetters(session.directory / MAIL_DIRECTORY / DEAD_LETTER_DIRECTORY).history(), []
+    except OSError as exc:
+        return [], [UnreadableFile(where=f"{MAIL_DIRECTORY}/{DEAD_LETTER_DIRECTORY}", reason=str(exc.strerror or exc))]
+
+
+def _mark_dead(buried: list[DeadLetterRecord], found: dict[str, MailItem], session: str) -> Iterator[MailItem]:
+    """Dead letters; what is dead is not waiting, so it is taken out of *found*."""
+    for each in buried:
+        letter = each.letter
+        reason = f"{letter.reason}: {letter.detail}" + ("; it was sent again" if each.resent else "")
+        if letter.envelope is None:
+            yield MailItem(
+                id=None,
+                at=letter.at,
+                sender="?",
+                recipient=letter.mailbox,
+                kind="corrupt",
+                gist="bytes that are no message",
+                state="dead",
+                reason=reason,
+            )
+        elif (stored := found.get(letter.envelope.id)) is None or stored.state != "delivered":
+            found.pop(letter.envelope.id, None)
+            yield attrs.evolve(_to_mail_item(letter.envelope, session), state="dead", reason=reason)
+
+
+def _to_mail_item(envelope: Envelope, session: str) -> MailItem:
+    sender = envelope.sender
+    return MailItem(
+        id=envelope.id,
+        at=envelope.created,
+        sender=sender.name if sender.session == session else f"{sender.name} of {sender.session}",
+        recipient=envelope.recipient.name,
+        kind=envelope.kind,
+        gist=one_line(envelope.summary or _body_text(envelope), GIST),
+        state="waiting",
+    )
+
+
+def _body_text(envelope: Envelope) -> str:
+    """What it says; of a structured message its facts, without the JSON around them."""
+    try:
+        body = BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
+    except ValueError:
+        body = None  # of another version, or forged: shown as it is
+    match body:
+        case None:
+            return envelope.body
+        case TaskNotification():
+            return f"{body.status}: {body.result or body.summary}"
+        case MessageBody():
+            facts = msgspec.to_builtins(body)
+            return ", ".join(f"{name}: {value}" for name, value in facts.items() if value not in ("", None, {}))

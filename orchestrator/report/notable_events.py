@@ -1,0 +1,87 @@
+"""Selection of notable events of a session, with the topic of each."""
+
+from collections.abc import Iterable, Iterator
+
+from coterie.agents.events.agent_events import Event, Finished, HookRan, Noticed, PermissionDecided, Retrying, ToolEnded
+from coterie.agents.events.event_reader import LineUnreadable, SessionEvent
+from coterie.agents.events.layer_events import (
+    BreakerTripped,
+    CacheBroke,
+    Compacted,
+    Dreamed,
+    LayerFailed,
+    NotesUpdated,
+    ResultsCleared,
+    ResultsStored,
+    WindowFilling,
+)
+from coterie.agents.events.root_events import AgentChanged, ApprovalRejected, CleanedUp, McpChanged
+from coterie.orchestrator.cli.views.event_text import event_text, is_problem
+from coterie.orchestrator.report.report_data import MailItem, NotableEvent, Topic
+from coterie.orchestrator.report.time_scale import span_text
+
+ALLOWED = "allowed"
+"""The verdict over a call that nobody needs to look at."""
+
+
+def to_notable_event(observed: SessionEvent) -> NotableEvent | None:
+    """*observed* as somebody looks for it; None if it is what happens all the time."""
+    if observed.event is None or (topic := _topic(observed.event)) is None:
+        return None
+    return NotableEvent(at=observed.at, agent=_agent_of(observed), topic=topic, text=_text(observed.event))
+
+
+def dead_letter_events(letters: Iterable[MailItem]) -> Iterator[NotableEvent]:
+    """Dead letters, which are in no event log."""
+    for letter in letters:
+        if letter.state == "dead":
+            text = f"a letter of {letter.sender} to {letter.recipient} is dead ({letter.reason}): {letter.gist}"
+            yield NotableEvent(at=letter.at, agent=letter.recipient, topic="mail", text=text)
+
+
+def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911, PLR0912 - one line for each topic
+    match event:
+        case AgentChanged():
+            return "agents" if is_problem(event) or event.state in ("failed", "killed") else None
+        case ToolEnded():
+            return "errors" if event.is_error else None
+        case LayerFailed() | Noticed() | BreakerTripped():
+            return "errors"
+        case McpChanged():
+            return None if event.state == "connected" else "errors"
+        case Finished():
+            return "errors" if event.error else None
+        case CleanedUp():
+            return "agents"
+        case Dreamed():
+            return "errors" if event.state == "failed" else None
+        case Retrying():
+            return "retries"
+        case PermissionDecided():
+            return None if event.verdict == ALLOWED else "permissions"
+        case HookRan():
+            return {"failed": "errors", "block": "permissions", "stop": "permissions"}.get(event.decision)  # type: ignore[return-value]  # each is a topic
+        case Compacted() | ResultsCleared() | ResultsStored() | NotesUpdated() | WindowFilling():
+            return "context"
+        case CacheBroke():
+            return "cache"
+        case ApprovalRejected():
+            return "approvals"
+        case LineUnreadable():
+            return "files"
+        case _:
+            return None
+
+
+def _agent_of(observed: SessionEvent) -> str:
+    return observed.event.name if isinstance(observed.event, AgentChanged) else observed.agent
+
+
+def _text(event: Event) -> str:
+    match event:
+        case ApprovalRejected():
+            return f"an answer of {event.by} to {event.id} does not count: {event.reason}"
+        case ToolEnded():
+            return f"{event.name} failed after {span_text(event.seconds)}: {event.reason or 'nobody said why'}"
+        case _:
+            return event_text(event)

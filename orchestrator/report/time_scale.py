@@ -1,0 +1,101 @@
+"""Time axis of the report: maps moments to positions and shortens idle gaps."""
+
+import bisect
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+WIDTH = 100.0
+"""Places are per cent of the width."""
+GAP = 3.0
+"""Per cent that a stretch gets in which nobody was at work, however long it was."""
+LONG = 0.15
+"""The part of the whole from which on such a stretch is cut short."""
+TICKS = 6
+
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
+
+
+@attrs.frozen
+class TimeScale:
+    """Places for the moments from the first to the last."""
+
+    moments: tuple[float, ...]
+    """Where the axis has its joints, in order."""
+    places: tuple[float, ...]
+    """Where each joint is, in per cent."""
+    gaps: tuple[int, ...] = ()
+    """Joints at which a stretch without work begins that is cut short."""
+
+    @classmethod
+    def of(cls, first: float, last: float, busy: Iterable[tuple[float, float]]) -> "TimeScale":
+        """An axis from *first* to *last*; *busy* are the times in which somebody was at work."""
+        last = max(last, first + 0.001)
+        joints = [first, *(moment for gap in _gaps(first, last, busy) for moment in gap), last]
+        gaps = tuple(range(1, len(joints) - 1, 2))
+        worked = sum(joints[at + 1] - joints[at] for at in range(0, len(joints) - 1, 2))
+        places = [0.0]
+        for at in range(len(joints) - 1):
+            room = WIDTH - GAP * len(gaps)
+            wide = GAP if at in gaps else room * (joints[at + 1] - joints[at]) / worked
+            places.append(places[-1] + wide)
+        return cls(tuple(joints), tuple(places), gaps)
+
+    def position(self, moment: float) -> float:
+        """Where *moment* is, in per cent; one outside is at the nearer end."""
+        at = min(max(bisect.bisect_right(self.moments, moment) - 1, 0), len(self.moments) - 2)
+        begin, end = self.moments[at], self.moments[at + 1]
+        share = min(max((moment - begin) / (end - begin), 0.0), 1.0) if end > begin else 0.0
+        return self.places[at] + share * (self.places[at + 1] - self.places[at])
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Round moments with their places, as labels: seconds, minutes or hours since the first."""
+        first, worked = self.moments[0], 0.0
+        for at in range(0, len(self.moments) - 1, 2):
+            worked += self.moments[at + 1] - self.moments[at]
+        step = next((step for step in _STEPS if worked / step <= TICKS), math.ceil(worked / TICKS / 86400) * 86400)
+        for at in range(0, len(self.moments) - 1, 2):
+            count = math.ceil((self.moments[at] - first) / step - 1e-9)
+            while first + count * step <= self.moments[at + 1]:
+                yield self.position(first + count * step), span_text(count * step)
+                count += 1
+
+
+def span_text(seconds: float) -> str:
+    """How long that is, in one or two units; what is shorter than a millisecond is nothing."""
+    if seconds < 59.95:
+        return f"{round(seconds, 3):.3g} s"
+    whole = round(seconds)
+    for (size, unit), (less, small) in itertools.pairwise(_UNITS):
+        if whole >= size:
+            rest = whole % size // less
+            return f"{whole // size} {unit} {rest} {small}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def moment_text(moment: float) -> str:
+    """Date, time and zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
+
+
+def since_text(moment: float, first: float) -> str:
+    """When something was, from the session's first event on; what was earlier is taken for as early."""
+    seconds = max(moment - first, 0.0)
+    # So many digits that a column of them can be compared at a glance.
+    return f"+{seconds:.2f} s" if seconds < 59.995 else f"+{span_text(seconds)}"
+
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def _gaps(first: float, last: float, busy: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """The long stretches in which nobody was at work."""
+    shortest, reached = LONG * (last - first), first
+    for begin, end in sorted(busy):
+        # A clock that was set back can have somebody at work outside of the session.
+        if min(begin, last) - reached > shortest and reached > first:
+            yield reached, min(begin, last)
+        reached = max(reached, min(end, last))

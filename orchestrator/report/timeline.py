@@ -1,0 +1,95 @@
+"""Timeline of the report: legend, axis and a lane for each agent."""
+
+from collections.abc import Iterator
+
+from coterie.orchestrator.report.html import Html, join, note, tag, text, tooltip
+from coterie.orchestrator.report.report_data import AgentTimeline, SessionFacts
+from coterie.orchestrator.report.time_scale import TimeScale, span_text
+from coterie.orchestrator.report.timeline_lane import SIGNS, STATE_CLASSES, LaneRenderer, render_lane, text_anchor
+
+STATES = {
+    "running": "at work",
+    "waiting": "waits for others or an answer",
+    "idle": "waits for mail",
+    "plan_pending": "waits for a yes to its plan",
+    "stalled": "not heard of for too long",
+    "starting": "starts, or is told to stop",
+}
+"""What an agent is while it lives, in words."""
+
+
+def render_timeline(facts: SessionFacts) -> Html:
+    """Legend, axis and lanes."""
+    if not facts.agents:
+        return note("No agent has begun yet.")
+    busy = [(stretch.since, stretch.until) for agent in facts.agents for stretch in agent.stretches]
+    scale = TimeScale.of(facts.first, facts.last, busy)
+    drawing = LaneRenderer.of(scale, facts.agents)
+    lanes = [render_lane(agent, drawing) for agent in facts.agents]
+    return join((_legend(facts.agents), tag("div", _axis(scale), lanes, class_="lanes"), _merged_note(drawing)))
+
+
+def _legend(agents: tuple[AgentTimeline, ...]) -> Html:
+    """The signs that occur, and no others."""
+    states = {STATE_CLASSES.get(stretch.state, stretch.state) for agent in agents for stretch in agent.stretches}
+    found = [
+        tag("li", _swatch("rect", f"s-{state}"), text(f"{state.replace('_', ' ')}: {words}"))
+        for state, words in STATES.items()
+        if state in states
+    ]
+    return tag("ul", found, _moments(agents), class_="legend")
+
+
+def _moments(agents: tuple[AgentTimeline, ...]) -> Iterator[Html]:
+    calls = [call for agent in agents for call in agent.tool_calls]
+    if any(agent.model_calls for agent in agents):
+        yield tag("li", _swatch("rect", "model"), text("model call"))
+    if not all(call.is_error for call in calls):
+        yield tag("li", _swatch("rect", "tool"), text("tool call"))
+    if any(call.is_error for call in calls):
+        yield tag("li", _swatch("rect", "tool wrong"), text("tool call that failed"))
+    if any(agent.progress for agent in agents):
+        yield tag("li", tag("b", text("●"), class_="words"), text("progress, in words"))
+    marks = {SIGNS[mark.kind] for agent in agents for mark in agent.marks}
+    signs = (
+        ("↻", "started again", None),
+        ("■", "done", None),
+        ("✕", "failed or killed", "bad"),
+        ("?", "interrupted", "bad"),
+    )
+    for sign, words, class_ in signs:
+        if sign in marks:
+            yield tag("li", tag("b", text(sign), class_=class_), text(words))
+
+
+def _swatch(shape: str, class_: str) -> Html:
+    drawn = tag(shape, x=0, width=16, class_=class_)
+    return tag("svg", drawn, width=16, height=26, viewBox="0 5 16 26", aria_hidden="true")
+
+
+def _axis(scale: TimeScale) -> Html:
+    labels = [
+        tag("text", text(label), x=f"{place:.2f}%", y=12, text_anchor=text_anchor(place))
+        for place, label in scale.ticks()
+    ]
+    drawn = tag(
+        "svg", labels, _cuts(scale), height=18, class_="axis", role="img", aria_label="time since the first event"
+    )
+    return tag("div", tag("span", text("time"), class_="name faint"), drawn, class_="lane axis-lane")
+
+
+def _cuts(scale: TimeScale) -> Iterator[Html]:
+    """Where the axis leaves out what was long and empty."""
+    for at in scale.gaps:
+        gone = span_text(scale.moments[at + 1] - scale.moments[at])
+        middle = (scale.places[at] + scale.places[at + 1]) / 2
+        words = tooltip(f"{gone} in which nobody was at work take no room")
+        yield tag("text", text("//"), words, x=f"{middle:.2f}%", y=12, class_="cut")
+
+
+def _merged_note(drawing: LaneRenderer) -> Html | None:
+    """A sentence, if something stands too close to be drawn apart."""
+    if not drawing.merged:
+        return None
+    count = f"{drawing.merged:,} states, calls or words" if drawing.merged > 1 else "one state, call or word"
+    return note(f"Too close to others to be drawn apart: {count}. Pointing at a shape says how many it stands for.")

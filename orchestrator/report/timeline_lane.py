@@ -1,0 +1,185 @@
+"""A lane of the timeline: states, model calls, tool calls, starts and ends of one agent."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import attrs
+
+from coterie.orchestrator.report.html import Html, agent_name, tag, text, tooltip
+from coterie.orchestrator.report.report_data import AgentTimeline, Interval, Mark, ModelCall, ToolCall
+from coterie.orchestrator.report.time_scale import WIDTH, TimeScale, since_text, span_text
+
+DRAWN = 9_000
+"""Shapes that all lanes together have at most; what stands closer than they can be drawn is drawn as one."""
+FINEST = 0.1
+"""Per cent of the width that two shapes of a lane are apart at least."""
+LISTED = 3
+"""Of several that are drawn as one, how many are named."""
+TALL = 36
+"""Pixels of a lane."""
+
+STATE_CLASSES = {"stopping": "starting"}
+"""States that look like another."""
+SIGNS = {"started": "", "started_again": "↻", "done": "■", "failed": "✕", "killed": "✕", "interrupted": "?"}
+
+Item = TypeVar("Item")
+
+
+@attrs.define(eq=False)
+class LaneRenderer:
+    """How the lanes are drawn, and how much of them could not be drawn apart."""
+
+    scale: TimeScale
+    finest: float = FINEST
+    """Per cent; what is closer is drawn as one."""
+    merged: int = 0
+
+    @classmethod
+    def of(cls, scale: TimeScale, agents: Sequence[AgentTimeline]) -> "LaneRenderer":
+        """As fine as so many *agents* can be drawn."""
+        drawing = cls(scale)
+        while drawing.finest < WIDTH and drawing._count(agents) > DRAWN:
+            drawing.finest *= 2
+        drawing.merged = 0
+        return drawing
+
+    def since(self, moment: float) -> str:
+        """When *moment* was, in words."""
+        return since_text(moment, self.scale.moments[0])
+
+    def thin(self, items: Sequence[Item], when: Callable[[Item], float]) -> Iterator[list[Item]]:
+        """*items*, by time, in groups of those that cannot be told apart."""
+        group: list[Item] = []
+        begun = 0.0
+        for item in items:
+            place = self.scale.position(when(item))
+            if group and place - begun < self.finest:
+                group.append(item)
+                self.merged += 1
+                continue
+            if group:
+                yield group
+            group, begun = [item], place
+        if group:
+            yield group
+
+    def intervals(self, agent: AgentTimeline) -> Iterator[list[Interval]]:
+        """Its states, in groups."""
+        return self.thin(agent.stretches, lambda each: each.since)
+
+    def model_calls(self, agent: AgentTimeline) -> Iterator[list[ModelCall]]:
+        """Its calls of the model, in groups."""
+        return self.thin(agent.model_calls, lambda each: each.since)
+
+    def tool_calls(self, agent: AgentTimeline) -> Iterator[list[ToolCall]]:
+        """Its calls of tools, in groups."""
+        return self.thin(sorted(agent.tool_calls, key=lambda each: each.since), lambda each: each.since)
+
+    def signs(self, agent: AgentTimeline) -> Iterator[list[Mark]]:
+        """Its starts and ends that have a sign, in groups."""
+        return self.thin([mark for mark in agent.marks if SIGNS[mark.kind]], lambda each: each.at)
+
+    def _count(self, agents: Sequence[AgentTimeline]) -> int:
+        kinds = (self.intervals, self.model_calls, self.tool_calls, self.signs)
+        words = sum(1 for agent in agents for _ in self.thin(agent.progress, lambda each: each.at))
+        return words + sum(1 for agent in agents for kind in kinds for _ in kind(agent))
+
+
+def render_lane(agent: AgentTimeline, drawing: LaneRenderer) -> Html:
+    """The name of *agent*, and what it was at."""
+    grid = [tag("line", x1=f"{x:.2f}%", x2=f"{x:.2f}%", y1=0, y2=TALL, class_="grid") for x, _ in drawing.scale.ticks()]
+    shapes = [
+        *(_render_interval(group, drawing) for group in drawing.intervals(agent)),
+        *(_model_call(group, drawing) for group in drawing.model_calls(agent)),
+        *(_tool_call(group, drawing) for group in drawing.tool_calls(agent)),
+        *(_progress(agent, drawing)),
+        *(_sign(group, drawing) for group in drawing.signs(agent)),
+    ]
+    label = f"{agent.name}: {agent.state.replace('_', ' ')}"
+    drawn = tag("svg", grid, shapes, height=TALL, role="img", aria_label=label)
+    return tag("div", agent_name(agent.name, agent.depth), drawn, class_="lane")
+
+
+def text_anchor(place: float) -> str:
+    """Which end of a word is at *place*, so that it does not leave the page."""
+    if place < 2:
+        return "start"
+    return "end" if place > 98 else "middle"
+
+
+def _bar(drawing: LaneRenderer, since: float, until: float, least: float, told: Sequence[str], class_: str) -> Html:
+    """A bar from one moment to another, at least so many per cent wide."""
+    begin = drawing.scale.position(since)
+    wide = max(drawing.scale.position(until) - begin, least)
+    return tag("rect", tooltip(*told), x=f"{min(begin, WIDTH - wide):.2f}%", width=f"{wide:.2f}%", class_=class_)
+
+
+def _render_interval(group: list[Interval], drawing: LaneRenderer) -> Html:
+    """Stretches that begin at one place, in the state that lasted longest."""
+    lasted: defaultdict[str, float] = defaultdict(float)
+    for each in group:
+        lasted[each.state] += each.until - each.since
+    state = max(lasted, key=lambda each: lasted[each])
+    shown = max((each for each in group if each.state == state), key=lambda each: each.until - each.since)
+    since, until = group[0].since, group[-1].until
+    told = (
+        f"{state.replace('_', ' ')}{f': {shown.what}' if shown.what else ''}",
+        f"{drawing.since(since)}, for {span_text(until - since)}",
+        f"start {shown.incarnation}" if shown.incarnation > 1 else "",
+        f"{len(group)} changes of state" if len(group) > 1 else "",
+    )
+    return _bar(drawing, since, until, 0.05, told, f"s-{STATE_CLASSES.get(state, state)}")
+
+
+def _model_call(group: list[ModelCall], drawing: LaneRenderer) -> Html:
+    first, last = group[0], group[-1]
+    prompt, read = sum(each.prompt for each in group), sum(each.read for each in group)
+    share = f", {100 * read / prompt:.0f} % of them from cache" if prompt else ""
+    told = (
+        f"turn {first.turn}" if len(group) == 1 else f"{len(group)} model calls, from turn {first.turn} on",
+        f"{prompt:,} tokens in{share}, {sum(each.output for each in group):,} out",
+        f"{drawing.since(first.since)}, for {span_text(last.until - first.since)}",
+    )
+    return _bar(drawing, first.since, last.until, 0.15, told, "model")
+
+
+def _tool_call(group: list[ToolCall], drawing: LaneRenderer) -> Html:
+    wrong = [call for call in group if call.is_error]
+    told = [_call(call, drawing) for call in (wrong or group)[:LISTED]]
+    more = f"{len(group)} calls here" if len(group) > 1 else ""
+    until = max(call.until for call in group)
+    return _bar(drawing, group[0].since, until, 0.2, (*told, more), "tool wrong" if wrong else "tool")
+
+
+def _call(call: ToolCall, drawing: LaneRenderer) -> str:
+    failed = f" failed: {call.reason or 'nobody said why'}" if call.is_error else ""
+    return f"{call.name}{failed}, {drawing.since(call.since)}, for {span_text(call.until - call.since)}"
+
+
+def _progress(agent: AgentTimeline, drawing: LaneRenderer) -> Iterator[Html]:
+    for group in drawing.thin(agent.progress, lambda each: each.at):
+        told = [f"{each.text} ({drawing.since(each.at)})" for each in group[:LISTED]]
+        more = f"{len(group)} times said here" if len(group) > LISTED else ""
+        yield tag(
+            "circle", tooltip(*told, more), cx=f"{drawing.scale.position(group[0].at):.2f}%", cy=30, r=3, class_="words"
+        )
+
+
+def _sign(group: list[Mark], drawing: LaneRenderer) -> Html:
+    """The last of several, as it says how things went on."""
+    mark = group[-1]
+    place = drawing.scale.position(mark.at)
+    told = [_moment(each, drawing) for each in group[-LISTED:]]
+    class_ = "mark" if mark.kind in ("done", "started_again") else "mark bad"
+    # An end stands before its moment and a start behind it, so that one after another can be told apart.
+    side = "start" if mark.kind == "started_again" or place < 1 else "end"
+    return tag(
+        "text", text(SIGNS[mark.kind]), tooltip(*told), x=f"{place:.2f}%", y=TALL - 2, text_anchor=side, class_=class_
+    )
+
+
+def _moment(mark: Mark, drawing: LaneRenderer) -> str:
+    again = f", start {mark.incarnation}" if mark.incarnation > 1 else ""
+    what = f": {mark.what.removeprefix('again, ')}" if mark.what else ""
+    return f"{mark.kind.replace('_', ' ')}{again}, {drawing.since(mark.at)}{what}"

@@ -1,0 +1,1 @@
+"""Root process of a session and the files by which it is found."""

@@ -1,0 +1,283 @@
+"""Root of a session: owns the supervisor, the gateway, the mail and the connection of the launch client."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from decimal import Decimal
+
+import attrs
+import trio
+
+from coterie.agents.definitions.team_definition import load_recorded_team
+from coterie.agents.errors import ControlLost
+from coterie.agents.events.agent_events import Event, Noticed
+from coterie.agents.events.event_log import EventLog
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import Budgeted
+from coterie.agents.permissions.types import UserPrompter
+from coterie.agents.root_link.approval_messages import PromptAnswered
+from coterie.agents.root_link.channel import MessageChannel
+from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.remote_services import RemotePrompter
+from coterie.agents.root_link.spawn_request import SpawnRequest
+from coterie.agents.settings import AgentSettings, McpSettings
+from coterie.clock import Clock
+from coterie.errors import ConfigInvalid
+from coterie.mailbox.errors import MailboxFailed
+from coterie.mailbox.session_mail import SessionKeys, SessionMail, mail_directory
+from coterie.mailbox.transports.bridge.forwarder import open_forwarder
+from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
+from coterie.mailbox.transports.file.pending_digests import snapshot_pending
+from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
+from coterie.orchestrator.approvals.service import open_approvals
+from coterie.orchestrator.control.requests import (
+    AgentStarted,
+    CompactAgent,
+    ControlAnswer,
+    ControlRequest,
+    DecideApproval,
+    MoveToBackground,
+    ReleaseHeldMessage,
+    RequestDone,
+    ResendDeadLetter,
+    SendMail,
+    SpawnAgent,
+    StopAgent,
+    control_address,
+)
+from coterie.orchestrator.control.root_protocol import ClientMessage, Detach, EndSession, InterruptTurn
+from coterie.orchestrator.control.server import open_control_server, open_listener
+from coterie.orchestrator.control.user_mail import handle_mail_request
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
+from coterie.orchestrator.gateway.ledger_recorder import (
+    PENDING_CALLS,
+    LedgerRecorder,
+    PendingCalls,
+    settle_interrupted_calls,
+)
+from coterie.orchestrator.mcp.host_supervisor import McpHostSupervisor, open_mcp
+from coterie.orchestrator.processes.child_registry import run_reaper
+from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
+from coterie.orchestrator.processes.process_starters import open_zygote_starter
+from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
+from coterie.orchestrator.supervisor.agent_process import AgentOutcome
+from coterie.orchestrator.supervisor.agent_run import compact_agent
+from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.orchestrator.supervisor.supervisor import Supervisor
+from coterie.process_markers import SESSION_VARIABLE
+from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory
+
+
+@attrs.frozen(kw_only=True)
+class SessionRoot:
+    """A session whose agents can be started. Made by `open_root`."""
+
+    session: SessionDirectory
+    supervisor: Supervisor
+    gateway: ModelGateway
+    cleanup: CleanupSupervisor
+    """Who cleans up after this process if it is killed."""
+    mcp: McpHostSupervisor
+    """Who holds the MCP servers."""
+
+    async def run(self, order: SpawnSpec) -> AgentOutcome:
+        """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does.
+
+        The members of the session's team are started for its lead. Whom an earlier root was running when it was killed
+        is run on. Neither for a chore, which is one agent's alone. Raises `ConfigInvalid` too.
+        """
+        if order.chore is None:
+            await self.supervisor.unfinished.load()
+            await self.mcp.wait_listed()
+            order = attrs.evolve(order, team=await self._members_not_started())
+        return await self.supervisor.run_agent(order)
+
+    async def _members_not_started(self) -> tuple[SpawnRequest, ...]:
+        """The members of the team that nobody has started yet: all of them, or those that a crash was faster than."""
+        team = await trio.to_thread.run_sync(load_recorded_team, self.session)
+        known = {*self.supervisor.mail.roster.members(), *self.supervisor.unfinished.names}
+        return () if team is None else tuple(request for request in team.requests() if request.name not in known)
+
+    def interrupt_lead(self) -> None:
+        """End the turn that the lead is at."""
+        self.supervisor.interrupt(MAIN)
+
+    def kill_immediately(self) -> None:
+        """Give nobody time any more: who is stopped from now on is killed at once."""
+        self.supervisor.grace = 0.0
+
+    async def handle_request(self, request: ControlRequest) -> ControlAnswer:
+        """Do what the user asks for from a shell. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
+        match request:
+            case StopAgent():
+                await self.supervisor.stop(request.name)
+            case MoveToBackground():
+                self.supervisor.move_to_background(request.name)
+            case CompactAgent():
+                return await compact_agent(self.supervisor.runs, request.name, request.pivot())
+            case DecideApproval():
+                decision = ApprovalDecision(id=request.id, approve=request.approve, feedback=request.feedback)
+                await self.supervisor.approvals.decide(decision)
+            case SpawnAgent():
+                return AgentStarted(spawned=await self.supervisor.spawn_for(MAIN, request.wanted))
+            case SendMail() | ResendDeadLetter() | ReleaseHeldMessage():
+                return await handle_mail_request(self.supervisor.mail, request)
+        return RequestDone()
+
+
+@asynccontextmanager
+async def open_root(
+    session: SessionDirectory,
+    *,
+    budget: Decimal | None = None,
+    server: str | None = None,
+    user: UserPrompter | None = None,
+    asks_later: bool = False,
+    agents: AgentSettings | None = None,
+    mcp: McpSettings | None = None,
+    grace: float = 5.0,
+) -> AsyncIterator[SessionRoot]:
+    """Be the root of *session* until the block ends; then none of its agents is left.
+
+    *budget* is for all of them together, in dollars, with what earlier roots of the session have spent. *server* is the
+    URL of the embedded server, where that plays the model; *user* is asked for permissions, or else, where it
+    *asks_later*, whoever answers from a shell; *agents* is what the user has set for all of them, *mcp* what for MCP
+    servers, of which there are none without. Enter it on the main thread of a process that starts no others meanwhile.
+    Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
+    """
+    clock = Clock.from_environment()
+    async with AsyncExitStack() as stack:
+        root = stack.enter_context(open_root_record(session, clock))
+        session.scratch.mkdir(mode=0o700, exist_ok=True)
+        door = await stack.enter_async_context(open_listener(control_address(root)))
+        log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT_NAME, clock))
+        office = stack.enter_context(await _open_session_mail(session, clock, log.emit))
+        environment = {**os.environ, SESSION_VARIABLE: session.id}
+        mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
+        janitor = await stack.enter_async_context(open_cleanup_daemon(mark, record, environment))
+        # Before the farewell: of a root that is killed between the two nobody would ever strike off the record.
+        stack.callback(remove_root_record, session, root)
+        gate = await _open_gateway(session, clock, budget, log.emit, stack)
+        await _open_bridges(office, log.emit, stack)
+        servers = await stack.enter_async_context(open_mcp(session, mcp, environment, log.emit))
+        starter = await stack.enter_async_context(open_zygote_starter(environment=environment))
+        approvals = await open_approvals(office, StatusPublisher(office, log.emit).sender, log.emit, user)
+        if budget is not None or session.starts > 1:
+            log.emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
+        supervisor = Supervisor(
+            mail=office,
+            starter=starter,
+            gateway=gate,
+            emit=log.emit,
+            clock=clock,
+            approvals=approvals,
+            server=server,
+            user=user,
+            asks_later=asks_later,
+            grace=grace,
+            mcp=servers,
+        )
+        approvals.wake_lead = supervisor.wake_lead
+        if agents is not None:
+            supervisor.apply_settings(agents)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_reaper)
+            nursery.start_soon(janitor.supervise, lambda reason: log.emit(LayerFailed(layer="janitor", reason=reason)))
+            nursery.start_soon(servers.supervise)
+            opened = SessionRoot(session=session, supervisor=supervisor, gateway=gate, cleanup=janitor, mcp=servers)
+            async with open_control_server(door, opened.handle_request):
+                yield opened
+            nursery.cancel_scope.cancel()
+
+
+async def _open_session_mail(session: SessionDirectory, clock: Clock, tell: Callable[[Event], None]) -> SessionMail:
+    """The mail of *session*, signed from now on; what waits there is believed, as nobody could forge it yet.
+
+    Enter it before any agent begins: the model and its tools are who mail is kept from. What is written into a mailbox
+    while no root is there is the user's, or a hostile process's of the same user, which no key keeps out.
+    """
+    try:
+        believed = await trio.to_thread.run_sync(snapshot_pending, mail_directory(session))
+    except MailboxFailed as exc:
+        raise ConfigInvalid("session", str(exc)) from exc
+    return SessionMail.open(
+        session,
+        clock,
+        SessionKeys.new(),
+        believed=believed,
+        on_untrusted=lambda letter: tell(Noticed.untrusted_mail(letter.mailbox, letter.detail)),
+    )
+
+
+async def _open_gateway(
+    session: SessionDirectory,
+    clock: Clock,
+    budget: Decimal | None,
+    tell: Callable[[Event], None],
+    stack: AsyncExitStack,
+) -> ModelGateway:
+    """The gate of *session*, which counts what earlier roots have spent, and writes down each call in its books."""
+    earlier = await trio.to_thread.run_sync(settle_interrupted_calls, session.directory)
+    ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
+    under_way = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
+    books = LedgerRecorder(ledger, clock, tell, under_way)
+    return ModelGateway(clock, BudgetLimits(dollars=budget), earlier=earlier, started=books.begin, settled=books.record)
+
+
+async def _open_bridges(office: SessionMail, tell: Callable[[Event], None], stack: AsyncExitStack) -> None:
+    """Take mail of other sessions, and hand over what waits for them."""
+    try:
+        bridge = open_bridge(
+            office.session.id, office.directory, office.accept_inbound, clock=office.clock, bury=office.dead_letters.add
+        )
+        await stack.enter_async_context(bridge)
+    except BridgeUnusable as exc:
+        raise ConfigInvalid("session", f"{office.session.id} has a root already, or none can be: {exc}") from exc
+    forwarding = open_forwarder(office.bridge, lambda exc: tell(LayerFailed(layer="mail", reason=str(exc))))
+    await stack.enter_async_context(forwarding)
+
+
+@attrs.frozen
+class LaunchClient:
+    """The root's end of the line to it."""
+
+    prompter: RemotePrompter
+    _line: MessageChannel[ClientMessage]
+
+    @classmethod
+    def over(cls, line: MessageChannel[ClientMessage]) -> "LaunchClient":
+        """Whoever is at the other end of *line*."""
+        return cls(RemotePrompter.over(line.send), line)
+
+    def send(self, word: WireMessage) -> None:
+        """Let it know; nobody may be there any more to hear it."""
+        with contextlib.suppress(ControlLost):
+            self._line.send(word)
+
+    async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
+        """Heed what it says of *root* until it leaves. If it goes without a word, or says what is none, *stop*."""
+        try:
+            await self._listen(root, stop)
+        except ControlLost:
+            stop()
+        finally:
+            self.prompter.leave()
+
+    async def _listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
+        while (word := await self._line.receive()) is not None:
+            match word:
+                case InterruptTurn():
+                    root.interrupt_lead()
+                case EndSession():
+                    root.kill_immediately()
+                    stop()
+                case PromptAnswered():
+                    self.prompter.handle(word)
+                case Detach():
+                    return
+        raise ControlLost("the viewer has gone")

@@ -1,0 +1,109 @@
+"""Conversion of written values to the types of settings."""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+
+class InvalidValue(ValueError):
+    """A value that a setting cannot have; its text says what it is and what it should be."""
+
+
+def convert(value: object, kind: Any) -> Any:
+    """*value*, as TOML or a flag gives it, as the type *kind* of a setting. Raises `InvalidValue`."""
+    if get_origin(kind) is Literal:
+        words = f"one of {', '.join(get_args(kind))}"
+        converted = value if value in get_args(kind) else None
+    else:
+        words, read = _KINDS[kind]
+        converted = read(value)
+    if converted is None:
+        raise InvalidValue(f"is {format_value(value)}; it should be {words}")
+    return converted
+
+
+def parse_text(text: str, kind: Any) -> object:
+    """What the *text* of an environment variable means for a setting of *kind*; the text itself if nothing."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind is not str:
+        with contextlib.suppress(ValueError):
+            return int(text)
+    if kind in (float, Decimal):
+        with contextlib.suppress(ArithmeticError):
+            return Decimal(text)
+    return text
+
+
+def format_value(value: object) -> str:
+    """A value as an error names it."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _switch(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _whole_number(value: object) -> int | None:
+    # To Python true is the number 1.
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _decimal(value: object) -> Decimal | None:
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        return None
+    # Through the text, so that a float that reads 0.1 means 0.1.
+    number = Decimal(str(value))
+    return number if number.is_finite() and number > 0 else None
+
+
+def _number(value: object) -> float | None:
+    number = _decimal(value)
+    return float(number) if number is not None and math.isfinite(float(number)) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _path(value: object) -> Path | None:
+    if not isinstance(value, str | Path) or "\0" in str(value):
+        return None
+    path = Path(value).expanduser() if str(value).startswith("~/") else Path(value)
+    return path if path.is_absolute() else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    texts = tuple(text for item in value if (text := _text(item)) is not None)
+    return texts if len(texts) == len(value) else None
+
+
+def _paths(value: object) -> tuple[Path, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    paths = tuple(path for item in value if (path := _path(item)) is not None)
+    return paths if len(paths) == len(value) else None
+
+
+_KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
+    bool: ("true or false", _switch),
+    int: ("a whole number above 0", _whole_number),
+    float: ("a number above 0", _number),
+    Decimal: ("a number above 0", _decimal),
+    str: ("a text in quotes", _text),
+    Path: ("an absolute path in quotes, or one that begins with ~/", _path),
+    tuple[str, ...]: ("a list of texts in quotes", _texts),
+    tuple[Path, ...]: ("a list of paths in quotes that are absolute or begin with ~/", _paths),
+}
+"""Type of a setting -> what to call it, and how to read it: None for what it cannot be."""

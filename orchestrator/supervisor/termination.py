@@ -1,0 +1,110 @@
+"""Termination of an agent process, its process group and the orphans it left."""
+
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import trio
+
+from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.tools.shell.working_directory import FOLDER
+from coterie.files import find_drafts
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.message_bodies import ShutdownRequest
+from coterie.orchestrator.processes.child_registry import CHILDREN
+from coterie.orchestrator.supervisor.in_process_agents import RunningChild
+from coterie.process_identity import wait_ended
+from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE, read_environment
+
+
+def shutdown_envelope(duty: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:
+    """What asks one start of one agent to end; another start of the name does not heed it."""
+    return Envelope(
+        sender=sender,
+        recipient=Recipient(name=duty.name, incarnation=duty.incarnation),
+        sequence=1,
+        kind=request.kind,
+        body=request.to_body(),
+        created=created,
+    )
+
+
+async def terminate(child: RunningChild, grace: float) -> int:
+    """The status of *child*, reaped. It has *grace* seconds to end by itself, and as many after SIGTERM.
+
+    Whatever is left of its group is killed with it. Call it shielded: a process must not outlive its owner.
+    """
+    with trio.move_on_after(grace):
+        await child.wait_ended()
+    child.send_signal(signal.SIGTERM)
+    with trio.move_on_after(grace):
+        await child.wait_ended()
+    # Also of one that has ended by itself: its group keeps its number until it is reaped.
+    child.send_signal_to_group(signal.SIGKILL)
+    return await child.wait()
+
+
+EXEC_RECHECK_SECONDS = 0.01
+"""Seconds until a process that has not executed its program yet is looked at again; the kernel tells nobody of it."""
+
+
+async def kill_orphans(session: str, tag: str) -> None:
+    """Kill all that the agent of this *tag* left to the root, and return when nothing of it is alive.
+
+    What is killed may leave children of its own, so it is looked for until there is none. A command that the agent was
+    just about to execute does not show whose it is before it has, so it is waited for.
+    """
+    while remains := _find_orphans(session, tag):
+        ended = [pid for pid, is_known in remains.items() if is_known]
+        for pid in ended:
+            _kill(pid)
+        for pid in ended:
+            with contextlib.suppress(ProcessLookupError):  # reaped in the meantime
+                await wait_ended(pid)
+        CHILDREN.reap_adopted()
+        if not ended:
+            await trio.sleep(EXEC_RECHECK_SECONDS)
+
+
+def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
+    """Remove what the process *pid*, which was killed, was writing in the directory of the *session*.
+
+    In that of its *agent*, too, what its shells had there for as long as they ran. Raises `OSError`.
+    """
+    for draft in find_drafts(pid, session):
+        draft.unlink(missing_ok=True)
+    for folder in agent.glob(f"{FOLDER}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _find_orphans(session: str, tag: str) -> dict[int, bool]:
+    """Processes that are the agent's, and those that may be, by whether it is known."""
+    wanted = {f"{SESSION_VARIABLE}={session}".encode(), f"{AGENT_VARIABLE}={tag}".encode()}
+    found: dict[int, bool] = {}
+    for pid in _children():
+        handed_down = read_environment(pid)
+        if handed_down is not None and wanted <= handed_down:
+            found[pid] = True
+        elif CHILDREN.is_unknown(pid) and (handed_down is None or _has_no_agent(handed_down, session)):
+            found[pid] = False
+    return found
+
+
+def _has_no_agent(handed_down: set[bytes], session: str) -> bool:
+    """Whether it has what the zygote has: it is not yet what it will be."""
+    is_ours = f"{SESSION_VARIABLE}={session}".encode() in handed_down
+    return is_ours and not any(each.startswith(f"{AGENT_VARIABLE}=".encode()) for each in handed_down)
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # With its group: a shell that is killed alone leaves the rest of its pipeline behind.
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,321 @@
+"""Parser of team files; it reports all problems at once, with lines."""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from coterie.agents.definitions.store import load_definitions
+from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.permissions.path_pattern import PathPattern
+from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.root_link.spawn_request import FORK, GENERAL, MemoryScope, Process
+from coterie.mailbox.address import MAIN, USER, check_name
+from coterie.mailbox.errors import NameInvalid
+from coterie.mailbox.tasks.task_rules import LONGEST_DESCRIPTION, LONGEST_SUBJECT
+from coterie.orchestrator.settings.setting_values import InvalidValue, convert, format_value
+from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.orchestrator.teams.team_tables import KeyTypes, TeamFileProblem, TeamInvalid, TeamTableReader
+from coterie.paths import checkout_root
+from coterie.source_positions import TomlKeyPath, TomlPositions
+from coterie.suggestions import closest_match, did_you_mean
+
+LEAD_KEYS: KeyTypes = {"agent": str, "model": str}
+MEMBER_KEYS: KeyTypes = {
+    "name": str,
+    "type": str,
+    "model": str,
+    "prompt": str,
+    "plan_required": None,
+    "budget_usd": Decimal,
+    "memory": MemoryScope,
+    "worktree": bool,
+    "process": Process,
+}
+ROOT_MEMBER = "root"
+"""What the session's own process calls itself in mail and events."""
+RESERVED_NAMES: Mapping[str, str] = {
+    MAIN: "it is the lead's",
+    USER: "it is the human's",
+    ROOT_MEMBER: "it is the session's own",
+}
+
+
+@attrs.frozen
+class MemberParser:
+    """Reads who is in a team; what is wrong goes to the notes."""
+
+    _table_reader: TeamTableReader
+    _kinds: Collection[str]
+
+    def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
+        """The lead of *table*."""
+        fields = self._table_reader.fields(("lead",), table, LEAD_KEYS)
+        if is_coordinator and "agent" in fields:
+            reason = "a coordinator is a kind of its own: take either `coordinator = true` or this agent away"
+            self._table_reader.add_problem(("lead", "agent"), reason)
+        elif "agent" in fields:
+            self._check_type(("lead", "agent"), fields["agent"])
+        self._check_model(("lead", "model"), fields.get("model"))
+        return TeamLead(**fields)
+
+    def members(self, tables: Sequence[object]) -> Iterator[TeamMember]:
+        """Those of *tables*, as far as they can be read; each has a name that no other has."""
+        names: dict[str, str] = {}
+        for index, table in enumerate(tables):
+            place: TomlKeyPath = ("members", index)
+            fields = self._table_reader.fields(place, table, MEMBER_KEYS)
+            self._table_reader.require(place, fields, table, '"scout"', "name")
+            if "name" in fields and self._is_name((*place, "name"), fields["name"], names):
+                names[fields["name"].casefold()] = fields["name"]
+            yield self._member(place, fields)
+
+    def _member(self, place: TomlKeyPath, fields: Mapping[str, Any]) -> TeamMember:
+        self._check_type((*place, "type"), fields.get("type", GENERAL))
+        self._check_model((*place, "model"), fields.get("model"))
+        return TeamMember(
+            **{"name": "", "type": GENERAL}
+            | {key: value for key, value in fields.items() if key not in ("prompt", "plan_required")},
+            prompt=fields.get("prompt", "").strip(),
+            plan=self._plan((*place, "plan_required"), fields.get("plan_required", False)),
+        )
+
+    def _is_name(self, place: TomlKeyPath, name: str, names: Mapping[str, str]) -> bool:
+        folded = name.casefold()
+        try:
+            check_name(name)
+        except NameInvalid as exc:
+            self._table_reader.add_problem(place, f"name {format_value(name)} cannot be used: {exc.reason}")
+        else:
+            if folded in RESERVED_NAMES:
+                self._table_reader.add_problem(
+                    place, f"name {format_value(name)} is taken: {RESERVED_NAMES[folded]}; choose another"
+                )
+            elif folded in names:
+                by = f"another member is called {names[folded]}"
+                self._table_reader.add_problem(place, f"name {format_value(name)} is taken: {by}; choose another")
+            else:
+                return True
+        return False
+
+    def _check_type(self, place: TomlKeyPath, name: str) -> None:
+        if name == FORK and name not in self._kinds:
+            reason = "a fork begins with a conversation, and a member without one: name a kind of agent"
+            self._table_reader.add_problem(place, f"{place[-1]} is {format_value(name)}; {reason}, as {GENERAL} is")
+        elif name not in self._kinds:
+            self._table_reader.add_problem(
+                place, f"there is no kind of agent {format_value(name)}; {did_you_mean(name, self._kinds)}"
+            )
+
+    def _check_model(self, place: TomlKeyPath, name: str | None) -> None:
+        table = known_models()
+        if name is None or table.find(name) is not None:
+            return
+        near = closest_match(name, [*table.models, *table.aliases])
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(table.aliases)}"
+        self._table_reader.add_problem(place, f"{format_value(name)} is not a known model; {hint}")
+
+    def _plan(self, place: TomlKeyPath, value: object) -> PlanPolicy | None:
+        if isinstance(value, bool):
+            return PlanPolicy() if value else None
+        if value in ("lead", "human"):
+            return PlanPolicy(by=value)
+        if isinstance(value, dict):
+            return self._rule(place, value)
+        right = 'true, "lead", "human" or { paths = ["tests/**"] }'
+        self._table_reader.add_problem(place, f"plan_required is {format_value(value)}; it should be {right}")
+        return None
+
+    def _rule(self, place: TomlKeyPath, table: Mapping[str, object]) -> PlanPolicy | None:
+        for key in (key for key in table if key != "paths"):
+            self._table_reader.add_problem((*place, key), f"there is no key {key!r} here; a rule has `paths` alone")
+        try:
+            paths: tuple[str, ...] = convert(table.get("paths", ()), tuple[str, ...])
+            for path in paths:
+                PathPattern.parse(path)
+        except (InvalidValue, ValueError) as exc:
+            self._table_reader.add_problem((*place, "paths"), f"paths {exc}")
+            return None
+        if not paths:
+            self._table_reader.add_problem((*place, "paths"), 'a rule names files: `paths = ["tests/**"]`')
+        return PlanPolicy(by="rule", paths=paths)
+
+
+TASK_KEYS: KeyTypes = {"id": str, "subject": str, "description": str, "owner": str, "blocked_by": tuple[str, ...]}
+REQUIRED = {"id": '"find"', "subject": '"Find the bug"'}
+MAX_LENGTHS = {"subject": LONGEST_SUBJECT, "description": LONGEST_DESCRIPTION - 100}
+"""Characters; what else a description says on the list, whom the task is meant for, must fit as well."""
+
+
+@attrs.frozen
+class TaskParser:
+    """Reads what a team has to do; what is wrong goes to the notes."""
+
+    _table_reader: TeamTableReader
+    _members: Collection[str]
+
+    def tasks(self, tables: Sequence[object]) -> tuple[TeamTask, ...]:
+        """Those of *tables*, each behind those it waits for; as far as they can be read."""
+        read = [self._task(("tasks", index), table) for index, table in enumerate(tables)]
+        places = {task.key: index for index, task in reversed(list(enumerate(read))) if task.key}
+        for index, task in enumerate(read):
+            if task.key and places[task.key] != index:
+                self._table_reader.add_problem(
+                    ("tasks", index, "id"), f"there is another task {format_value(task.key)}; choose another id"
+                )
+            self._check_blockers(index, task, places)
+        by_key = {task.key: task for index, task in enumerate(read) if places.get(task.key) == index}
+        for cycle in _cycles(by_key):
+            way = " -> ".join([*cycle, cycle[0]])
+            self._table_reader.add_problem(
+                ("tasks", places[cycle[0]], "blocked_by"), f"tasks wait for each other: {way}; take one of them away"
+            )
+        return tuple(_in_order(by_key)) if not self._table_reader.flaws else ()
+
+    def _task(self, place: TomlKeyPath, table: object) -> TeamTask:
+        fields: dict[str, Any] = self._table_reader.fields(place, table, TASK_KEYS)
+        if "subject" in fields:  # it is one line wherever it is shown
+            fields["subject"] = " ".join(fields["subject"].split())
+        for key, example in REQUIRED.items():
+            self._table_reader.require(place, fields, table, example, key)
+        for key, longest in MAX_LENGTHS.items():
+            if len(fields.get(key, "")) > longest:
+                self._table_reader.add_problem(
+                    (*place, key), f"{key} has {len(fields[key]):,} characters; it may have {longest:,}"
+                )
+        known = [*self._members, MAIN]
+        if (owner := fields.get("owner")) is not None and owner not in known:
+            self._table_reader.add_problem(
+                (*place, "owner"), f"there is no member {format_value(owner)}; {did_you_mean(owner, known)}"
+            )
+        key, blockers = fields.pop("id", ""), tuple(dict.fromkeys(fields.pop("blocked_by", ())))
+        return TeamTask(**{"subject": ""} | fields, key=key, blocked_by=blockers)
+
+    def _check_blockers(self, index: int, task: TeamTask, known: Collection[str]) -> None:
+        for key in task.blocked_by:
+            if key not in known:
+                others = [other for other in known if other != task.key]
+                reason = f"there is no task {format_value(key)} to wait for; {did_you_mean(key, others)}"
+                self._table_reader.add_problem(("tasks", index, "blocked_by"), reason)
+
+
+def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:
+    """Tasks that wait for each other, each for the next and the last for the first; until no such ring is left."""
+    waits = {key: {other for other in task.blocked_by if other in tasks} for key, task in tasks.items()}
+    while True:
+        try:
+            TopologicalSorter(waits).prepare()
+        except CycleError as exc:
+            # It gives the ring against the direction of waiting, with its first at both ends.
+            ring = list(reversed(exc.args[1]))[:-1]
+            begin = ring.index(min(ring, key=list(tasks).index))
+            ring = ring[begin:] + ring[:begin]
+            yield ring
+            waits[ring[0]].discard(ring[1 % len(ring)])
+        else:
+            return
+
+
+def _in_order(tasks: Mapping[str, TeamTask]) -> Iterator[TeamTask]:
+    """In the order of the file, but each behind those it waits for."""
+    left = dict(tasks)
+    while left:
+        key = next(key for key, task in left.items() if not left.keys() & set(task.blocked_by))
+        yield left.pop(key)
+
+
+MAX_FILE_BYTES = 1_000_000
+"""Bytes."""
+TEAM_KEYS: KeyTypes = {"name": str, "coordinator": bool, "lead": None, "members": None, "tasks": None}
+EXAMPLE = 'begin with [[members]], name = "scout" and type = "explore"; docs/teams.md has more'
+
+
+def load_team(path: Path, project: Path) -> TeamDefinition:
+    """The team that the file *path* describes, for work in the directory *project*. Blocks on the disk.
+
+    Raises `TeamInvalid` with every flaw of it, and `ConfigInvalid` where the table of models, or the settings of the
+    project, cannot be used.
+    """
+    table, lines = _load(path)
+    team = parse_team(table, lines, path, project)
+    if flaws := [
+        TeamFileProblem(path=path, line=lines.line_of(*place), reason=why)
+        for place, why in _project_problems(team, project)
+    ]:
+        raise TeamInvalid.of(*flaws)
+    return team
+
+
+def parse_team(table: dict[str, Any], lines: TomlPositions, path: Path, project: Path) -> TeamDefinition:
+    """The team that *table*, read from *path*, describes. Raises as `load_team` does."""
+    notes = TeamTableReader(path, lines)
+    fields = notes.fields((), table, TEAM_KEYS)
+    is_coordinator = fields.get("coordinator", False)
+    if not table:
+        notes.add_problem((), f"there is no team in it; {EXAMPLE}")
+    staff = MemberParser(notes, load_definitions(project).by_name)
+    lead = staff.lead(table["lead"], is_coordinator=is_coordinator) if "lead" in table else None
+    members = tuple(staff.members(notes.tables("members", table.get("members", []))))
+    agenda = TaskParser(notes, [member.name for member in members if member.name])
+    tasks = agenda.tasks(notes.tables("tasks", table.get("tasks", [])))
+    if notes.flaws:
+        raise TeamInvalid.of(*notes.flaws)
+    name = fields.get("name", path.stem)
+    return TeamDefinition(name=name, coordinator=is_coordinator, lead=lead, members=members, tasks=tasks)
+
+
+def _project_problems(team: TeamDefinition, project: Path) -> Iterator[tuple[TomlKeyPath, str]]:
+    """What a team without a flaw cannot have in this *project*."""
+    room = load_settings(project, {}, os.environ).agents.at_once - 1
+    if len(team.members) > room:
+        reason = f"the lead and {len(team.members)} members are more than may be at work at a time"
+        yield ("members", room), f"{reason}: agents.at_once is {room + 1}; raise it, or take members away"
+    if not (checkout_root(project) / ".git").exists():
+        for index in (index for index, member in enumerate(team.members) if member.worktree):
+            reason = f"a worktree needs a git repository, and {project} is in none"
+            yield ("members", index, "worktree"), f"{reason}: run `git init`, or take the key away"
+
+
+def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
+    text = _text(path)
+    try:
+        return tomllib.loads(text, parse_float=Decimal), TomlPositions.parse(text)
+    except tomllib.TOMLDecodeError as exc:
+        where = re.search(r" \(at line (\d+), column \d+\)$", str(exc))
+        line = int(where[1]) if where else text.count("\n", 0, len(text.rstrip())) + 1
+        reason = str(exc)[: where.start()] if where else str(exc)
+        raise _unusable(path, f"not TOML: {reason[:1].lower()}{reason[1:]}", line) from exc
+    except RecursionError as exc:
+        raise _unusable(path, "not a team: it is nested too deeply") from exc
+
+
+def _text(path: Path) -> str:
+    try:
+        facts = path.stat()
+        # Opening a pipe would wait for its other end.
+        if not stat.S_ISREG(facts.st_mode):
+            raise _unusable(path, "not a file; give the TOML file of a team")
+        if facts.st_size > MAX_FILE_BYTES:
+            raise _unusable(path, f"too large for a team: {facts.st_size:,} bytes, at most {MAX_FILE_BYTES:,} are read")
+        content = path.read_bytes()
+    except (OSError, ValueError) as exc:  # a NUL in a path is a ValueError
+        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise _unusable(path, f"cannot be read: {reason}; give the TOML file of a team") from exc
+    try:
+        return content.decode("utf-8-sig")  # some editors put a mark before the first line
+    except UnicodeDecodeError as exc:
+        line = exc.object.count(b"\n", 0, exc.start) + 1
+        reason = f"not UTF-8: byte 0x{exc.object[exc.start]:02x} here; save the file as UTF-8"
+        raise _unusable(path, reason, line) from exc
+
+
+def _unusable(path: Path, reason: str, line: int = 1) -> TeamInvalid:
+    return TeamInvalid.of(TeamFileProblem(path=path, line=line, reason=reason))

@@ -1,0 +1,73 @@
+"""One HTTP exchange with the server, from arrival to its log entry."""
+
+import time
+from typing import Any
+
+import attrs
+
+from coterie.scenarios.api_server.http.http_connection import HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder
+from coterie.scenarios.api_server.request.api_request import ApiCaller
+from coterie.scenarios.api_server.request.request_log import RequestLog, RequestLogEntry
+
+ORGANIZATION = ("anthropic-organization-id", "org_embedded")
+
+_CALLER_FIELDS = ("agent", "incarnation", "purpose", "turn")
+"""What the log says of a caller; never its key."""
+
+
+@attrs.define(eq=False)
+class ApiExchange:
+    """Carries a request through the server; the log entry is written from here."""
+
+    request: HttpRequest
+    respond: Responder
+    log: RequestLog
+    request_id: str
+    started: float
+    """By the server's clock: cache lifetimes count from here."""
+    began: float = attrs.field(factory=time.perf_counter)
+    number: int = attrs.field(init=False)
+    caller: ApiCaller | None = None
+    status: int = 200
+    error: str | None = None
+    headers: list[tuple[str, str]] = attrs.field(factory=list)
+    """Beyond those that every answer has."""
+    facts: dict[str, Any] = attrs.field(factory=dict)
+    """Fields of the log entry, as they become known."""
+
+    def __attrs_post_init__(self) -> None:
+        self.number = self.log.next_number()
+
+    def all_headers(self, content_type: str) -> list[tuple[str, str]]:
+        """The headers of an answer."""
+        return [("content-type", content_type), ("request-id", self.request_id), ORGANIZATION, *self.headers]
+
+    async def send(self, body: bytes) -> None:
+        """Answer 200 with JSON."""
+        self.record()
+        await self.respond.send(200, self.all_headers("application/json"), body)
+
+    def record(self) -> None:
+        """Put what is known into the log.
+
+        Done before the last bytes leave, so that a client with its answer in hand finds it in the log; and again
+        when something still went wrong.
+        """
+        self.log.put(self.entry())
+
+    def entry(self) -> RequestLogEntry:
+        """What is known of the request now."""
+        caller = self.caller
+        names = {} if caller is None else {name: getattr(caller, name) for name in _CALLER_FIELDS}
+        return RequestLogEntry(
+            number=self.number,
+            request_id=self.request_id,
+            time=self.started,
+            seconds=time.perf_counter() - self.began,
+            path=self.request.path[:200],
+            status=self.status,
+            error=self.error,
+            **names,
+            **self.facts,
+        )

@@ -1,0 +1,210 @@
+"""`POST /v1/messages`: checks a request, selects a reply, and bills the response."""
+
+import hashlib
+from typing import Any
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.loop.model.catalog import ModelTable
+from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator, reply_key
+from coterie.scenarios.api_server.api.exchange import ApiExchange
+from coterie.scenarios.api_server.api.rate_limiter import RateLimiter
+from coterie.scenarios.api_server.api.response_builder import BuiltResponse, build_response, prewarm_response
+from coterie.scenarios.api_server.api.response_delivery import inject_before, send_response
+from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
+from coterie.scenarios.api_server.caching.cache_diagnostics import CacheDiagnoser
+from coterie.scenarios.api_server.caching.prompt_cache import CacheResult, PromptCache, billed_usage, usage_json
+from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest, build_prompt_digest
+from coterie.scenarios.api_server.request.api_request import ApiRequest, parse_request
+from coterie.scenarios.api_server.request.errors import invalid_request
+from coterie.scenarios.api_server.rules.rule_list import check_request, check_size
+from coterie.scenarios.api_server.rules.schema import violations
+from coterie.scenarios.api_server.rules.thinking_signatures import ThinkingSigner
+from coterie.scenarios.api_server.script.http_faults import HttpFault, HttpFaultPlan
+from coterie.scenarios.api_server.script.reply_selection import ReplySelector, SelectedReply
+from coterie.scenarios.api_server.script.script_parser import Script
+from coterie.scenarios.api_server.script.script_signals import ScriptSignals
+
+
+def check_reply(call: ApiRequest, composed: BuiltResponse, name: str) -> None:
+    """Raise a 400 that names the reply of the script, if it breaks `output_config.format` or a strict tool's schema.
+
+    The real model cannot break them, so the script is at fault. A reply that was cut short is exempt, as in the API.
+    """
+    if composed.stop_reason in ("max_tokens", "refusal", "model_context_window_exceeded"):
+        return
+    schema = _format_schema(call)
+    text = "".join(block["text"] for block in composed.content if block["type"] == "text")
+    if schema is not None and composed.stop_reason != "tool_use":
+        _check_schema(_parsed(text, name), schema, f"script reply {name} does not satisfy output_config.format")
+    custom = [tool for tool in call.tools if tool.get("type") in (None, "custom")]
+    strict = {tool["name"]: tool["input_schema"] for tool in custom if tool.get("strict") is True}
+    for block in composed.content:
+        if block["type"] == "tool_use" and block["name"] in strict:
+            what = f"script reply {name} calls {block['name']} with input that breaks its strict schema"
+            _check_schema(block["input"], strict[block["name"]], what)
+
+
+def _format_schema(call: ApiRequest) -> dict[str, Any] | None:
+    config = call.params.get("output_config") or {}
+    wanted = config.get("format") or call.params.get("output_format") or {}
+    schema = wanted.get("schema")
+    return schema if isinstance(schema, dict) else None
+
+
+def _parsed(text: str, name: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise invalid_request(f"script reply {name} is not the JSON that output_config.format asks for: {exc}") from exc
+
+
+def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:
+    if found := violations(value, schema):
+        raise invalid_request(f"{what}: {found[0]}")
+
+
+@attrs.define(eq=False)
+class MessagesEndpoint:
+    """Answers calls by the script, and keeps the prompt cache."""
+
+    script: Script
+    seed: int
+    is_strict: bool
+    models: ModelTable
+    limiter: RateLimiter | None
+    """None when nothing is limited."""
+    ids: IdGenerator
+    faults: HttpFaultPlan
+    signals: ScriptSignals
+    cache: PromptCache = attrs.field(init=False, factory=PromptCache)
+    _diagnoser: CacheDiagnoser = attrs.field(init=False, factory=CacheDiagnoser)
+    _chooser: ReplySelector = attrs.field(init=False)
+    _signer: ThinkingSigner = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._chooser = ReplySelector(self.script, seed=self.seed)
+        self._signer = ThinkingSigner(hashlib.blake2b(str(self.seed).encode()).digest())
+
+    async def answer(self, exchange: ApiExchange) -> None:
+        """Answer one call; raises `ApiError` as long as the answer has not begun."""
+        call = self._call(exchange)
+        exchange.facts["stream"] = call.stream
+        fault = await self._inject_fault(exchange, self.faults.next_fault(call.caller, call.model.id))
+        if self.limiter is not None:
+            self.limiter.admit(call.caller.key, call.model.id, exchange.started)
+        prompt = self._checked(call)
+        markers = find_breakpoints(call, prompt)
+        verdict = self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=exchange.started)
+        digest = hashlib.blake2b(exchange.request.body, digest_size=16).digest()
+        chosen, composed = await self._reply(exchange, call, prompt, digest)
+        if chosen is not None and chosen.fault is not None:
+            fault = await self._inject_fault(exchange, chosen.fault)
+        message = self._message(call, prompt, verdict, composed)
+        self._settle(exchange, call, prompt, verdict, message)
+        # An entry becomes readable when the response begins, and this is the last moment before it does.
+        self.cache.publish(verdict)
+        is_whole = await send_response(exchange, call, message, composed, chosen, fault)
+        for name in chosen.reply.signals if chosen and is_whole else ():
+            self.signals.raise_signal(name)
+
+    async def count(self, exchange: ApiExchange) -> None:
+        """`count_tokens`: free, and blind to the cache."""
+        call = self._call(exchange, needs_max_tokens=False)
+        prompt = self._checked(call, counting=True)
+        find_breakpoints(call, prompt)
+        answer: dict[str, Any] = {"input_tokens": prompt.total}
+        if call.params.get("context_management") is not None:
+            answer["context_management"] = {"original_input_tokens": prompt.original_total}
+        await exchange.send(msgspec.json.encode(answer))
+
+    def _call(self, exchange: ApiExchange, *, needs_max_tokens: bool = True) -> ApiRequest:
+        assert exchange.caller is not None
+        call = parse_request(exchange.request.body, exchange.caller, self.models, needs_max_tokens=needs_max_tokens)
+        exchange.facts["model"] = call.model.id
+        return call
+
+    async def _inject_fault(self, exchange: ApiExchange, fault: HttpFault | None) -> HttpFault | None:
+        """Carry out what comes in place of an answer; what is returned strikes in the middle of one."""
+        if fault is not None:
+            exchange.facts["fault"] = fault.kind
+            await inject_before(fault, exchange.respond)
+        return fault
+
+    def _checked(self, call: ApiRequest, *, counting: bool = False) -> PromptDigest:
+        check_request(call, strict=self.is_strict, counting=counting)
+        if self.is_strict:
+            self._signer.check(call)
+        prompt = build_prompt_digest(call, cache_edits_beta=self.models.betas["cache_edits"])
+        check_size(call, prompt.total)
+        return prompt
+
+    async def _reply(
+        self, exchange: ApiExchange, call: ApiRequest, prompt: PromptDigest, digest: bytes
+    ) -> tuple[SelectedReply | None, BuiltResponse]:
+        if call.max_tokens == 0:
+            return None, prewarm_response(self.ids.message(reply_key(call.caller, 0, digest)))
+        chosen = self._chooser.select(call, digest)
+        reply = chosen.reply
+        exchange.facts["reply"] = reply.name
+        place = reply_key(call.caller, chosen.facts.turn, digest)
+        composed = build_response(call, chosen, place, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
+        if self.is_strict:
+            check_reply(call, composed, reply.name)
+        for name in reply.asked:
+            self.signals.raise_signal(name)
+        if reply.until or reply.delay:
+            async with exchange.respond.while_connected():
+                await self.signals.wait(reply.until)
+                await trio.sleep(reply.delay)
+        return chosen, composed
+
+    def _message(
+        self, call: ApiRequest, prompt: PromptDigest, verdict: CacheResult, composed: BuiltResponse
+    ) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "id": composed.message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": call.model_name,
+            "content": composed.content,
+            "stop_reason": composed.stop_reason,
+            "stop_sequence": composed.stop_sequence,
+            "stop_details": composed.stop_details,
+            "usage": usage_json(verdict, composed.output_tokens, composed.thinking_tokens),
+        }
+        diagnostics = call.params.get("diagnostics")
+        if isinstance(diagnostics, dict):
+            previous = diagnostics.get("previous_message_id")
+            message["diagnostics"] = self._diagnoser.diagnose(previous, call.model.id, prompt)
+            self._diagnoser.remember(composed.message_id, call.model.id, prompt)
+        if call.params.get("context_management") is not None:
+            message["context_management"] = {"applied_edits": prompt.applied_edits}
+        return message
+
+    def _settle(
+        self,
+        exchange: ApiExchange,
+        call: ApiRequest,
+        prompt: PromptDigest,
+        verdict: CacheResult,
+        message: dict[str, Any],
+    ) -> None:
+        """Bill the answer: to the rate limits, and to the log."""
+        usage = billed_usage(verdict, message["usage"]["output_tokens"])
+        key, model, now = call.caller.key, call.model, exchange.started
+        if self.limiter is not None:
+            written = usage.prompt - usage.read
+            self.limiter.settle(key, model.id, input_tokens=written, output_tokens=usage.output, now=now)
+            exchange.headers.extend(self.limiter.headers(key, model.id, now))
+        exchange.facts.update(
+            message_id=message["id"],
+            stop_reason=message["stop_reason"],
+            usage=message["usage"],
+            cost=(model, usage),
+            tools_hash=prompt.digest_before(prompt.system_start),
+            system_hash=prompt.digest_before(prompt.messages_start),
+            prefix_hash=prompt.digest_before(len(prompt.digests)),
+        )

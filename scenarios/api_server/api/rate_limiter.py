@@ -1,0 +1,144 @@
+"""Rate limits as token buckets per key and model."""
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import attrs
+from attrs.validators import ge, optional
+
+from coterie.scenarios.api_server.request.errors import ApiError
+
+ACCOUNTS = 4096
+"""Pairs of key and model remembered; beyond, those with full buckets are forgotten, then the least recent."""
+
+_MINUTE = 60.0
+_UNIT_NAMES = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens"}
+
+Header = tuple[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class RateLimits:
+    """What each key may use of each model per minute; None is without limit, less than 1 a `ValueError`."""
+
+    requests: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    input_tokens: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    output_tokens: int | None = attrs.field(default=None, validator=optional(ge(1)))
+
+
+@attrs.define(eq=False)
+class _Bucket:
+    """Starts full, refills evenly, and may be overdrawn: tokens are counted after they are spent."""
+
+    limit: int
+    level: float
+    at: float
+
+    def refill(self, now: float) -> None:
+        # A clock that is set back stops the refill for no longer than it was set back.
+        self.level = min(self.limit, self.level + max(0.0, now - self.at) * self.limit / _MINUTE)
+        self.at = now
+
+    def seconds_until(self, level: float) -> float:
+        return max(0.0, (level - self.level) * _MINUTE / self.limit)
+
+
+_Account = dict[str, _Bucket]
+
+
+@attrs.define(eq=False)
+class RateLimiter:
+    """Counts by key and model; the time of every call is the caller's, in seconds since the epoch."""
+
+    limits: RateLimits
+    _accounts: dict[tuple[str, str], _Account] = attrs.field(init=False, factory=dict)
+
+    def admit(self, key: str, model_id: str, now: float) -> None:
+        """Count one request, or raise `ApiError` 429 with when to come back and count nothing.
+
+        Tokens are not known yet: a request is admitted while there is one left of each kind.
+        """
+        account = self._open(key, model_id, now)
+        waits = {name: bucket.seconds_until(1) for name, bucket in account.items() if bucket.level < 1}
+        if waits:
+            raise self._refusal(account, model_id, waits, now)
+        if requests := account.get("requests"):
+            requests.level -= 1
+
+    def settle(self, key: str, model_id: str, *, input_tokens: int, output_tokens: int, now: float) -> None:
+        """Count what an admitted request used.
+
+        *input_tokens* are uncached input and cache writes; cache reads do not count. The bucket may go below
+        zero, and the next requests wait until it is refilled.
+        """
+        account = self._open(key, model_id, now)
+        for name, used in (("input-tokens", input_tokens), ("output-tokens", output_tokens)):
+            if bucket := account.get(name):
+                bucket.level -= used
+
+    def headers(self, key: str, model_id: str, now: float) -> tuple[Header, ...]:
+        """The `anthropic-ratelimit-*` headers of an answer; none for what has no limit."""
+        account = self._accounts.get((key, model_id)) or self._full_account(now)
+        return _headers(account, now)
+
+    def _open(self, key: str, model_id: str, now: float) -> _Account:
+        account = self._accounts.pop((key, model_id), None)
+        if account is None:
+            account = self._full_account(now)
+            if len(self._accounts) >= ACCOUNTS:
+                self._forget(now)
+        for bucket in account.values():
+            bucket.refill(now)
+        # Reinserted at the end, so that the order is that of last use.
+        self._accounts[key, model_id] = account
+        return account
+
+    def _full_account(self, now: float) -> _Account:
+        limits = {
+            "requests": self.limits.requests,
+            "input-tokens": self.limits.input_tokens,
+            "output-tokens": self.limits.output_tokens,
+        }
+        return {name: _Bucket(limit=limit, level=limit, at=now) for name, limit in limits.items() if limit is not None}
+
+    def _forget(self, now: float) -> None:
+        for account in self._accounts.values():
+            for bucket in account.values():
+                bucket.refill(now)
+        kept = [
+            pair
+            for pair, account in self._accounts.items()
+            if any(bucket.level < bucket.limit for bucket in account.values())
+        ]
+        # At least half goes, so that the cost of looking through all of them is spread over many new ones.
+        self._accounts = {pair: self._accounts[pair] for pair in kept[-(ACCOUNTS // 2) :]}
+
+    def _refusal(self, account: _Account, model_id: str, waits: dict[str, float], now: float) -> ApiError:
+        name = max(waits, key=lambda name: waits[name])
+        # The millisecond keeps rounding from sending a client back a hair too early.
+        seconds = math.ceil(waits[name] + 0.001)
+        limit = f"{account[name].limit:,} {_UNIT_NAMES[name]} per minute"
+        message = f"The limit of {limit} for {model_id} is used up; try again in {seconds} s."
+        headers = (("retry-after", str(seconds)), *_headers(account, now))
+        return ApiError(429, "rate_limit_error", message, headers)
+
+
+def _headers(account: _Account, now: float) -> tuple[Header, ...]:
+    for bucket in account.values():
+        bucket.refill(now)
+    named = dict(account)
+    tokens = [bucket for name, bucket in account.items() if name != "requests"]
+    if tokens:
+        named["tokens"] = min(tokens, key=lambda bucket: (bucket.level, bucket.limit))
+    return tuple(header for name, bucket in named.items() for header in _bucket_headers(name, bucket, now))
+
+
+def _bucket_headers(name: str, bucket: _Bucket, now: float) -> Iterator[Header]:
+    remaining = max(0, math.floor(bucket.level))
+    if name != "requests":
+        remaining = min(bucket.limit, round(remaining, -3))
+    full = math.ceil(now + bucket.seconds_until(bucket.limit))
+    yield f"anthropic-ratelimit-{name}-limit", str(bucket.limit)
+    yield f"anthropic-ratelimit-{name}-remaining", str(remaining)
+    yield f"anthropic-ratelimit-{name}-reset", datetime.fromtimestamp(full, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

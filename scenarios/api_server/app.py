@@ -1,0 +1,166 @@
+"""Embedded Messages API server: routes, error envelope and shared parts."""
+
+import secrets
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.model.catalog import ModelTable, known_models
+from coterie.clock import Clock
+from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator
+from coterie.scenarios.api_server.api.exchange import ORGANIZATION, ApiExchange
+from coterie.scenarios.api_server.api.messages_endpoint import MessagesEndpoint
+from coterie.scenarios.api_server.api.models_endpoint import model_json, models_json
+from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
+from coterie.scenarios.api_server.control_endpoint import PREFIX, ControlEndpoint
+from coterie.scenarios.api_server.http.http_connection import ClientGone, HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder
+from coterie.scenarios.api_server.request.api_request import parse_caller
+from coterie.scenarios.api_server.request.errors import ApiError, invalid_request, not_found
+from coterie.scenarios.api_server.request.request_log import RequestLog, RequestLogEntry
+from coterie.scenarios.api_server.script.http_faults import HttpFaultPlan
+from coterie.scenarios.api_server.script.script_parser import Script
+from coterie.scenarios.api_server.script.script_signals import ScriptSignals
+
+Header = tuple[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class ServerOptions:
+    """How a server behaves; two servers with equal options answer equal requests equally."""
+
+    script: Script
+    seed: int = 0
+    is_strict: bool = True
+    """Refuse what the real API refuses; otherwise accept any documented parameter whatever its value."""
+    rates: RateLimits = attrs.field(factory=RateLimits)
+    models: ModelTable = attrs.field(factory=known_models)
+    token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
+    """Opens the `/_coterie/` side."""
+
+
+@attrs.define(eq=False)
+class EmbeddedServer:
+    """The application behind `serve_http`. It knows nothing of agents: it speaks HTTP."""
+
+    options: ServerOptions
+    clock: Clock = attrs.field(factory=Clock)
+    watch: Callable[[RequestLogEntry], None] | None = None
+    """Told of each request of the API when it has been answered."""
+    bugs: list[str] = attrs.field(factory=list)
+    """Tracebacks of answers that failed for no planned reason; tests check that there are none."""
+    log: RequestLog = attrs.field(init=False, factory=RequestLog)
+    control: ControlEndpoint = attrs.field(init=False)
+    _ids: IdGenerator = attrs.field(init=False)
+    _messages: MessagesEndpoint = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        options = self.options
+        faults = HttpFaultPlan(options.seed)
+        signals = ScriptSignals()
+        self._ids = IdGenerator(options.seed)
+        self.control = ControlEndpoint(options.token, self.clock, faults, signals, self.log)
+        self._messages = MessagesEndpoint(
+            script=options.script,
+            seed=options.seed,
+            is_strict=options.is_strict,
+            models=options.models,
+            limiter=RateLimiter(options.rates) if options.rates != RateLimits() else None,
+            ids=self._ids,
+            faults=faults,
+            signals=signals,
+        )
+
+    async def handle(self, request: HttpRequest, respond: Responder) -> None:
+        """Answer one request. Every answer has a request id; a failed one is the API's error envelope."""
+        if request.path.startswith(PREFIX):
+            await self._answer_control(request, respond)
+            return
+        exchange = ApiExchange(request, respond, self.log, self._ids.request(), self.clock.now())
+        try:
+            await self._route(exchange)
+        except ApiError as error:
+            await self._refuse(exchange, error)
+        except RecursionError:
+            # Whichever rule met it first: JSON may be nested as deep as a parser bears, and rules walk it.
+            await self._refuse(exchange, invalid_request("The request body is nested too deep."))
+        except ClientGone:
+            exchange.error = "client_gone"
+            exchange.record()
+            raise
+        except Exception as exc:  # noqa: BLE001 - the outermost frame of a request: one bug must not end the others
+            await self._refuse(exchange, self._bug(exc))
+        finally:
+            if self.watch is not None:
+                self.watch(exchange.entry())
+
+    def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
+        """Headers and body for *error*."""
+        return self._envelope(error, self._ids.request())
+
+    async def _route(self, exchange: ApiExchange) -> None:
+        request = exchange.request
+        path = request.path.rstrip("/")
+        if path in ("/v1/messages", "/v1/messages/count_tokens"):
+            _need(request, "POST")
+            exchange.caller = parse_caller(request.headers)
+            answer = self._messages.count if path.endswith("count_tokens") else self._messages.answer
+            await answer(exchange)
+        elif path == "/v1/models" or path.startswith("/v1/models/"):
+            _need(request, "GET")
+            parse_caller(request.headers)
+            models = self.options.models
+            name = path.removeprefix("/v1/models").lstrip("/")
+            body = model_json(models, name) if name else models_json(models, request.query)
+            await exchange.send(msgspec.json.encode(body))
+        else:
+            raise not_found(f"{request.method} {request.path[:200]}: no such endpoint")
+
+    async def _refuse(self, exchange: ApiExchange, error: ApiError) -> None:
+        exchange.status, exchange.error = error.status, error.kind
+        exchange.record()
+        if exchange.respond.begun:
+            await exchange.respond.abort()  # too late for a status: a half answer must not look whole
+            return
+        headers, body = self._envelope(error, exchange.request_id)
+        await exchange.respond.send(error.status, headers, body)
+
+    async def _answer_control(self, request: HttpRequest, respond: Responder) -> None:
+        # Counted apart: whoever watches the server must not change the ids of what it watches.
+        request_id = self._ids.request("control")
+        status = 200
+        headers: Sequence[Header] = _json_headers(request_id)
+        try:
+            body = self.control.answer(request)
+        except ApiError as exc:
+            status, (headers, body) = exc.status, self._envelope(exc, request_id)
+        except Exception as exc:  # noqa: BLE001 - as in `handle`
+            status, (headers, body) = 500, self._envelope(self._bug(exc), request_id)
+        await respond.send(status, headers, body)
+
+    def _bug(self, exc: Exception) -> ApiError:
+        """Keep and print the traceback; what the client is told comes back."""
+        self.bugs.append("".join(traceback.format_exception(exc)))
+        sys.stderr.write(self.bugs[-1])
+        return ApiError(500, "api_error", f"the embedded server failed: {exc!r}")
+
+    def _envelope(self, error: ApiError, request_id: str) -> tuple[Sequence[Header], bytes]:
+        fields: dict[str, object] = {"type": error.kind, "message": error.message}
+        if error.details is not None:
+            fields["details"] = error.details
+        body = msgspec.json.encode({"type": "error", "error": fields, "request_id": request_id})
+        return [*_json_headers(request_id), *error.headers], body
+
+
+def _json_headers(request_id: str) -> list[Header]:
+    return [("content-type", "application/json"), ("request-id", request_id), ORGANIZATION]
+
+
+def _need(request: HttpRequest, method: str) -> None:
+    if request.method != method:
+        raise ApiError(
+            405, "invalid_request_error", f"{request.method} {request.path}: use {method}", (("allow", method),)
+        )

@@ -1,0 +1,169 @@
+"""Cache breakpoints of a request, and the refusals of invalid markers."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import attrs
+
+from coterie.scenarios.api_server.caching.context_editing import CACHE_EDITS, THINKING
+from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
+from coterie.scenarios.api_server.caching.token_count import is_deferred
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
+from coterie.scenarios.api_server.request.canonical_block import has_marked_part
+from coterie.scenarios.api_server.request.errors import invalid_request
+
+MARKERS_LIMIT = 4
+SERVER_RESULT = "_tool_result"
+"""How the types of server-tool results end; the result of a client's tool has no word before it."""
+UNMARKABLE = THINKING | {CACHE_EDITS}
+
+Ttl = Literal["5m", "1h"]
+
+
+@attrs.frozen(kw_only=True)
+class Breakpoint:
+    """A breakpoint: the prefix that ends at position *index* is to be cached for *ttl*."""
+
+    index: int
+    ttl: Ttl
+
+
+def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint, ...]:
+    """The breakpoints of *call* in the order of the prompt, the automatic one included.
+
+    Raises `ApiError` (400) in the API's own words where they are documented.
+    """
+    explicit = [(path, _check_block(block, path)) for path, block in _marked_blocks(call)]
+    _check_count(len(explicit))
+    _check_order(explicit)
+    markers = [
+        Breakpoint(index=index, ttl=_ttl(block["cache_control"], ""))
+        for index, block in enumerate(prompt.blocks)
+        if block.get("cache_control") is not None
+    ]
+    automatic = _automatic(call, prompt, markers)
+    if automatic is not None:
+        _check_order([*explicit, ("cache_control", automatic.ttl)])
+        markers.append(automatic)
+    markers += _on_server_tool_results(call, prompt, markers)
+    return tuple(sorted(markers, key=lambda marker: marker.index))
+
+
+def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> list[Breakpoint]:
+    """The breakpoint the API adds by itself on the last result of a server tool, where a request has any at all.
+
+    It counts towards no limit, and the order of lifetimes is not checked against it.
+    """
+    types = {kind for kind in call.block_types if kind.endswith(SERVER_RESULT)}
+    if not markers or not types:
+        return []
+    last = max(index for index, block in enumerate(prompt.blocks) if block.get("type") in types)
+    return [] if any(marker.index == last for marker in markers) else [Breakpoint(index=last, ttl="5m")]
+
+
+def _marked_blocks(call: ApiRequest) -> Iterator[tuple[str, Block]]:
+    """Every block with a marker and the path of it, in the order of the request's sections."""
+    for index, tool in enumerate(call.tools):
+        if tool.get("cache_control") is not None:
+            yield f"tools.{index}", tool
+    for index, block in enumerate(call.system):
+        if block.get("cache_control") is not None:
+            yield f"system.{index}", block
+    for at, message in enumerate(call.messages):
+        for index, block in enumerate(message.content):
+            if block.get("cache_control") is not None:
+                yield f"messages.{at}.content.{index}", block
+            content = block.get("content")
+            if isinstance(content, list) and has_marked_part(content):
+                _check_parts(content, f"messages.{at}.content.{index}.content")
+
+
+def _check_parts(parts: list[Any], path: str) -> None:
+    for index, part in enumerate(parts):
+        if isinstance(part, dict) and part.get("cache_control") is not None:
+            raise invalid_request(
+                f"{path}.{index}.cache_control: cache_control can only be set on top-level content blocks"
+            )
+
+
+def _check_block(block: Block, path: str) -> Ttl:
+    if path.startswith("tools."):
+        _check_tool(block)
+    elif block["type"] in UNMARKABLE:
+        raise invalid_request(f"{path}.{block['type']}.cache_control: Extra inputs are not permitted")
+    elif _is_empty_text(block):
+        raise invalid_request(f"{path}.text: cache_control cannot be set for empty text blocks")
+    return _ttl(block["cache_control"], f"{path}.cache_control")
+
+
+def _check_tool(tool: Block) -> None:
+    if is_deferred(tool):
+        raise invalid_request(
+            f"Tool '{tool.get('name')}' cannot have both defer_loading=true and cache_control set. "
+            "Tools with defer_loading cannot use prompt caching."
+        )
+
+
+def _ttl(control: Any, path: str) -> Ttl:
+    if not isinstance(control, dict):
+        raise invalid_request(f"{path}: Input should be a valid dictionary")
+    if control.get("type") != "ephemeral":
+        raise invalid_request(f"{path}.type: Input should be 'ephemeral'")
+    ttl = control.get("ttl", "5m")
+    if ttl == "5m":
+        return "5m"
+    if ttl == "1h":
+        return "1h"
+    raise invalid_request(f"{path}.ttl: Input should be '5m' or '1h'")
+
+
+def _check_count(found: int) -> None:
+    if found > MARKERS_LIMIT:
+        raise invalid_request(f"A maximum of {MARKERS_LIMIT} blocks with cache_control may be provided. Found {found}.")
+
+
+def _check_order(markers: list[tuple[str, Ttl]]) -> None:
+    shorter_seen = False
+    for path, ttl in markers:
+        if ttl == "1h" and shorter_seen:
+            place = path if path == "cache_control" else f"{path}.cache_control"
+            raise invalid_request(
+                f"{place}.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control "
+                "block. Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+            )
+        shorter_seen = shorter_seen or ttl == "5m"
+
+
+def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> Breakpoint | None:
+    """The breakpoint that a top-level `cache_control` adds; None if there is nothing to mark or it is marked."""
+    control = call.params.get("cache_control")
+    if control is None:
+        return None
+    ttl = _ttl(control, "cache_control")
+    index = _last_markable(prompt)
+    if index is None:
+        return None
+    marked = next((marker for marker in markers if marker.index == index), None)
+    if marked is None:
+        _check_count(len(markers) + 1)
+        return Breakpoint(index=index, ttl=ttl)
+    if marked.ttl != ttl:
+        raise invalid_request(
+            f"cache_control.ttl: the last cacheable block already has a cache_control with ttl='{marked.ttl}'"
+        )
+    return None
+
+
+def _last_markable(prompt: PromptDigest) -> int | None:
+    for index in range(len(prompt.blocks) - 1, -1, -1):
+        if index < prompt.system_start or _is_markable(prompt.blocks[index]):
+            return index
+    return None
+
+
+def _is_markable(block: Block) -> bool:
+    return block["type"] not in UNMARKABLE and not _is_empty_text(block)
+
+
+def _is_empty_text(block: Block) -> bool:
+    return block["type"] == "text" and not block.get("text")

@@ -1,0 +1,116 @@
+"""Cache diagnostics: the reason why a request could not reuse an earlier prefix."""
+
+from typing import Any
+
+import attrs
+
+from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
+
+MESSAGES_LIMIT = 10_000
+POSITIONS_LIMIT = 4_000_000
+"""Over all remembered prompts; long conversations push out old messages sooner."""
+SHORT = 8
+"""Bytes of a digest that are kept: enough to tell two prefixes apart, not to be a cache key."""
+
+
+@attrs.frozen(kw_only=True)
+class _Remembered:
+    owner: bytes
+    model: tuple[str, str]
+    tools: bytes
+    system: bytes
+    settings: bytes
+    positions: bytes
+    """The shortened digest of every position, one after the other."""
+
+    @property
+    def size(self) -> int:
+        return len(self.positions) // SHORT
+
+
+@attrs.define(eq=False)
+class CacheDiagnoser:
+    """Remembers the prompts of the latest messages; the ones not asked for longest are forgotten first."""
+
+    messages_limit: int = MESSAGES_LIMIT
+    positions_limit: int = POSITIONS_LIMIT
+    _messages: dict[str, _Remembered] = attrs.field(factory=dict, init=False)
+    _positions: int = attrs.field(default=0, init=False)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def remember(self, message_id: str, model_id: str, prompt: PromptDigest) -> None:
+        """Keep what is needed to compare a later request with the one that *message_id* answered."""
+        self._forget(message_id)
+        self._messages[message_id] = remembered = _remembered(model_id, prompt)
+        self._positions += remembered.size
+        while len(self._messages) > self.messages_limit or self._positions > self.positions_limit:
+            self._forget(next(iter(self._messages)))
+
+    def diagnose(self, previous_id: str | None, model_id: str, prompt: PromptDigest) -> dict[str, Any] | None:
+        """The `diagnostics` object of a reply; None when the earlier prompt is a prefix of this one.
+
+        None too without a *previous_id*: there is nothing to compare with. `cache_missed_input_tokens` counts
+        what stands behind the part that both prompts share.
+        """
+        if previous_id is None:
+            return None
+        earlier, current = self._messages.get(previous_id), _remembered(model_id, prompt)
+        if earlier is None or earlier.owner != current.owner:
+            return _reason("previous_message_not_found")
+        self._messages[previous_id] = self._messages.pop(previous_id)
+        shared = _shared(earlier.positions, current.positions)
+        if shared == earlier.size:
+            return None
+        missed = prompt.total - prompt.tokens_at(shared - 1)
+        return _reason(_difference(earlier, current), missed)
+
+    def _forget(self, message_id: str) -> None:
+        remembered = self._messages.pop(message_id, None)
+        if remembered is not None:
+            self._positions -= remembered.size
+
+
+def _remembered(model_id: str, prompt: PromptDigest) -> _Remembered:
+    return _Remembered(
+        owner=prompt.owner,
+        model=(model_id, prompt.speed),
+        tools=prompt.tools_digest,
+        system=prompt.system_digest,
+        settings=prompt.settings,
+        positions=b"".join([digest[:SHORT] for digest in prompt.digests]),
+    )
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """How many leading positions are equal; by halves, because digests that differ once differ ever after."""
+    low, high = 0, min(len(one), len(other)) // SHORT
+    while low < high:
+        middle = (low + high) // 2
+        at = slice(middle * SHORT, (middle + 1) * SHORT)
+        if one[at] == other[at]:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _difference(earlier: _Remembered, current: _Remembered) -> str:
+    if earlier.model != current.model:
+        return "model_changed"
+    if earlier.tools != current.tools:
+        return "tools_changed"
+    if earlier.system != current.system:
+        return "system_changed"
+    if earlier.settings != current.settings:
+        # The API has no name for a changed tool choice, thinking or output format.
+        return "unavailable"
+    return "messages_changed"
+
+
+def _reason(kind: str, missed: int | None = None) -> dict[str, Any]:
+    reason: dict[str, Any] = {"type": kind}
+    if missed is not None and kind != "unavailable":
+        reason["cache_missed_input_tokens"] = missed
+    return {"cache_miss_reason": reason}

@@ -1,0 +1,283 @@
+"""Prompt of a request as a chain of digests over tools, system and messages.
+
+Whatever else invalidates a section's cache is mixed into the chain where that section begins (prompt caching:
+what invalidates the cache), so two prompts share an entry exactly when their digests at a position are equal.
+"""
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.scenarios.api_server.caching.context_editing import (
+    CACHE_EDITS,
+    apply_edits,
+    clears_thinking,
+    deleted_references,
+    references,
+    starts_turn,
+    without_thinking,
+)
+from coterie.scenarios.api_server.caching.token_count import count_block, is_deferred
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage
+from coterie.scenarios.api_server.request.canonical_block import canonical_block
+
+DIGEST_SIZE = 16
+WEB_TOOLS = ("web_search_", "web_fetch_")
+RUNS = ("tool_use", "tool_result")
+"""Consecutive blocks of one of these types in one message are one step of the cache's lookback."""
+RICH = frozenset({"image", "document", "search_result", "tool_result"})
+"""What may be or hold an image, or switch citations on."""
+
+# The first byte before a block says whose it is; a capital, that a message begins with it.
+_FRAMES = {"user": (b"U", b"u"), "assistant": (b"A", b"a"), "system": (b"Y", b"y")}
+
+_settings = msgspec.json.Encoder(order="sorted")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class PromptDigest:
+    """The positions of a prompt, one per block; the sequences run in parallel."""
+
+    blocks: Sequence[Block]
+    digests: Sequence[bytes]
+    """Of the whole prefix that ends with each position."""
+    cumulative: Sequence[int]
+    """Tokens up to and including each position, without deleted tool results."""
+    runs: Sequence[int]
+    """The lookback step each position belongs to, counted from 0."""
+    system_start: int
+    messages_start: int
+    owner: bytes
+    """Stands for the API key: nothing is shared between two of them."""
+    speed: str
+    parameters: "_Settings"
+    has_images: bool
+    applied_edits: tuple[dict[str, Any], ...] = ()
+    cleared_tokens: int = 0
+    """What context editing took out."""
+    deletions: tuple[tuple[int, int], ...] = ()
+    """Of each `make_cache_edits` block, its position and the tokens that are deleted by it and by none before it."""
+
+    @property
+    def total(self) -> int:
+        """Input tokens of the request, after all editing."""
+        return self.tokens_at(len(self.blocks) - 1)
+
+    @property
+    def original_total(self) -> int:
+        """What `total` would be without context editing."""
+        return self.total + self.cleared_tokens
+
+    @property
+    def tools_digest(self) -> bytes:
+        """Of the tool definitions alone."""
+        return _digest(*map(canonical_block, self.blocks[: self.system_start]))
+
+    @property
+    def system_digest(self) -> bytes:
+        """Of the system blocks alone."""
+        return _digest(*map(canonical_block, self.blocks[self.system_start : self.messages_start]))
+
+    @property
+    def settings(self) -> bytes:
+        """Digest of the parameters that change the prompt beside its text: tool choice, thinking, output format."""
+        return self.parameters.digest()
+
+    def digest_before(self, index: int) -> bytes:
+        """The digest of the prefix that ends before position *index*; of the owner alone for the first."""
+        return self.digests[index - 1] if index else self.owner
+
+    def tokens_at(self, index: int) -> int:
+        """Tokens of the prefix that ends with position *index*; none before the first."""
+        return self.cumulative[index] if index >= 0 else 0
+
+    def tokens_of(self, index: int) -> int:
+        """Tokens of position *index* alone."""
+        return self.cumulative[index] - self.tokens_at(index - 1)
+
+
+@attrs.define(eq=False)
+class _Chain:
+    """A prompt under construction."""
+
+    digest: bytes
+    deleted: frozenset[str]
+    blocks: list[Block] = attrs.field(factory=list)
+    digests: list[bytes] = attrs.field(factory=list)
+    cumulative: list[int] = attrs.field(factory=list)
+    runs: list[int] = attrs.field(factory=list)
+    deletions: list[tuple[int, int]] = attrs.field(factory=list)
+    tokens: int = 0
+    run: int = -1
+    _withheld: dict[str, int] = attrs.field(factory=dict)
+
+    def mix(self, *settings: object) -> None:
+        """Make everything that follows depend on *settings*."""
+        self.digest = blake2b(self.digest + _settings.encode(settings), digest_size=DIGEST_SIZE).digest()
+
+    def extend(self, blocks: Iterable[Block], first: bytes, rest: bytes) -> None:
+        """Add the blocks of one message, or of one section outside the messages."""
+        # The one hot loop of the server: locals, and no object per block.
+        frame, previous = first, None
+        digest, tokens, run, deleted = self.digest, self.tokens, self.run, self.deleted
+        for block in blocks:
+            encoded = canonical_block(block)
+            digest = blake2b(digest + frame + encoded, digest_size=DIGEST_SIZE).digest()
+            own = count_block(block, encoded)
+            tokens += self._without_deleted(block, own) if deleted else own
+            kind = block.get("type")
+            if kind != CACHE_EDITS:
+                # An edit belongs to the step before it: it must not cost a step of the lookback.
+                if kind != previous or kind not in RUNS:
+                    run += 1
+                previous = kind
+            self.blocks.append(block)
+            self.digests.append(digest)
+            self.cumulative.append(tokens)
+            self.runs.append(run)
+            frame = rest
+        self.digest, self.tokens, self.run = digest, tokens, run
+
+    def _without_deleted(self, block: Block, tokens: int) -> int:
+        kind = block.get("type")
+        if kind == CACHE_EDITS:
+            newly = sum(self._withheld.pop(reference, 0) for reference in references(block))
+            self.deletions.append((len(self.blocks), newly))
+        reference = block.get("tool_use_id")
+        if kind != "tool_result" or not isinstance(reference, str) or reference not in self.deleted:
+            return tokens
+        self._withheld[reference] = self._withheld.get(reference, 0) + tokens
+        return 0
+
+
+def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None) -> PromptDigest:
+    """Lay out what the model would read for *call*, with context editing and cache edits carried out.
+
+    Raises `ApiError` (400) if either is not as it must be.
+    """
+    deleted = deleted_references(call, cache_edits_beta)
+    messages, applied = _edited_messages(call, deleted)
+    has_images, has_citations = (False, False) if call.block_types.isdisjoint(RICH) else _features(messages)
+    tools = [tool for tool in call.tools if not is_deferred(tool)]
+    settings = _Settings.of(call)
+
+    owner = _owner(call.caller.key)
+    chain = _Chain(owner, deleted=frozenset())
+    chain.mix(call.model.id, settings.thinking_before("tools"))
+    # Switching a web tool on or off keeps the other tools' cache, so web tools come with the system section.
+    chain.extend([tool for tool in tools if not _is_web_tool(tool)], b"T", b"T")
+    chain.mix(settings.speed, settings.format, has_citations, settings.thinking_before("system"))
+    chain.extend([tool for tool in tools if _is_web_tool(tool)], b"W", b"W")
+    system_start = len(chain.blocks)
+    chain.extend(call.system, b"S", b"S")
+    chain.mix(settings.tool_choice, has_images, settings.thinking_before("messages"))
+    messages_start = len(chain.blocks)
+    chain.deleted = deleted
+    for message in messages:
+        chain.extend(message.content, *_FRAMES[message.role])
+    return PromptDigest(
+        blocks=chain.blocks,
+        digests=chain.digests,
+        cumulative=chain.cumulative,
+        runs=chain.runs,
+        system_start=system_start,
+        messages_start=messages_start,
+        owner=owner,
+        speed=settings.speed,
+        parameters=settings,
+        has_images=has_images,
+        applied_edits=applied,
+        cleared_tokens=sum(edit["cleared_input_tokens"] for edit in applied),
+        deletions=tuple(chain.deletions),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _Settings:
+    """The parameters that are part of the cache key; a default said aloud equals one left out."""
+
+    section: str
+    """Where a change of thinking or effort begins to matter."""
+    thinking: Any
+    effort: Any
+    tool_choice: Any
+    format: Any
+    speed: str
+
+    @classmethod
+    def of(cls, call: ApiRequest) -> "_Settings":
+        params, config = call.params, call.params.get("output_config")
+        config = config if isinstance(config, dict) else {}
+        default = {"type": "adaptive" if call.model.thinking == "always" else "disabled"}
+        return cls(
+            section=call.model.thinking_invalidates,
+            thinking=params.get("thinking") or default,
+            effort=config.get("effort") or call.model.effort,
+            tool_choice=_tool_choice(params.get("tool_choice")),
+            format=config.get("format") or params.get("output_format"),
+            speed=str(params.get("speed") or "standard"),
+        )
+
+    def thinking_before(self, section: str) -> Any:
+        return (self.thinking, self.effort) if section == self.section else None
+
+    def digest(self) -> bytes:
+        return _digest(_settings.encode((self.thinking, self.effort, self.tool_choice, self.format)))
+
+
+@functools.lru_cache(1024)
+def _owner(key: str) -> bytes:
+    return _digest(b"", key.encode())
+
+
+def _tool_choice(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value or {"type": "auto"}
+    return {key: item for key, item in value.items() if key != "disable_parallel_tool_use" or item}
+
+
+def _digest(*parts: bytes) -> bytes:
+    # Each part goes in with its length, so that no two lists of parts run together.
+    framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return blake2b(framed, digest_size=DIGEST_SIZE).digest()
+
+
+def _is_web_tool(tool: Block) -> bool:
+    return str(tool.get("type")).startswith(WEB_TOOLS)
+
+
+def _edited_messages(
+    call: ApiRequest, deleted: Collection[str]
+) -> tuple[Sequence[RequestMessage], tuple[dict[str, Any], ...]]:
+    if call.model.strips_thinking and not clears_thinking(call):
+        call = attrs.evolve(call, messages=_without_stale_thinking(call.messages))
+    if call.params.get("context_management") is None:
+        return call.messages, ()
+    edited = apply_edits(call, deleted)
+    return edited.messages, edited.applied
+
+
+def _without_stale_thinking(messages: tuple[RequestMessage, ...]) -> tuple[RequestMessage, ...]:
+    last = max((index for index, message in enumerate(messages) if starts_turn(message)), default=0)
+    return (*map(without_thinking, messages[:last]), *messages[last:])
+
+
+def _features(messages: Sequence[RequestMessage]) -> tuple[bool, bool]:
+    """Whether there is an image anywhere, and whether citations are switched on anywhere."""
+    rich = [block for message in messages for block in message.content if block["type"] in RICH]
+    # The list grows under the loop: parts are looked into as their holders are.
+    for block in rich:
+        holder = block.get("source") if block["type"] == "document" else block
+        content = holder.get("content") if isinstance(holder, dict) else None
+        if isinstance(content, list):
+            rich += [part for part in content if isinstance(part, dict) and str(part.get("type")) in RICH]
+    return any(block["type"] == "image" for block in rich), any(map(_cites, rich))
+
+
+def _cites(part: Block) -> bool:
+    setting = part.get("citations")
+    return isinstance(setting, dict) and setting.get("enabled") is True

@@ -1,0 +1,277 @@
+"""HTTP/1.1 connection: whole requests in, responses out, all with timeouts."""
+
+import contextlib
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+import h11
+import trio
+
+from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
+
+RECEIVE_BYTES = 64 * 1024
+"""Asked of the socket at a time; also what a peer may send ahead while it waits for its answer."""
+
+LINGER_BYTES = 64 * 1024 * 1024
+"""Read and thrown away after the last answer: twice the largest body a client may be in the middle of sending."""
+
+Headers = Sequence[tuple[str, str]]
+
+
+class ClientGone(Exception):
+    """The peer closed or reset the connection, or stopped reading; nobody is left to answer."""
+
+
+@attrs.frozen(kw_only=True)
+class HttpLimits:
+    """What one peer may ask of the server; times in seconds."""
+
+    headers_within: float = 10.0
+    """From accept to the first byte, and from the first byte of a request to the end of its headers."""
+    body_within: float = 60.0
+    idle: float = 75.0
+    """Keep-alive without a new request."""
+    body: int = 32 * 1024 * 1024
+    header_bytes: int = 64 * 1024
+    connections: int = 4096
+    """Served at once; those beyond wait in the kernel's queue."""
+    write_within: float = 60.0
+    """For one write to be taken by the peer's kernel; a peer that stops reading is dropped after it."""
+    linger: float = 2.0
+    """After the last answer, for the peer to read it and close."""
+
+
+@attrs.frozen(kw_only=True)
+class HttpRequest:
+    """A request that has arrived whole."""
+
+    method: str
+    path: str
+    """Percent-decoded; escapes that are none stay as they came."""
+    query: Mapping[str, str]
+    """Of a name given twice, the last value."""
+    headers: Mapping[str, str]
+    """Names in lower case; values of a name given twice are joined by a comma."""
+    body: bytes
+
+
+@attrs.define(eq=False)
+class HttpConnection:
+    """A peer's stream with its protocol state; owned by one task, which must close it."""
+
+    stream: trio.SocketStream
+    limits: HttpLimits
+    _protocol: h11.Connection = attrs.field(init=False)
+    _timeout: float = attrs.field(init=False)
+    _headless: bool = attrs.field(init=False, default=False)
+    _intact: bool = attrs.field(init=False, default=True)
+
+    def __attrs_post_init__(self) -> None:
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=self.limits.header_bytes)
+        self._timeout = self.limits.headers_within
+
+    async def read_request(self) -> HttpRequest:
+        """Wait for the next request.
+
+        Raises `ApiError` for one that cannot be accepted, to be answered as the connection's last, and
+        `ClientGone` when no more is coming.
+        """
+        self._headless = False
+        try:
+            head = await self._read_head()
+            self._headless = head.method == b"HEAD"
+            headers = self._accept_head(head)
+            body = await self._read_body()
+        except h11.RemoteProtocolError as exc:
+            raise self._malformed(exc) from exc
+        path, query = _split_target(head.target.decode("ascii"))
+        method = head.method.decode("ascii")
+        return HttpRequest(method=method, path=path, query=query, headers=headers, body=body)
+
+    def begin_next(self) -> bool:
+        """Make ready for another request; False when this connection has served its last."""
+        done = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
+        if done and self._intact:
+            self._protocol.start_next_cycle()
+            self._timeout = self.limits.idle
+            return True
+        return False
+
+    async def send_whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer in one write, with the body's length; HEAD gets the length alone."""
+        length = () if status == 204 else (("content-length", str(len(body))),)
+        response = h11.Response(status_code=status, headers=[*headers, *length])
+        content = b"" if self._headless or status in (204, 304) else body
+        await self._send(response, h11.Data(data=content), h11.EndOfMessage())
+
+    async def send_head(self, status: int, headers: Headers) -> None:
+        """Begin an answer of unknown length."""
+        await self._send(h11.Response(status_code=status, headers=list(headers)))
+
+    async def send_part(self, data: bytes) -> None:
+        """Continue it with one write; nothing is written for HEAD or for no bytes."""
+        if data and not self._headless:
+            await self._send(h11.Data(data=data))
+
+    async def send_end(self) -> None:
+        """End it."""
+        await self._send(h11.EndOfMessage())
+
+    async def wait_gone(self) -> None:
+        """Return when the peer has closed or reset.
+
+        Bytes that come instead are kept for the next request. A peer that sends more than `RECEIVE_BYTES`
+        ahead is not read further, and its going is then first noticed by a write.
+        """
+        with contextlib.suppress(ClientGone):
+            while len(self._protocol.trailing_data[0]) < RECEIVE_BYTES:
+                await self._receive()
+            await trio.sleep_forever()
+
+    def close(self) -> None:
+        """Close now; may be done twice."""
+        self.stream.socket.close()
+
+    def reset(self) -> None:
+        """Close now; the peer sees a TCP reset instead of an end."""
+        with contextlib.suppress(OSError):
+            self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+
+    async def close_gently(self) -> None:
+        """Send the end and read what the peer still sends, within bounds.
+
+        Closing with unread bytes in the kernel is a reset, which can destroy an answer the peer has not read.
+        """
+        left = LINGER_BYTES
+        with trio.move_on_after(self.limits.linger), contextlib.suppress(*_GONE):
+            await self.stream.send_eof()
+            while left > 0 and (data := await self.stream.receive_some(RECEIVE_BYTES)):
+                left -= len(data)
+
+    async def _read_head(self) -> h11.Request:
+        event = self._protocol.next_event()
+        if event is h11.NEED_DATA and not self._protocol.trailing_data[0]:
+            await self._receive_first()
+            event = self._protocol.next_event()
+        if event is h11.NEED_DATA:
+            with trio.move_on_after(self.limits.headers_within):
+                while event is h11.NEED_DATA:
+                    await self._receive()
+                    event = self._protocol.next_event()
+        if event is h11.NEED_DATA:
+            raise _too_slow("headers")
+        assert isinstance(event, h11.Request)
+        return event
+
+    async def _receive_first(self) -> None:
+        with trio.move_on_after(self._timeout) as patience:
+            await self._receive()
+        if patience.cancelled_caught:
+            raise ClientGone
+
+    def _accept_head(self, head: h11.Request) -> dict[str, str]:
+        headers = _join_headers(head)
+        # What arrives whole in one read was never an incomplete event to h11, so its size is checked here.
+        if sum(map(len, headers)) + sum(map(len, headers.values())) + len(head.target) > self.limits.header_bytes:
+            raise self._headers_too_large()
+        if head.method == b"CONNECT":
+            raise invalid_request("CONNECT is not served: this server is no proxy")
+        if int(headers.get("content-length", "0")) > self.limits.body:
+            raise _too_large()
+        return headers
+
+    async def _read_body(self) -> bytes:
+        # One growing buffer: a list of parts would cost a peer's one-byte chunks sixty bytes each.
+        body = bytearray()
+        whole = self._collect(body)
+        if not whole:
+            with trio.move_on_after(self.limits.body_within):
+                while not whole:
+                    await self._receive_body()
+                    whole = self._collect(body)
+        if not whole:
+            raise _too_slow("body")
+        return bytes(body)
+
+    def _collect(self, body: bytearray) -> bool:
+        """Move what has arrived of the body to *body*; True when that was all."""
+        while (event := self._protocol.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.EndOfMessage):
+                return True
+            assert isinstance(event, h11.Data)
+            body += event.data
+            if len(body) > self.limits.body:
+                raise _too_large()
+        return False
+
+    async def _receive_body(self) -> None:
+        if self._protocol.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        await self._receive()
+
+    async def _receive(self) -> None:
+        try:
+            data = await self.stream.receive_some(RECEIVE_BYTES)
+        except _GONE as exc:
+            raise ClientGone from exc
+        if not data:
+            raise ClientGone
+        self._protocol.receive_data(data)
+
+    async def _send(self, *events: h11.Event) -> None:
+        if not self._intact:
+            raise ClientGone
+        pieces: list[bytes] = []
+        for event in events:
+            pieces += self._protocol.send_with_data_passthrough(event) or ()
+        # A write that is cut short, by cancellation too, leaves a stream that nothing may be added to.
+        self._intact = False
+        try:
+            with trio.fail_after(self.limits.write_within):
+                await self.stream.send_all(b"".join(pieces))
+        except trio.TooSlowError as exc:
+            self.reset()
+            raise ClientGone from exc
+        except _GONE as exc:
+            raise ClientGone from exc
+        self._intact = True
+
+    def _malformed(self, error: h11.RemoteProtocolError) -> ApiError:
+        if error.error_status_hint == 431:
+            return self._headers_too_large()
+        return invalid_request(f"The request is not valid HTTP: {error!s:.200}")
+
+    def _headers_too_large(self) -> ApiError:
+        limit = self.limits.header_bytes
+        return ApiError(431, "invalid_request_error", f"Request headers exceed {limit} bytes")
+
+
+_GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, "request_too_large", "Request exceeds the maximum size")
+
+
+def _too_slow(part: str) -> ApiError:
+    return ApiError(408, "timeout_error", f"The request's {part} did not arrive in time")
+
+
+def _join_headers(head: h11.Request) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in head.headers.raw_items():
+        name, value = raw_name.decode("ascii").lower(), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+def _split_target(target: str) -> tuple[str, dict[str, str]]:
+    if target.startswith(("http://", "https://")):
+        # The absolute form that proxies are sent; every server must take it.
+        target = "/" + target.split("://", 1)[1].partition("/")[2]
+    path, _, query = target.partition("?")
+    return unquote(path), dict(parse_qsl(query, keep_blank_values=True)) if query else {}

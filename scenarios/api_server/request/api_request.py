@@ -1,0 +1,205 @@
+"""A parsed request to the Messages API, and its caller from the headers."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.model.catalog import Model, ModelTable
+from coterie.scenarios.api_server.request.errors import ApiError, invalid_request, not_found
+
+Block = dict[str, Any]
+"""One content block, tool definition or system block as JSON; key order is as received."""
+
+ROLES = ("user", "assistant", "system")
+
+
+@attrs.frozen(kw_only=True)
+class ApiCaller:
+    """Who sent a request, from its headers."""
+
+    key: str
+    """The API key: caches and rate limits are kept apart by it."""
+    version: str = "2026-10-21"
+    betas: frozenset[str] = frozenset()
+    agent: str | None = None
+    incarnation: int | None = None
+    purpose: str = "turn"
+    turn: int | None = None
+    """Counts an agent's requests of one purpose from 1; a retry repeats the number."""
+    retry: int = 0
+    """How often the SDK itself has sent this request before."""
+
+
+@attrs.frozen(kw_only=True)
+class RequestMessage:
+    """One message; string content has become a single text block."""
+
+    role: Literal["user", "assistant", "system"]
+    content: tuple[Block, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ApiRequest:
+    """A parsed request: shapes are right, the rules of the API are not yet checked."""
+
+    caller: ApiCaller
+    model: Model
+    model_name: str
+    """The model as the client wrote it; replies repeat it."""
+    max_tokens: int
+    tools: tuple[Block, ...] = ()
+    system: tuple[Block, ...] = ()
+    messages: tuple[RequestMessage, ...] = ()
+    stream: bool = False
+    params: Mapping[str, Any] = attrs.field(factory=dict)
+    """Every other top-level parameter as sent: tool_choice, thinking, output_config, cache_control ..."""
+
+    @functools.cached_property
+    def block_types(self) -> frozenset[str]:
+        """The types of all blocks in messages: a rule about a type that is not there need not look for it."""
+        return frozenset([block["type"] for message in self.messages for block in message.content])
+
+
+def parse_request(body: bytes, caller: ApiCaller, models: ModelTable, *, needs_max_tokens: bool = True) -> ApiRequest:
+    """Read *body*; unknown fields are kept in `params`.
+
+    Raises `ApiError`: 400 with the path of what has the wrong shape, 404 for an unknown model.
+    """
+    fields = _object(body)
+    name = _pop_field(fields, "model", str)
+    model = models.find(name)
+    if model is None:
+        raise not_found(f"model: {name}")
+    return ApiRequest(
+        caller=caller,
+        model=model,
+        model_name=name,
+        max_tokens=_max_tokens(fields, required=needs_max_tokens),
+        tools=_blocks(fields.pop("tools", None) or (), "tools"),
+        system=_system(fields.pop("system", None)),
+        messages=_messages(_pop_field(fields, "messages", list)),
+        stream=_flag(fields.pop("stream", None), "stream"),
+        params=fields,
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise invalid_request(f"The request body is not valid JSON: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise invalid_request("The request body is not valid JSON: not UTF-8") from exc
+    if not isinstance(value, dict):
+        raise invalid_request("The request body must be a JSON object.")
+    return value
+
+
+def _pop_field(fields: dict[str, Any], name: str, kind: type) -> Any:
+    if name not in fields:
+        raise invalid_request(f"{name}: Field required")
+    value = fields.pop(name)
+    if not isinstance(value, kind):
+        wanted = {str: "string", list: "list", int: "integer"}[kind]
+        raise invalid_request(f"{name}: Input should be a valid {wanted}")
+    return value
+
+
+def _max_tokens(fields: dict[str, Any], *, required: bool) -> int:
+    if not required and "max_tokens" not in fields:
+        return 1
+    value = _pop_field(fields, "max_tokens", int)
+    if isinstance(value, bool) or value < 0:
+        raise invalid_request("max_tokens: Input should be greater than or equal to 0")
+    return int(value)
+
+
+def _flag(value: Any, name: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise invalid_request(f"{name}: Input should be a valid boolean")
+
+
+def _system(value: Any) -> tuple[Block, ...]:
+    return () if value is None else _content(value, "system")
+
+
+def _messages(values: list[Any]) -> tuple[RequestMessage, ...]:
+    if not values:
+        raise invalid_request("messages: at least one message is required")
+    return tuple([_message(value, index) for index, value in enumerate(values)])
+
+
+def _message(value: Any, index: int) -> RequestMessage:
+    if not isinstance(value, dict):
+        raise invalid_request(f"messages.{index}: Input should be a valid dictionary")
+    role, content = value.get("role"), value.get("content")
+    if role not in ROLES:
+        raise invalid_request(f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'")
+    if content.__class__ is list and all(b.__class__ is dict and b.get("type").__class__ is str for b in content):
+        return RequestMessage(
+            role=role, content=tuple(content)
+        )  # the path of what is wrong is made only when something is
+    if "content" not in value:
+        raise invalid_request(f"messages.{index}.content: Field required")
+    return RequestMessage(role=role, content=_content(content, f"messages.{index}.content"))
+
+
+def _content(value: Any, path: str) -> tuple[Block, ...]:
+    """A string means exactly what one text block means."""
+    if isinstance(value, str):
+        return ({"type": "text", "text": value},)
+    return _blocks(value, path)
+
+
+def _blocks(value: Any, path: str) -> tuple[Block, ...]:
+    if not isinstance(value, list | tuple):
+        raise invalid_request(f"{path}: Input should be a valid list")
+    for index, block in enumerate(value):
+        if not isinstance(block, dict):
+            raise invalid_request(f"{path}.{index}: Input should be a valid dictionary")
+        if path != "tools" and not isinstance(block.get("type"), str):
+            raise invalid_request(f"{path}.{index}.type: Field required")
+    return tuple(value)
+
+
+VERSIONS = ("2023-06-01", "2026-10-21")
+
+
+def parse_caller(headers: Mapping[str, str]) -> ApiCaller:
+    """The caller of a request. Raises `ApiError`: 401 without a key, 400 for a version the API never had."""
+    version = headers.get("anthropic-version", "")
+    if version not in VERSIONS:
+        known = " or ".join(VERSIONS)
+        raise invalid_request(f"anthropic-version: header is required and must be {known}; got {version!r}")
+    betas = headers.get("anthropic-beta", "")
+    return ApiCaller(
+        key=_key(headers),
+        version=version,
+        betas=frozenset(name.strip() for name in betas.split(",") if name.strip()),
+        agent=headers.get("x-coterie-agent"),
+        incarnation=_number(headers, "x-coterie-incarnation"),
+        purpose=headers.get("x-coterie-purpose", "turn"),
+        turn=_number(headers, "x-coterie-turn"),
+        retry=_number(headers, "x-stainless-retry-count") or 0,
+    )
+
+
+def _key(headers: Mapping[str, str]) -> str:
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    key = headers.get("x-api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
+    if not key:
+        raise ApiError(401, "authentication_error", "x-api-key or authorization header is required")
+    return key
+
+
+def _number(headers: Mapping[str, str], name: str) -> int | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal() or len(value) > 9:
+        raise invalid_request(f"{name}: {value[:20]!r} is not a whole number")
+    return int(value)

@@ -1,0 +1,42 @@
+"""Canonical JSON of a content block, as the prompt cache and thinking signatures see it."""
+
+from typing import Any
+
+import msgspec
+
+from coterie.scenarios.api_server.request.api_request import Block
+
+_encoder = msgspec.json.Encoder()
+
+
+def canonical_block(block: Block) -> bytes:
+    """Compact JSON of *block* without its cache markers; key order inside is kept, because it is part of the key."""
+    # Most blocks of a history have neither, and this runs for all of them.
+    if "content" not in block and "cache_control" not in block:
+        return _encoder.encode(block)
+    return _encoder.encode(_unmarked(block))
+
+
+def _unmarked(block: Block) -> Block:
+    content = block.get("content")
+    if content is not None:
+        if isinstance(content, list) and has_marked_part(content):
+            parts = [_unmarked(part) if isinstance(part, dict) else part for part in content]
+            block = {**block, "content": parts}
+        elif isinstance(content, str) and block.get("type") == "tool_result":
+            block = {**block, "content": _as_text_block(content)}
+    if "cache_control" in block:
+        return {key: value for key, value in block.items() if key != "cache_control"}
+    return block
+
+
+def has_marked_part(parts: list[Any]) -> bool:
+    """Whether a cache marker, be it null, stands inside a block, on one of its *parts*."""
+    for part in parts:  # noqa: SIM110 - run for every tool result of a history, where a generator costs twice as much
+        if isinstance(part, dict) and "cache_control" in part:
+            return True
+    return False
+
+
+def _as_text_block(content: str) -> list[Any]:
+    return [{"type": "text", "text": content}]

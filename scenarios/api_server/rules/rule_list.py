@@ -1,0 +1,76 @@
+"""Ordered list of the rules that a request must satisfy."""
+
+from collections.abc import Callable, Iterator
+
+from coterie.scenarios.api_server.request.api_request import ApiRequest
+from coterie.scenarios.api_server.request.errors import invalid_request
+from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_pairing, tool_rules
+
+Rule = Callable[[ApiRequest], None]
+"""Returns when the call keeps it, raises `ApiError` (400) when not."""
+
+SHAPES: tuple[Rule, ...] = (
+    parameter_rules.values_have_their_type,
+    block_rules.blocks_have_their_fields,
+    tool_pairing.every_tool_use_has_its_result,
+)
+"""Without these no reply can be computed: they hold in lenient mode too."""
+
+PARAMETERS: tuple[Rule, ...] = (
+    parameter_rules.sampling_is_allowed,
+    parameter_rules.effort_is_known,
+    parameter_rules.output_format_is_supported,
+    parameter_rules.stop_sequences_are_not_empty,
+    parameter_rules.thinking_is_supported,
+)
+TOOLS: tuple[Rule, ...] = (
+    tool_rules.tools_are_well_formed,
+    tool_rules.tool_names_are_unique,
+    tool_rules.tool_choice_is_possible,
+)
+MESSAGES: tuple[Rule, ...] = (
+    block_rules.block_types_are_known,
+    block_rules.thinking_is_signed,
+    block_rules.sources_are_complete,
+    block_rules.pdf_pages_are_few_enough,
+    message_rules.first_message_is_from_user,
+    message_rules.block_positions_are_valid,
+    message_rules.nothing_is_empty,
+    message_rules.prefill_is_allowed,
+)
+OUTPUT: tuple[Rule, ...] = (
+    parameter_rules.max_tokens_fit_the_model,
+    parameter_rules.prewarming_asks_for_no_output,
+    parameter_rules.budget_leaves_room_for_text,
+)
+"""The strict rules: what the API refuses although a reply could be computed."""
+
+
+def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> None:
+    """Raise `ApiError` (400) with the first rule that *call* breaks.
+
+    Lenient mode takes any documented parameter whatever its value; a parameter nobody knows is tolerated in
+    both. *counting* leaves out the rules about `max_tokens`, which a request to count tokens does not have.
+    """
+    for rule in SHAPES:
+        rule(call)
+    if strict:
+        for rule in _strict_rules(call, counting=counting):
+            rule(call)
+
+
+def _strict_rules(call: ApiRequest, *, counting: bool) -> Iterator[Rule]:
+    """The strict rules that can apply: most requests have few parameters, and many no tools."""
+    if call.params:
+        yield from PARAMETERS
+    if call.tools or "tool_choice" in call.params:
+        yield from TOOLS
+    yield from MESSAGES
+    if not counting:
+        yield from OUTPUT
+
+
+def check_size(call: ApiRequest, prompt_tokens: int) -> None:
+    """Raise `ApiError` (400) if the prompt alone is larger than the model's window."""
+    if prompt_tokens > call.model.window:
+        raise invalid_request(f"prompt is too long: {prompt_tokens} tokens > {call.model.window} maximum")

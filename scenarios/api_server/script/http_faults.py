@@ -1,0 +1,239 @@
+"""HTTP faults: parsing, and selection of the fault for a request."""
+
+import random
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import attrs
+
+from coterie.scenarios.api_server.request.api_request import ApiCaller
+from coterie.scenarios.api_server.request.errors import invalid_request
+from coterie.scenarios.api_server.script.located_yaml import known_names_hint
+
+HttpFaultKind = Literal["rate_limit", "overloaded", "error", "disconnect", "cut", "error_event", "stall", "slow"]
+
+FAULT_LIMIT = 1_000
+SLOW_SECONDS = 0.1
+LONGEST = 1e9
+
+ERROR_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The API's error types and the status each comes with."""
+
+_WHOM = ("kind", "count", "agent", "purpose", "turn", "model", "probability")
+_TAKES: dict[str, tuple[str, ...]] = {
+    "rate_limit": ("retry_after",),
+    "overloaded": ("retry_after",),
+    "error": ("status", "error", "retry_after"),
+    "disconnect": (),
+    "cut": ("after",),
+    "error_event": ("after", "error"),
+    "stall": ("after", "seconds"),
+    "slow": ("seconds",),
+}
+
+
+@attrs.frozen(kw_only=True)
+class HttpFault:
+    """One way a request goes wrong, whom it strikes and how often."""
+
+    kind: HttpFaultKind
+    count: int | None = 1
+    """How many requests it strikes; None is all of them."""
+    agent: str | None = None
+    purpose: str | None = None
+    turn: int | None = None
+    model: str | None = None
+    """Part of a model's id."""
+    probability: float = 1.0
+    retry_after: float | None = None
+    """Seconds the client is told to wait."""
+    after: int = 3
+    """Stream events that come through before the fault."""
+    seconds: float | None = None
+    """`slow`: between events. `stall`: of silence; None is until the client goes."""
+    status: int | None = None
+    """Of `error`."""
+    error: str | None = None
+    """The API's error type; None is the usual one of the kind."""
+
+    @classmethod
+    def from_mapping(cls, value: object) -> "HttpFault":
+        """A fault as a script or a client writes it: a kind alone, or a mapping.
+
+        Raises `ValueError` with what is wrong and the nearest right word.
+        """
+        fields = {"kind": value} if isinstance(value, str) else value
+        if not isinstance(fields, Mapping):
+            known = known_names_hint("", get_args(HttpFaultKind))
+            raise ValueError(  # noqa: TRY004 - one error for all that is wrong with what the user wrote
+                f"a fault is a kind or a mapping with a kind; {known}"
+            )
+        kind = _kind(fields.get("kind"))
+        _check_keys(fields, kind)
+        checked: dict[str, Any] = {key: _CHECKS[key](key, item) for key, item in fields.items()}
+        return cls(**{**_implied(checked), **checked})
+
+    def matches(self, caller: ApiCaller, model: str | None = None) -> bool:
+        """Whether this is a request the fault is meant for, whatever its count and probability."""
+        return (
+            self.agent in (None, caller.agent)
+            and self.purpose in (None, caller.purpose)
+            and self.turn in (None, caller.turn)
+            and (self.model is None or self.model in (model or ""))
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The mapping that `from_mapping` reads back as this fault."""
+        takes = (*_WHOM, *_TAKES[self.kind])
+        fields = {key: value for key, value in attrs.asdict(self).items() if key in takes and value is not None}
+        return {**fields, "count": "always" if self.count is None else self.count}
+
+
+@attrs.define(eq=False)
+class _Rule:
+    fault: HttpFault
+    remaining: int | None
+    random: random.Random
+
+    def take(self, caller: ApiCaller, model: str | None) -> bool:
+        if self.remaining == 0 or not self.fault.matches(caller, model):
+            return False
+        if self.random.random() >= self.fault.probability:
+            return False
+        if self.remaining is not None:
+            self.remaining -= 1
+        return True
+
+
+@attrs.define(eq=False)
+class HttpFaultPlan:
+    """The faults of a running server, in order; the same seed and requests give the same faults."""
+
+    seed: int = 0
+    _rules: dict[int, _Rule] = attrs.field(factory=dict, init=False)
+    _added: int = attrs.field(default=0, init=False)
+
+    def add(self, fault: HttpFault) -> int:
+        """Put *fault* behind the others and return its id. Raises `ApiError` when there are too many."""
+        if len(self._rules) >= FAULT_LIMIT:
+            raise invalid_request(f"there are {FAULT_LIMIT:,} faults already; clear them first")
+        self._added += 1
+        source = random.Random(f"{self.seed}/{self._added}")  # noqa: S311 - repeatable, not secret
+        self._rules[self._added] = _Rule(fault, fault.count, source)
+        return self._added
+
+    def next_fault(self, caller: ApiCaller, model: str | None = None) -> HttpFault | None:
+        """The fault that strikes this request, counted down: the first that is meant for it and draws so."""
+        return next((rule.fault for rule in self._rules.values() if rule.take(caller, model)), None)
+
+    def clear(self) -> None:
+        """Forget every fault; ids go on counting."""
+        self._rules.clear()
+
+    def list(self) -> tuple[dict[str, Any], ...]:
+        """Every fault as JSON, with its id and how many strikes remain (null: no limit)."""
+        return tuple(
+            {"id": number, **rule.fault.to_mapping(), "remaining": rule.remaining}
+            for number, rule in self._rules.items()
+        )
+
+
+def _implied(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What the kind says without being told; an error's status and type follow from each other."""
+    if fields["kind"] == "slow":
+        return {"seconds": SLOW_SECONDS}
+    if fields["kind"] != "error":
+        return {}
+    status = fields.get("status") or ERROR_STATUS[fields.get("error", "api_error")]
+    error = next((error for error, usual in ERROR_STATUS.items() if usual == status), "api_error")
+    return {"status": status, "error": error}
+
+
+def _kind(value: object) -> HttpFaultKind:
+    for kind in get_args(HttpFaultKind):
+        if value == kind:
+            found: HttpFaultKind = kind
+            return found
+    if value is None:
+        raise ValueError(f"a fault needs a kind; {known_names_hint('', get_args(HttpFaultKind))}")
+    raise ValueError(f"unknown fault {value!r}; {known_names_hint(str(value), get_args(HttpFaultKind))}")
+
+
+def _check_keys(fields: Mapping[Any, object], kind: HttpFaultKind) -> None:
+    for key in fields:
+        if key in _WHOM or key in _TAKES[kind]:
+            continue
+        if key in _CHECKS:
+            takers = sorted(kind for kind, takes in _TAKES.items() if key in takes)
+            raise ValueError(f"the fault {kind} takes no {key!r}; it belongs to {', '.join(takers)}")
+        raise ValueError(f"a fault has no {key!r}; {known_names_hint(str(key), (*_WHOM, *_TAKES[kind]))}")
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"the fault's {key} must be text, not {value!r}")
+    return value
+
+
+def _whole(key: str, value: object, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"the fault's {key} must be a whole number from {least}, not {value!r}")
+    return value
+
+
+def _count(key: str, value: object) -> int | None:
+    if isinstance(value, str) and value != "always":
+        raise ValueError(f"the fault's count must be a whole number from 1, or always, not {value!r}")
+    return None if value == "always" else _whole(key, value)
+
+
+def _seconds(key: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LONGEST:
+        raise ValueError(f"the fault's {key} must be a number of seconds, not {value!r}")
+    return float(value)
+
+
+def _probability(key: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError(f"the fault's {key} must be a number from 0 to 1, not {value!r}")
+    return float(value)
+
+
+def _status(key: str, value: object) -> int:
+    if _whole(key, value) not in range(400, 600):
+        raise ValueError(f"the fault's {key} must be from 400 to 599, not {value!r}")
+    return _whole(key, value)
+
+
+def _error(key: str, value: object) -> str:
+    if _text(key, value) not in ERROR_STATUS:
+        raise ValueError(f"unknown error type {value!r}; {known_names_hint(_text(key, value), ERROR_STATUS)}")
+    return _text(key, value)
+
+
+_CHECKS = {
+    "kind": lambda _, value: _kind(value),
+    "count": _count,
+    "agent": _text,
+    "purpose": _text,
+    "turn": _whole,
+    "model": _text,
+    "probability": _probability,
+    "retry_after": _seconds,
+    "after": lambda key, value: _whole(key, value, least=0),
+    "seconds": _seconds,
+    "status": _status,
+    "error": _error,
+}

@@ -1,0 +1,255 @@
+"""YAML parser whose values know their lines.
+
+Plain scalars follow the core schema of YAML 1.2 (`no` and `12:30` are text). The tree is built from the
+parser's events: composing recurses in C, and a file of brackets would end the process.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import yaml
+
+DEPTH_LIMIT = 64
+NODE_LIMIT = 200_000
+"""Values a file may hold once its aliases are followed."""
+
+_NULL = re.compile(r"|~|null|Null|NULL")
+_TRUE = re.compile(r"true|True|TRUE")
+_FALSE = re.compile(r"false|False|FALSE")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
+_TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
+
+Scalar = None | bool | int | float | str
+
+
+@attrs.define(eq=False)
+class LineInvalid(Exception):
+    """What stands on *line* cannot be used; the reader of the whole file adds the file's name."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@attrs.frozen(kw_only=True)
+class YamlNode:
+    """One value of a file. The accessors give it in the asked form or raise `LineInvalid`."""
+
+    name: str
+    """The key it stands under; an item of a list has its number too, from 1: `tools[2]`."""
+    line: int
+    value: "Scalar | tuple[YamlNode, ...] | dict[str, YamlNode]"
+    spelling: str = ""
+    """A scalar as written."""
+    key_lines: Mapping[str, int] = attrs.field(factory=dict)
+
+    def refuse(self, reason: str) -> LineInvalid:
+        """The error to raise about this value."""
+        return LineInvalid(self.line, reason)
+
+    def refuse_as(self, wanted: str) -> LineInvalid:
+        """The error for a value of the wrong kind."""
+        return self.refuse(f"{self.name} must be {wanted}, not {self._described()}")
+
+    def is_scalar(self) -> bool:
+        """Whether this is neither a list nor a mapping nor nothing at all."""
+        return self.value is not None and not isinstance(self.value, tuple | dict)
+
+    def text(self, wanted: str = "text") -> str:
+        """A scalar as it is spelled, so that `42` and `true` are good text; never empty."""
+        if not self.is_scalar() or not self.spelling:
+            raise self.refuse_as(wanted)
+        return self.spelling
+
+    def seconds(self) -> float:
+        """A number of seconds, zero or more."""
+        if not isinstance(self.value, int | float) or isinstance(self.value, bool) or self.value < 0:
+            raise self.refuse_as("a number of seconds")
+        return float(self.value)
+
+    def count(self, wanted: str = "a whole number from 1") -> int:
+        """A whole number from 1."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 1:
+            raise self.refuse_as(wanted)
+        return self.value
+
+    def items(self, wanted: str = "a list") -> "tuple[YamlNode, ...]":
+        """The items of a list that has some."""
+        if not isinstance(self.value, tuple):
+            raise self.refuse_as(wanted)
+        if not self.value:
+            raise self.refuse(f"{self.name} is an empty list; expected {wanted}")
+        return self.value
+
+    def fields(self, wanted: str = "a mapping") -> "dict[str, YamlNode]":
+        """The values of a mapping that has some."""
+        if not isinstance(self.value, dict):
+            raise self.refuse_as(wanted)
+        if not self.value:
+            raise self.refuse(f"{self.name} is an empty mapping; expected {wanted}")
+        return self.value
+
+    def known_fields(self, known: Iterable[str], wanted: str = "a mapping") -> "dict[str, YamlNode]":
+        """Like `fields`; a key that is not *known* is refused on its own line, with the nearest one."""
+        fields, known = self.fields(wanted), sorted(known)
+        for key in fields:
+            if key not in known:
+                hint = known_names_hint(key, known)
+                raise LineInvalid(self.key_lines[key], f"{self.name} has an unknown key {key!r}; {hint}")
+        return fields
+
+    def plain(self) -> Any:
+        """The value as JSON would hold it, without lines."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, tuple):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def _described(self) -> str:
+        if self.value is None:
+            return "nothing"
+        if isinstance(self.value, dict):
+            return "a mapping"
+        return "a list" if isinstance(self.value, tuple) else shorten(self.spelling, 40)
+
+
+def known_names_hint(word: str, known: Iterable[str]) -> str:
+    """The hint about a word that is not *known*: the nearest one, or all of them."""
+    words = sorted(known)
+    near = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(words)}"
+
+
+def shorten(text: str, length: int) -> str:
+    """*text* in quotes on one line, its middle left out when it is longer than *length*."""
+    half = length // 2
+    return repr(text if len(text) <= length else f"{text[:half]} ... {text[-half:]}")
+
+
+def read_yaml(text: str, name: str) -> YamlNode | None:
+    """The single document of *text*, called *name* in errors; None when there is nothing but comments.
+
+    Raises `LineInvalid` for all that cannot be read: bad YAML, a key given twice, an unknown tag or alias,
+    more than `DEPTH_LIMIT` levels or `NODE_LIMIT` values.
+    """
+    try:
+        return _Reader(yaml.parse(text, Loader=yaml.CBaseLoader)).document(name)
+    except yaml.MarkedYAMLError as exc:
+        raise LineInvalid(_line_of(exc, text), f"not valid YAML: {_problem(exc)}") from exc
+    except yaml.reader.ReaderError as exc:
+        line = text.encode()[: exc.position].count(b"\n") + 1
+        raise LineInvalid(line, f"not valid YAML: {exc.reason}") from exc
+    except UnicodeEncodeError as exc:
+        line = text.count("\n", 0, exc.start) + 1
+        raise LineInvalid(line, "not valid YAML: half of a surrogate pair") from exc
+
+
+def _line_of(exc: yaml.MarkedYAMLError, text: str) -> int:
+    # The end of the file is a line that no editor shows.
+    last = len(text.rstrip("\n").split("\n"))
+    return min(exc.problem_mark.line + 1, last) if exc.problem_mark else 1
+
+
+def _problem(exc: yaml.MarkedYAMLError) -> str:
+    if not exc.context or not exc.context_mark:
+        return exc.problem or str(exc)
+    return f"{exc.problem} {exc.context} that begins on line {exc.context_mark.line + 1}"
+
+
+@attrs.define(eq=False)
+class _Reader:
+    """Builds the tree from the parser's events; alive while one text is read."""
+
+    events: Iterator[Any]
+    anchors: dict[str, tuple[YamlNode, int]] = attrs.field(factory=dict)
+    """Each anchored node with the number of values in it."""
+    made: int = 0
+
+    def document(self, name: str) -> YamlNode | None:
+        next(self.events)  # the stream's start
+        if isinstance(next(self.events), yaml.StreamEndEvent):
+            return None
+        root = self.node(next(self.events), name, DEPTH_LIMIT)
+        next(self.events)  # the document's end
+        after = next(self.events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise LineInvalid(after.start_mark.line + 1, "a second document begins; expected only one")
+        return root
+
+    def node(self, event: Any, name: str, depth: int) -> YamlNode:
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(str(event.anchor), name, line)
+        if depth == 0:
+            raise LineInvalid(line, f"nested deeper than {DEPTH_LIMIT} levels")
+        before = self.made
+        self.grow(1, line)
+        node = self.built(event, name, line, depth)
+        if event.anchor:
+            self.anchors[event.anchor] = (node, self.made - before)
+        return node
+
+    def grow(self, count: int, line: int) -> None:
+        self.made += count
+        if self.made > NODE_LIMIT:
+            raise LineInvalid(line, f"more than {NODE_LIMIT:,} values")
+
+    def alias(self, anchor: str, name: str, line: int) -> YamlNode:
+        if anchor not in self.anchors:
+            raise LineInvalid(line, f"the alias *{anchor} has no anchor &{anchor} before it")
+        node, size = self.anchors[anchor]
+        self.grow(size, line)
+        return attrs.evolve(node, name=name)
+
+    def built(self, event: Any, name: str, line: int, depth: int) -> YamlNode:
+        if event.tag is not None and not (isinstance(event, yaml.ScalarEvent) and event.tag in _TEXT_TAGS):
+            raise LineInvalid(line, f"the tag {event.tag} is not known here; leave it out")
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value if event.tag or not event.implicit[0] else _resolved(event.value, line)
+            return YamlNode(name=name, line=line, value=value, spelling=event.value)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return YamlNode(name=name, line=line, value=tuple(self.members(name, depth - 1)))
+        return self.mapping(name, line, depth - 1)
+
+    def members(self, name: str, depth: int) -> Iterator[YamlNode]:
+        number = 0
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            number += 1
+            yield self.node(event, f"{name}[{number}]", depth)
+
+    def mapping(self, name: str, line: int, depth: int) -> YamlNode:
+        value: dict[str, YamlNode] = {}
+        lines: dict[str, int] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self.node(event, f"a key of {name}", depth).text()
+            at = event.start_mark.line + 1
+            if key in value:
+                raise LineInvalid(at, f"the key {key!r} stands twice in {name}, first on line {lines[key]}")
+            lines[key] = at
+            value[key] = self.node(next(self.events), key, depth)
+        return YamlNode(name=name, line=line, value=value, key_lines=lines)
+
+
+def _resolved(text: str, line: int) -> Scalar:
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
+        return bool(_TRUE.fullmatch(text))
+    if _INTEGER.fullmatch(text):
+        # JSON encoders hold 64 bits, and int() refuses thousands of digits.
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+            raise LineInvalid(line, f"the number {shorten(text, 40)} is too large; quote it to make it text")
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        if not math.isfinite(number := float(text)):
+            raise LineInvalid(line, f"the number {shorten(text, 40)} is too large; quote it to make it text")
+        return number
+    return text

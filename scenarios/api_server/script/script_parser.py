@@ -1,0 +1,209 @@
+"""Parses a script: the replies of the model for each agent."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from coterie.scenarios.api_server.request.api_request import Block
+from coterie.scenarios.api_server.script.http_faults import HttpFault
+from coterie.scenarios.api_server.script.located_yaml import LineInvalid, YamlNode, known_names_hint, read_yaml
+from coterie.scenarios.api_server.script.reply_content import CONTENT_KEYS, parse_content, text_block
+from coterie.scenarios.api_server.script.scripted_reply import ReplyConditions, ScriptedReply, TextPattern
+
+DEFAULT = "default"
+"""The list that serves every agent without one of its own."""
+
+STOP_REASONS = (
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "tool_use",
+    "pause_turn",
+    "refusal",
+    "model_context_window_exceeded",
+    "compaction",
+)
+REFUSAL_CATEGORIES = ("cyber", "bio", "frontier_llm", "reasoning_extraction", "general_harms")
+
+REPLY_KEYS = (
+    *CONTENT_KEYS,
+    *("delay", "token_delay", "asked", "until", "signal", "stop", "refusal", "purpose", "times", "fault", "when"),
+)
+
+
+@attrs.define(eq=False)
+class ScriptInvalid(Exception):
+    """A script cannot be used; the user must change it."""
+
+    source: str
+    line: int | None
+    """None when there is no text to point into."""
+    reason: str
+    """What is wrong and what would be right, in one line."""
+
+    def __str__(self) -> str:
+        where = self.source if self.line is None else f"{self.source}, line {self.line}"
+        return f"{where}: {self.reason}"
+
+
+@attrs.frozen(kw_only=True)
+class Script:
+    """The replies of every agent, in the order they are written."""
+
+    source: str
+    """The file's name, for errors."""
+    lanes: Mapping[str, tuple[ScriptedReply, ...]]
+    """By agent; `default` serves the others."""
+
+
+def load_script(path: Path) -> Script:
+    """Read the script at *path*. Raises `ScriptInvalid`, also for a file that cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError as exc:
+        raise ScriptInvalid(str(path), None, f"cannot be read: {exc.strerror}") from exc
+    try:
+        return parse_script(content.decode(), str(path))
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        raise ScriptInvalid(str(path), line, f"not UTF-8: {exc.reason}") from exc
+
+
+def parse_script(text: str, source: str) -> Script:
+    """Read a script's *text*; *source* names it in errors. Raises `ScriptInvalid` for anything it cannot use."""
+    try:
+        return Script(source=source, lanes=parse_replies(read_yaml(text, "the script")))
+    except LineInvalid as exc:
+        raise ScriptInvalid(source, exc.line, exc.reason) from exc
+
+
+def parse_replies(root: YamlNode | None) -> dict[str, tuple[ScriptedReply, ...]]:
+    """The replies of every agent, from a mapping that may stand in another file. Raises `LineInvalid`."""
+    wanted = "a mapping of agents to lists of replies, such as `default: [{text: hello}]`"
+    if root is None:
+        raise LineInvalid(1, f"the script is empty; expected {wanted}")
+    return {agent: _agent_replies(node) for agent, node in root.fields(wanted).items()}
+
+
+def _agent_replies(node: YamlNode) -> tuple[ScriptedReply, ...]:
+    replies = tuple(_reply(item) for item in node.items("a list of replies"))
+    endless: dict[str, ScriptedReply] = {}
+    for reply in replies:
+        if reply.when is not None:
+            continue
+        if last := endless.get(reply.purpose):
+            reason = f"{reply.name} is never reached: {last.name} on line {last.line} is served always"
+            raise LineInvalid(reply.line, reason)
+        if reply.times is None:
+            endless[reply.purpose] = reply
+    return replies
+
+
+def _reply(node: YamlNode) -> ScriptedReply:
+    if node.is_scalar():
+        return ScriptedReply(name=node.name, line=node.line, content=(text_block(node),))
+    fields = node.known_fields(REPLY_KEYS, "text or a mapping with text, tools or content")
+    when = _when(fields["when"]) if "when" in fields else None
+    content = parse_content(node, fields, when.groups if when else None)
+    stop = _stop(fields.get("stop"), content)
+    return ScriptedReply(
+        name=node.name,
+        line=node.line,
+        content=content,
+        stop=stop,
+        refusal=_refusal(fields["refusal"], stop) if "refusal" in fields else None,
+        delay=fields["delay"].seconds() if "delay" in fields else 0.0,
+        token_delay=fields["token_delay"].seconds() if "token_delay" in fields else 0.0,
+        asked=_names(fields.get("asked")),
+        until=_names(fields.get("until")),
+        signals=_names(fields.get("signal")),
+        fault=_fault(fields["fault"]) if "fault" in fields else None,
+        when=when,
+        purpose=_purpose(fields),
+        times=_times(fields["times"]) if "times" in fields else (1 if when is None else None),
+    )
+
+
+def _stop(node: YamlNode | None, content: tuple[Block, ...]) -> str:
+    if node is None:
+        return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+    return _one_of(node, STOP_REASONS)
+
+
+def _one_of(node: YamlNode, known: tuple[str, ...]) -> str:
+    word = node.text()
+    if word not in known:
+        raise node.refuse(f"unknown {node.name} {word!r}; {known_names_hint(word, known)}")
+    return word
+
+
+def _refusal(node: YamlNode, stop: str) -> dict[str, str | None]:
+    fields = node.known_fields(("category", "explanation"))
+    if stop != "refusal":
+        raise node.refuse("refusal goes with `stop: refusal` only")
+    category, explanation = fields.get("category"), fields.get("explanation")
+    return {
+        "category": None if category is None or category.value is None else _one_of(category, REFUSAL_CATEGORIES),
+        "explanation": None if explanation is None else explanation.text(),
+    }
+
+
+def _names(node: YamlNode | None) -> tuple[str, ...]:
+    if node is None:
+        return ()
+    if node.is_scalar():
+        return (node.text(),)
+    return tuple(item.text("a name") for item in node.items("a name or a list of names"))
+
+
+def _fault(node: YamlNode) -> HttpFault:
+    try:
+        return HttpFault.from_mapping(node.plain())
+    except ValueError as exc:
+        raise node.refuse(str(exc)) from exc
+
+
+def _times(node: YamlNode) -> int | None:
+    return None if node.value == "always" else node.count("a whole number from 1, or always")
+
+
+def _purpose(fields: dict[str, YamlNode]) -> str:
+    inner = fields["when"].fields().get("purpose") if "when" in fields else None
+    outer = fields.get("purpose")
+    if inner and outer and inner.text() != outer.text():
+        raise inner.refuse(f"the reply has the purpose {outer.text()!r} already; give it once")
+    given = inner or outer
+    return given.text() if given else "turn"
+
+
+def _when(node: YamlNode) -> ReplyConditions:
+    fields = node.known_fields(
+        ("last_user_text", "last_tool_result", "heard", "unheard", "tool", "model", "purpose", "turn"),
+        "conditions, such as `last_user_text: fix the bug`",
+    )
+    return ReplyConditions(
+        last_user_text=_pattern(fields.get("last_user_text")),
+        last_tool_result=_pattern(fields.get("last_tool_result")),
+        model=_pattern(fields.get("model")),
+        tool=fields["tool"].text() if "tool" in fields else None,
+        turn=fields["turn"].count() if "turn" in fields else None,
+        heard=_patterns(fields.get("heard")),
+        unheard=_patterns(fields.get("unheard")),
+    )
+
+
+def _patterns(node: YamlNode | None) -> tuple[TextPattern, ...]:
+    if node is None:
+        return ()
+    nodes = [node] if node.is_scalar() else node.items("a text or /regular expression/, or a list of them")
+    return tuple(pattern for each in nodes if (pattern := _pattern(each)))
+
+
+def _pattern(node: YamlNode | None) -> TextPattern | None:
+    if node is None:
+        return None
+    try:
+        return TextPattern.parse(node.text("text or a /regular expression/"))
+    except ValueError as exc:
+        raise node.refuse(str(exc)) from exc

@@ -1,0 +1,65 @@
+"""Named signals by which scripted replies wait for each other."""
+
+from collections.abc import Iterable
+
+import attrs
+import trio
+
+from coterie.scenarios.api_server.request.errors import invalid_request
+
+SIGNAL_LIMIT = 1_000
+
+
+@attrs.define(eq=False)
+class ScriptSignals:
+    """A signal stays raised until it is cleared, so it does not matter who comes first."""
+
+    limit: int = SIGNAL_LIMIT
+    """Names that may be raised or awaited at a time."""
+    _raised: set[str] = attrs.field(factory=set, init=False)
+    _waiting: dict[trio.Event, frozenset[str]] = attrs.field(factory=dict, init=False)
+    """What each waiting task needs."""
+
+    @property
+    def raised(self) -> list[str]:
+        """The names that are raised now, sorted."""
+        return sorted(self._raised)
+
+    @property
+    def awaited(self) -> list[str]:
+        """The names that somebody waits for and that are not raised, sorted."""
+        return sorted(frozenset().union(*self._waiting.values()) - self._raised)
+
+    def raise_signal(self, name: str) -> None:
+        """Raise *name* and wake whoever it was the last for; again is no change. Raises `ApiError` beyond the limit."""
+        self._admit({name})
+        self._raised.add(name)
+        for event, needed in self._waiting.items():
+            if needed <= self._raised:
+                event.set()
+
+    def clear(self, name: str) -> None:
+        """Take *name* back; whoever has been woken by it goes on all the same."""
+        self._raised.discard(name)
+
+    async def wait(self, names: Iterable[str]) -> None:
+        """Return once there has been a moment at which all of *names* were raised; always a checkpoint.
+
+        Cancellation leaves nothing behind. Raises `ApiError` beyond the limit.
+        """
+        needed = frozenset(names)
+        await trio.lowlevel.checkpoint()
+        if needed <= self._raised:
+            return
+        self._admit(needed)
+        event = trio.Event()
+        self._waiting[event] = needed
+        try:
+            await event.wait()
+        finally:
+            del self._waiting[event]
+
+    def _admit(self, names: Iterable[str]) -> None:
+        known = self._raised.union(*self._waiting.values())
+        if not known.issuperset(names) and len(known.union(names)) > self.limit:
+            raise invalid_request(f"{self.limit:,} signals are raised or awaited already; clear some first")

@@ -1,0 +1,126 @@
+"""Template slots in the text of a script, filled from facts of the request."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from coterie.scenarios.api_server.script.located_yaml import known_names_hint
+from coterie.scenarios.api_server.script.request_facts import RequestFacts
+
+OPEN = "{{"
+CLOSE = "}}"
+_LITERAL = f"(A literal {OPEN} is written {OPEN}open{CLOSE}.)"
+
+_FACTS: dict[str, Callable[[RequestFacts], object]] = {
+    "last_user_text": lambda facts: facts.last_user_text,
+    "first_user_text": lambda facts: facts.first_user_text,
+    "last_tool_result": lambda facts: facts.last_tool_result,
+    "agent": lambda facts: facts.agent,
+    "incarnation": lambda facts: facts.incarnation,
+    "purpose": lambda facts: facts.purpose,
+    "turn": lambda facts: facts.turn,
+    "model": lambda facts: facts.model,
+    "open": lambda _: OPEN,
+}
+_LISTS: dict[str, Callable[[RequestFacts], tuple[str, ...]]] = {
+    "tool_result": lambda facts: facts.tool_results,
+    "tool_id": lambda facts: facts.tool_ids,
+    "match": lambda facts: facts.match,
+}
+_NUMBERED = re.compile(r"(\w+)\.(0|[1-9][0-9]{0,5})", re.ASCII)
+_EXPRESSION = re.compile(r"/(.+)/")
+_NAMES = (*_FACTS, *(f"{name}.N" for name in _LISTS))
+
+
+@attrs.define(eq=False)
+class SlotEmpty(Exception):
+    """The request does not have what a slot stands for."""
+
+    slot: str
+
+    def __str__(self) -> str:
+        return f"the request has nothing for {OPEN}{self.slot}{CLOSE}"
+
+
+def check_template(text: str, *, groups: int | None = None) -> None:
+    """Raise `ValueError` unless every slot of *text* has a known name.
+
+    *groups* is how many groups the regular expression of the reply's rule has; None when it has none, and
+    then there is no `match`.
+    """
+    for slot, _ in _slots(text):
+        if (expression := _EXPRESSION.fullmatch(slot)) is not None:
+            _check_expression(expression[1])
+            continue
+        numbered = _NUMBERED.fullmatch(slot)
+        if slot not in _FACTS and not (numbered and numbered[1] in _LISTS):
+            hint = known_names_hint(slot, _NAMES)
+            raise ValueError(f"unknown slot {OPEN}{slot[:40]}{CLOSE}; {hint} {_LITERAL}")
+        if numbered and numbered[1] == "match":
+            _check_group(int(numbered[2]), groups)
+
+
+def fill(value: Any, facts: RequestFacts) -> Any:
+    """A copy of a JSON value with the slots of all its strings filled; keys are left as they are.
+
+    Raises `SlotEmpty`. The slots must have passed `check_template`.
+    """
+    if isinstance(value, str):
+        return _fill_text(value, facts)
+    if isinstance(value, dict):
+        return {key: fill(item, facts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill(item, facts) for item in value]
+    return value
+
+
+def _fill_text(text: str, facts: RequestFacts) -> str:
+    if OPEN not in text:
+        return text
+    pieces: list[str] = []
+    end = 0
+    for slot, (start, stop) in _slots(text):
+        pieces += (text[end:start], _fact(slot, facts))
+        end = stop
+    return "".join((*pieces, text[end:]))
+
+
+def _slots(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Each slot's name, and where it begins and ends with its braces."""
+    stop = 0
+    while (start := text.find(OPEN, stop)) >= 0:
+        end = text.find(CLOSE, start)
+        if end < 0:
+            raise ValueError(f"the slot {text[start : start + 20]!r} is not closed. {_LITERAL}")
+        stop = end + len(CLOSE)
+        yield text[start + len(OPEN) : end].strip(), (start, stop)
+
+
+def _fact(slot: str, facts: RequestFacts) -> str:
+    if slot in _FACTS:
+        value = _FACTS[slot](facts)
+    elif expression := _EXPRESSION.fullmatch(slot):
+        value = facts.find_last(re.compile(expression[1]))
+    else:
+        name, _, number = slot.partition(".")
+        values = _LISTS[name](facts)
+        value = values[int(number)] if int(number) < len(values) else None
+    if value is None:
+        raise SlotEmpty(slot)
+    return str(value)
+
+
+def _check_expression(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"/{text}/ is not a regular expression: {exc}") from exc
+
+
+def _check_group(number: int, groups: int | None) -> None:
+    if groups is None:
+        raise ValueError(f"{OPEN}match.{number}{CLOSE} needs a `when` with a regular expression, such as /fix (.+)/")
+    if number > groups:
+        raise ValueError(f"{OPEN}match.{number}{CLOSE}: the regular expression has {groups} groups")

@@ -1,0 +1,71 @@
+"""Writes a scenario as readable YAML."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+WIDTH = 110
+SHORT = 90
+"""Characters of a mapping that stands on one line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what the reader of scenarios reads, which is YAML 1.2."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT002 - as its base has it
+        """Lists stand within what they belong to."""
+        del indentless
+        super().increase_indent(flow, indentless=False)
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Say everything where it stands."""
+        del data
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text.rstrip("\n") or len(text) > WIDTH:
+        style = "|"
+    elif not text[:1].isalpha() or text.endswith(("\n", ":")):
+        # What YAML 1.1 takes for text may be a number in 1.2.
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _mapping(dumper: yaml.SafeDumper, mapping: dict[str, Any]) -> yaml.MappingNode:
+    """A mapping; one of few short values on a line of its own."""
+    is_short = all(isinstance(value, str | int | float | None) and "\n" not in str(value) for value in mapping.values())
+    is_short = is_short and sum(len(f"{key}: {value}, ") for key, value in mapping.items()) < SHORT
+    return dumper.represent_mapping("tag:yaml.org,2002:map", mapping.items(), flow_style=is_short)
+
+
+def _section(dumper: yaml.SafeDumper, section: "_Section") -> yaml.MappingNode:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", section.items(), flow_style=False)
+
+
+class _Section(dict[str, Any]):
+    """What stands at the left edge."""
+
+
+def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
+    """A list, in which an item with one key needs no braces."""
+    spread = [_Section(item) if isinstance(item, dict) and len(item) == 1 else item for item in items]
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", spread, flow_style=not items)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
+_Dumper.add_representer(dict, _mapping)
+_Dumper.add_representer(_Section, _section)
+
+
+def scenario_text(fields: Mapping[str, Any], remarks: Iterable[str]) -> str:
+    """*fields* as the text of a file, with *remarks* above them; one section behind another."""
+    head = "".join(f"# {line}\n" for remark in remarks for line in remark.splitlines())
+    sections = (
+        yaml.dump(_Section({key: value}), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+        for key, value in fields.items()
+    )
+    return head + "\n" + "".join(sections)

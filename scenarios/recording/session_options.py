@@ -1,0 +1,178 @@
+"""Options, settings, team and definitions of a recorded session."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.agents.definitions.store import load_definitions
+from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember
+from coterie.agents.events.agent_events import Finished, PermissionDecided, RunStarted, ToolStarted
+from coterie.agents.events.event_reader import SessionEvent
+from coterie.agents.events.root_events import ApprovalAsked
+from coterie.agents.loop.model.catalog import known_models
+from coterie.orchestrator.gateway.ledger import LedgerEntry
+from coterie.paths import home_directory
+from coterie.scenarios.recording.placeholders import Placeholders
+from coterie.scenarios.recording.transcript_turns import AgentTurns
+from coterie.session_directory import COORDINATOR, MAIN, SessionDirectory
+
+_HELPERS: Mapping[str, Mapping[str, Any]] = {
+    "notes": {"layers": {"notes": {"enabled": False}}},
+    "compaction": {"layers": {"compaction": {"by_notes": False, "by_model": False}}},
+    "extraction": {"layers": {"extraction": {"enabled": False}}},
+    "dream": {"layers": {"dreaming": {"enabled": False}}},
+    "recall": {"memory": {"recall": {"by": "local"}}},
+    "summary": {"progress": {"enabled": False}},
+}
+"""By the purpose of a call: the settings under which none is made. What helpers said is not recorded."""
+_SUBJECTS = {
+    "Bash": "command",
+    "Read": "file_path",
+    "Write": "file_path",
+    "Edit": "file_path",
+    "NotebookEdit": "notebook_path",
+}
+USER = "user"
+
+
+def recorded_options(
+    session: SessionDirectory, events: Sequence[SessionEvent], team: TeamDefinition | None, doubts: list[str]
+) -> dict[str, Any]:
+    """What `coterie run` was told, beside the task."""
+    found: dict[str, Any] = {}
+    if team is None and session.agent == COORDINATOR:
+        found["coordinator"] = True
+    elif team is None and session.agent is not None:
+        found["agent"] = session.agent
+    if known_models().find(session.model) is None:
+        doubts.append(f"the model {session.model} is not in the table of models; the default takes its place")
+    else:
+        found["model"] = session.model
+    starts = [each.event for each in events if each.agent == MAIN and isinstance(each.event, RunStarted)]
+    if starts and starts[0].permission_mode != "default":
+        found["permission_mode"] = starts[0].permission_mode
+    ends = [each.event for each in events if each.agent == MAIN and isinstance(each.event, Finished)]
+    if ends and ends[-1].reason == "max_turns":
+        found["max_turns"] = ends[-1].turns
+    return found
+
+
+def recorded_settings(
+    events: Sequence[SessionEvent],
+    voices: Mapping[str, AgentTurns],
+    ledger: Iterable[LedgerEntry],
+    places: Placeholders,
+) -> dict[str, Any]:
+    """The settings under which a play goes as the session went: rules that have decided, and no helpers."""
+    found: dict[str, Any] = {}
+    lead = voices.get(MAIN)
+    if lead is not None and lead.header.get("effort"):
+        found["effort"] = lead.header["effort"]
+    if lead is not None and isinstance(thinking := lead.header.get("thinking"), dict):
+        found["thinking"] = thinking.get("type") != "disabled"
+    if rules := _rules(events, voices, places):
+        found["permissions"] = rules
+    if any(isinstance(each.event, ApprovalAsked) and _is_for_human(each.event) for each in events):
+        # Of a member of a team its file says so, and has the last word.
+        found["approvals"] = {"plans": "human"}
+    for purpose in sorted({line.purpose for line in ledger} & set(_HELPERS)):
+        _lay_over(found, _HELPERS[purpose])
+    return found
+
+
+def team_table(team: TeamDefinition, places: Placeholders) -> dict[str, Any]:
+    """*team* as its file would have it."""
+    table: dict[str, Any] = {"name": team.name}
+    if team.coordinator:
+        table["coordinator"] = True
+    if team.lead is not None and (lead := _given({"agent": team.lead.agent, "model": team.lead.model})):
+        table["lead"] = lead
+    if team.members:
+        table["members"] = [_member(member, places) for member in team.members]
+    if team.tasks:
+        table["tasks"] = [
+            _given(
+                {
+                    "id": task.key,
+                    "subject": places.mask_plain(task.subject),
+                    "description": places.mask_plain(task.description),
+                    "owner": task.owner,
+                    "blocked_by": list(task.blocked_by),
+                }
+            )
+            for task in team.tasks
+        ]
+    return table
+
+
+def recorded_definitions(project: Path, events: Iterable[SessionEvent]) -> dict[str, str]:
+    """The user's own files of the kinds of agents that there were, by their path below `COTERIE_HOME`."""
+    kinds = {each.event.definition for each in events if isinstance(each.event, RunStarted)} - {None}
+    known = load_definitions(project).by_name
+    sources = {known[kind].source for kind in kinds if kind is not None and kind in known}
+    files = sorted(path for path in sources if path is not None and path.is_relative_to(home_directory()))
+    return {str(path.relative_to(home_directory())): path.read_text() for path in files}
+
+
+def _member(member: TeamMember, places: Placeholders) -> dict[str, Any]:
+    plan: Any = None
+    if member.plan is not None:
+        by = member.plan.by
+        plan = {"paths": list(member.plan.paths)} if by == "rule" else by or True
+    return _given(
+        {
+            "name": member.name,
+            "type": member.type,
+            "model": member.model,
+            "prompt": places.mask_plain(member.prompt),
+            "plan_required": plan,
+            "budget_usd": None if member.budget_usd is None else float(member.budget_usd),
+            "memory": member.memory,
+            "worktree": member.worktree or None,
+            "process": member.process,
+        }
+    )
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value not in (None, "", [])}
+
+
+def _rules(
+    events: Sequence[SessionEvent], voices: Mapping[str, AgentTurns], places: Placeholders
+) -> dict[str, list[str]]:
+    """The rules that have allowed or denied a call; what the user allowed at a terminal is one of its own."""
+    found: dict[str, dict[str, None]] = {"allow": {}, "deny": {}}
+    for number, observed in enumerate(events):
+        event = observed.event
+        if not isinstance(event, PermissionDecided) or event.verdict == "asked":
+            continue
+        if event.by == USER and event.verdict == "allowed":
+            rule = _named(event.tool, observed.agent, events[number:], voices)
+        else:
+            rule = event.by if event.by.partition("(")[0] == event.tool else None
+        if rule is not None:
+            found["allow" if event.verdict == "allowed" else "deny"][places.mask_plain(rule)] = None
+    return {key: list(rules) for key, rules in found.items() if rules}
+
+
+def _named(tool: str, agent: str, behind: Sequence[SessionEvent], voices: Mapping[str, AgentTurns]) -> str | None:
+    """A rule for the call of *tool* that *agent* makes next."""
+    started = (each.event for each in behind if each.agent == agent)
+    id_ = next((each.id for each in started if isinstance(each, ToolStarted) and each.name == tool), None)
+    calls = (call for said in voices[agent].replies for call in said.calls) if agent in voices else ()
+    call = next((call for call in calls if call["id"] == id_), None)
+    subject = None if call is None else call["input"].get(_SUBJECTS.get(tool, ""))
+    return tool if subject is None else f"{'Edit' if tool == 'Write' else tool}({subject})"
+
+
+def _is_for_human(asked: ApprovalAsked) -> bool:
+    return asked.what == "plan" and asked.by == "human" and asked.name != MAIN
+
+
+def _lay_over(table: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, Mapping):
+            _lay_over(table.setdefault(key, {}), value)
+        else:
+            table[key] = value

@@ -1,0 +1,331 @@
+"""Parses scenario files with all problems by line, and finds the shipped ones by name."""
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, get_args
+
+import attrs
+import msgspec
+
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.settings import SETTINGS, Mode
+from coterie.errors import ConfigInvalid
+from coterie.scenarios.api_server.script.located_yaml import LineInvalid, YamlNode, known_names_hint, read_yaml
+from coterie.scenarios.api_server.script.script_parser import DEFAULT, parse_replies
+from coterie.scenarios.runner.expectations import CostWithin
+from coterie.scenarios.runner.parsing.action_parser import parse_faults, parse_steps, parse_user_actions
+from coterie.scenarios.runner.parsing.agent_names import KnownAgents, known_agents
+from coterie.scenarios.runner.parsing.expectation_parser import expected_agents, parse_dollars, parse_expectations
+from coterie.scenarios.runner.parsing.parse_errors import ParseErrors, ScenarioInvalid
+from coterie.scenarios.runner.scenario import (
+    EVERYTHING,
+    LEAD,
+    ROOT,
+    ZYGOTE,
+    IoFault,
+    ProcessFault,
+    Scenario,
+    ScenarioAction,
+    ScenarioLimits,
+    ScenarioWorkspace,
+    SecondSession,
+    UserAction,
+)
+from coterie.scenarios.runner.second_session import qualify_agent
+from coterie.suggestions import closest_match as nearest_names
+from coterie.suggestions import did_you_mean
+
+SUFFIX = ".yaml"
+KEYS = (
+    *("name", "about", "workspace", "task", "script", "team", "settings"),
+    *("coordinator", "agent", "model", "permission_mode", "budget_usd", "max_turns", "bare"),
+    *("sessions", "steps", "human", "faults", "limits", "expect"),
+)
+NEEDED = ("about", "task", "script", "expect")
+_SETTINGS_FILE = "settings.toml"
+_NO_TEXTS: dict[str, str] = {}
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read the scenario at *path*. Blocks; raises `ScenarioInvalid`, also for a file that cannot be read."""
+    root = _root(path)
+    flaws = ParseErrors()
+    fields = flaws.fields(root, KEYS, "a scenario, with about, task, script and expect")
+    for key in NEEDED if isinstance(root.value, dict) else ():
+        if key not in fields:
+            flaws.add(root.line, f"the scenario has no {key!r}")
+    reader = _ScenarioParser(path=path, flaws=flaws, fields=fields)
+    story = reader.scenario()
+    reader.check_names(story)
+    flaws.check(path)
+    return story
+
+
+def load_faults(path: Path, story: Scenario) -> Scenario:
+    """*story* with the faults of the file at *path* behind its own: `faults: [...]`. Raises `ScenarioInvalid`."""
+    flaws = ParseErrors()
+    fields = flaws.fields(_root(path), ("faults", "human"), "a mapping with faults")
+    acts = [*parse_faults(fields.get("faults"), flaws), *parse_user_actions(fields.get("human"), flaws)]
+    whole = attrs.evolve(story, acts=(*story.acts, *acts))
+    _ScenarioParser(path=path, flaws=flaws, fields={}, script=_plain(story.script)).check_names(
+        attrs.evolve(whole, acts=tuple(acts))
+    )
+    flaws.check(path)
+    return whole
+
+
+def _root(path: Path) -> YamlNode:
+    try:
+        root = read_yaml(path.read_bytes().decode(), "the scenario")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+        raise ScenarioInvalid(path, (LineInvalid(1, f"cannot be read: {reason}"),)) from exc
+    except LineInvalid as exc:
+        raise ScenarioInvalid(path, (exc,)) from exc
+    if root is None:
+        raise ScenarioInvalid(path, (LineInvalid(1, "the scenario is empty"),))
+    return root
+
+
+@attrs.define(eq=False, kw_only=True)
+class _ScenarioParser:
+    """Reads one file; alive while it does."""
+
+    path: Path
+    flaws: ParseErrors
+    fields: Mapping[str, YamlNode]
+    script: Any = attrs.field(factory=dict)
+    """As JSON has it."""
+    team: Any = None
+
+    def scenario(self) -> Scenario:
+        """All of it; where there are flaws, with something in their place."""
+        name = self.flaws.attempt(YamlNode.text, self.fields.get("name"), self.path.stem)
+        self.script, script = self.flaws.attempt(self._script, self.fields.get("script"), ({}, ""))
+        self.team = self.flaws.attempt(self._team, self.fields.get("team"), None)
+        limits, expectations = self._limits(), parse_expectations(self.fields.get("expect"), self.flaws)
+        if limits.dollars is not None:
+            expectations = (*expectations, CostWithin(line=self.fields["limits"].line, at_most=limits.dollars))
+        options = list(self._options())
+        return Scenario(
+            name=name,
+            about=self.flaws.attempt(YamlNode.text, self.fields.get("about"), ""),
+            source=self.path,
+            workspace=self._workspace(),
+            task=self.flaws.attempt(YamlNode.text, self.fields.get("task"), ""),
+            script=script,
+            options=tuple(word for option, _ in options for word in option),
+            resume_options=tuple(word for option, is_shared in options if is_shared for word in option),
+            team=self.team,
+            settings=self.flaws.attempt(self._settings, self.fields.get("settings"), {}),
+            sessions=self._sessions(),
+            steps=parse_steps(self.fields.get("steps"), self.flaws),
+            acts=self._acts(),
+            limits=limits,
+            expectations=expectations,
+        )
+
+    def check_names(self, story: Scenario) -> None:
+        """Find the agents and sessions that are spoken of and cannot be there."""
+        self._check_sessions(story)
+        cast = self._known_agents(story)
+        spoken = [(each.line, name) for each in story.expectations for name in expected_agents(each)]
+        spoken += [(act.line, name) for act in story.acts for name in _agents_of(act)]
+        for line, name in spoken:
+            if not cast.is_known(name):
+                near = nearest_names(name, cast.names, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there can be {', '.join(sorted(cast.names))}"
+                self.flaws.add(line, f"there will be no agent {name!r}; {hint}")
+
+    def _known_agents(self, story: Scenario) -> KnownAgents:
+        own = known_agents(self.script, self.team)
+        others = {name: known_agents(_plain(other.script), None) for name, other in story.sessions.items()}
+        names = {qualify_agent(session, name) for session, cast in others.items() for name in cast.names}
+        return attrs.evolve(own, names=own.names | names)
+
+    def _check_sessions(self, story: Scenario) -> None:
+        begun = [(step.line, step.to) for step in story.steps if step.deed == "begin"]
+        begun += [(act.line, act.session) for act in story.acts if isinstance(act, UserAction) and act.session]
+        for line, name in begun:
+            if name not in story.sessions:
+                self.flaws.add(line, f"there is no session {name!r}; {known_names_hint(name, story.sessions)}")
+
+    def _sessions(self) -> dict[str, SecondSession]:
+        with self.flaws.collecting():
+            node = self.fields.get("sessions")
+            named = {} if node is None else node.fields("sessions by name")
+            return {name: self._session(name, each) for name, each in named.items()}
+        return {}
+
+    def _session(self, name: str, node: YamlNode) -> SecondSession:
+        fields = self.flaws.fields(node, ("task", "script"), "a session, with task and script")
+        for key in {"task", "script"} - fields.keys():
+            self.flaws.add(node.line, f"the session {name!r} has no {key!r}")
+        task = self.flaws.attempt(YamlNode.text, fields.get("task"), "")
+        _, script = self.flaws.attempt(self._script, fields.get("script"), ({}, ""))
+        return SecondSession(task=task, script=script)
+
+    def _acts(self) -> tuple[ScenarioAction, ...]:
+        faults = parse_faults(self.fields.get("faults"), self.flaws)
+        return (*faults, *parse_user_actions(self.fields.get("human"), self.flaws))
+
+    def _options(self) -> Iterator[tuple[tuple[str, ...], bool]]:
+        """Each option of `coterie run`, and whether `coterie resume` has it too."""
+        for key, read, is_shared in _OPTIONS:
+            if key in self.fields:
+                with self.flaws.collecting():
+                    yield read(self.fields[key]), is_shared
+
+    def _script(self, node: YamlNode) -> tuple[Any, str]:
+        """A script as JSON has it, and as text."""
+        text = None
+        if node.is_scalar():
+            path = self.path.parent / node.text()
+            node = _root(path) if path.is_file() else _raise(node.refuse(f"there is no script {path}"))
+            text = path.read_text()
+        lanes = parse_replies(node)
+        script = node.plain()
+        if not {"main", DEFAULT} & set(lanes):
+            raise node.refuse("the script has replies for neither main nor default: the lead is never answered")
+        raised = {name for replies in lanes.values() for reply in replies for name in (*reply.asked, *reply.signals)}
+        for reply in (reply for replies in lanes.values() for reply in replies):
+            for name in set(reply.until) - raised:
+                self.flaws.add(reply.line, f"{reply.name} waits for the signal {name!r}, which no reply raises")
+        return script, text or msgspec.json.format(msgspec.json.encode(script), indent=1).decode()
+
+    def _team(self, node: YamlNode) -> dict[str, Any]:
+        if not node.is_scalar():
+            node.fields("a team, or the path of a team file")
+            team: dict[str, Any] = node.plain()
+            return team
+        path = self.path.parent / node.text()
+        try:
+            return tomllib.loads(path.read_text())
+        except (OSError, ValueError) as exc:
+            raise node.refuse(f"the team file {path} cannot be read: {exc}") from exc
+
+    def _settings(self, node: YamlNode) -> dict[str, Any]:
+        for key, value in _leaves(node):
+            if key not in SETTINGS:
+                raise value.refuse(f"there is no setting {key!r}; {known_names_hint(key, SETTINGS)}")
+        settings: dict[str, Any] = node.plain()
+        return settings
+
+    def _limits(self) -> ScenarioLimits:
+        fields = self.flaws.fields(self.fields.get("limits"), ("seconds", "dollars"), "limits")
+        amount = self.flaws.attempt(parse_dollars, fields["dollars"], None) if "dollars" in fields else None
+        return ScenarioLimits(
+            seconds=self.flaws.attempt(YamlNode.seconds, fields.get("seconds"), ScenarioLimits().seconds),
+            dollars=amount,
+        )
+
+    def _workspace(self) -> ScenarioWorkspace:
+        fields = self.flaws.fields(self.fields.get("workspace"), ("files", "home", "git"), "files, home and git")
+        home = self.flaws.attempt(_texts, fields.get("home"), _NO_TEXTS)
+        if _SETTINGS_FILE in home and "settings" in self.fields:
+            self.flaws.add(fields["home"].line, f"{_SETTINGS_FILE} stands in home, and there are settings too")
+        files = self.flaws.attempt(_texts, fields.get("files"), _NO_TEXTS)
+        return ScenarioWorkspace(
+            files=files, home=home, is_git=self.flaws.attempt(_truth, fields.get("git"), default=False)
+        )
+
+
+def _plain(script: str) -> Any:
+    root = read_yaml(script, "the script")
+    return {} if root is None else root.plain()
+
+
+def _raise(error: LineInvalid) -> YamlNode:
+    raise error
+
+
+def _agents_of(act: ScenarioAction) -> list[str]:
+    names = [] if act.when is None else act.when.pattern.agents()
+    if isinstance(act, IoFault) and act.order.target not in ("", ROOT):
+        names.append(act.order.target)
+    if isinstance(act, ProcessFault) and act.target not in ("", ROOT, ZYGOTE, EVERYTHING, LEAD):
+        names.append(act.target)
+    if isinstance(act, UserAction) and act.deed == "stop" and act.to is not None:
+        names.append(act.to)
+    return names
+
+
+def _leaves(node: YamlNode, prefix: str = "") -> Iterator[tuple[str, YamlNode]]:
+    for key, value in node.fields("settings").items():
+        if isinstance(value.value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _texts(node: YamlNode) -> dict[str, str]:
+    texts = {}
+    for name, content in node.fields("texts by path").items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise content.refuse(f"{name!r} leads out of the workspace; give a relative path")
+        if not content.is_scalar():
+            raise content.refuse_as("the text of a file")
+        texts[name] = content.spelling
+    return texts
+
+
+def _truth(node: YamlNode) -> bool:
+    if not isinstance(node.value, bool):
+        raise node.refuse_as("true or false")
+    return node.value
+
+
+def _flag(option: str) -> Callable[[YamlNode], tuple[str, ...]]:
+    return lambda node: (option,) if _truth(node) else ()
+
+
+def _model(node: YamlNode) -> tuple[str, ...]:
+    name = node.text()
+    if known_models().find(name) is None:
+        raise node.refuse(f"{name!r} is not a known model")
+    return "--model", name
+
+
+def _mode(node: YamlNode) -> tuple[str, ...]:
+    if node.text() not in get_args(Mode):
+        raise node.refuse(f"no permission mode is {node.text()!r}; {known_names_hint(node.text(), get_args(Mode))}")
+    return "--permission-mode", node.text()
+
+
+_OPTIONS: tuple[tuple[str, Callable[[YamlNode], tuple[str, ...]], bool], ...] = (
+    ("coordinator", _flag("--coordinator"), False),
+    ("agent", lambda node: ("--agent", node.text()), False),
+    ("model", _model, False),
+    ("permission_mode", _mode, True),
+    ("budget_usd", lambda node: ("--max-budget-usd", str(parse_dollars(node))), True),
+    ("max_turns", lambda node: ("--max-turns", str(node.count())), True),
+    ("bare", _flag("--bare"), True),
+)
+"""By key: how it becomes an option of `coterie run`, and whether `coterie resume` has it too."""
+
+SCENARIO_FILES = Path(__file__).parents[2] / "stories"
+
+
+def shipped_files() -> list[Path]:
+    """The files that ship, by name."""
+    return sorted(SCENARIO_FILES.glob(f"*{SUFFIX}"))
+
+
+def find_scenario(name: str) -> Path:
+    """The file that *name* is, or the shipped one of that name. Raises `ConfigInvalid`."""
+    path = Path(name)
+    if path.suffix or len(path.parts) > 1:
+        if path.is_file():
+            return path
+        raise ConfigInvalid("scenario", f"there is no file {name}")
+    names = {path.stem: path for path in shipped_files()}
+    if name not in names:
+        raise ConfigInvalid("scenario", f"none is called {name!r}; {did_you_mean(name, names)}")
+    return names[name]
+
+
+def load_shipped() -> list[Scenario]:
+    """All that ship. Raises `ScenarioInvalid`."""
+    return [load_scenario(path) for path in shipped_files()]

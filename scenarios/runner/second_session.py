@@ -1,0 +1,83 @@
+"""Further sessions of a scenario, and the names of their agents."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.events.event_reader import SessionEvent
+from coterie.agents.events.root_events import AgentChanged
+from coterie.orchestrator.cli.mail.message_history import MessageHop
+from coterie.orchestrator.events.follower import EventFollower, open_follower
+from coterie.orchestrator.gateway.ledger import LedgerEntry
+from coterie.scenarios.runner.environment import ScenarioEnvironment
+from coterie.scenarios.runner.event_pattern import agent_members
+from coterie.scenarios.runner.user_commands import run_command
+from coterie.session_directory import SessionDirectory
+
+
+@attrs.define(eq=False)
+class SecondSessionRun:
+    """A session that runs while another does, in a task of its own."""
+
+    _join: Callable[[bytes], SessionDirectory]
+    """Makes a session of the first line that it prints."""
+    _see: Callable[[SessionEvent], None]
+    _follower: EventFollower | None = attrs.field(default=None, init=False)
+    _session: SessionDirectory | None = attrs.field(default=None, init=False)
+    _began: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(self, command: list[str], stage: ScenarioEnvironment) -> int:
+        """Run *command* on *stage* to its end, and let all its events be seen; its status. Cancellation kills it."""
+        async with AsyncExitStack() as stack:
+            async with trio.open_nursery() as watching:
+                watching.start_soon(self._watch, stack)
+                status = await run_command(command, stage, self._read_line)
+                watching.cancel_scope.cancel()
+            while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
+                self._see(observed)
+        return status
+
+    def _read_line(self, line: bytes) -> None:
+        if self._session is None:
+            self._session = self._join(line)
+            self._began.set()
+
+    async def _watch(self, stack: AsyncExitStack) -> None:
+        await self._began.wait()
+        assert self._session is not None
+        self._follower = await stack.enter_async_context(open_follower(self._session.directory))
+        async for observed in self._follower:
+            self._see(observed)
+
+
+def qualify_agent(name: str, agent: str) -> str:
+    """What a story calls *agent* of the session *name*; the first session has none."""
+    return f"{name}/{agent}" if name else agent
+
+
+def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
+    """*observed*, with its agents called as in the story."""
+    if not name:
+        return observed
+    renamed = {
+        key: qualify_agent(name, observed.members[key])
+        for key in agent_members(observed.kind)
+        if observed.members.get(key) is not None
+    }
+    event = observed.event
+    if isinstance(event, AgentChanged):
+        event = msgspec.structs.replace(event, name=renamed["name"], parent=renamed.get("parent"))
+    return attrs.evolve(observed, agent=renamed["agent"], event=event, members={**observed.members, **renamed})
+
+
+def qualify_hop(name: str, passage: MessageHop) -> MessageHop:
+    """*passage*, with the mailbox called as in the story."""
+    return attrs.evolve(passage, mailbox=qualify_agent(name, passage.mailbox))
+
+
+def qualify_entry(name: str, line: LedgerEntry) -> LedgerEntry:
+    """*line*, with its agent called as in the story."""
+    return attrs.evolve(line, agent=qualify_agent(name, line.agent))

@@ -1,1 +1,0 @@
-"""The Messages API: what a call is, and how it is answered."""

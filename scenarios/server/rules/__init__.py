@@ -1,1 +1,0 @@
-"""What the API refuses, and how thinking blocks are bound to their prefix."""

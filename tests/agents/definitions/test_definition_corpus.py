@@ -1,0 +1,135 @@
+"""Definitions as people really write them: 2,141 files of public repositories."""
+
+import gzip
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from coterie.agents.definitions.definition_parser import parse_definition
+from coterie.agents.skills.skill import parse_skill
+from coterie.memory.front_matter.front_matter import parse_front_matter
+from tests.data import absent
+
+CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS)),
+]
+
+
+@cache
+def _rows() -> list[dict[str, Any]]:
+    with gzip.open(CORPUS) as lines:
+        return [msgspec.json.decode(line) for line in lines]
+
+
+def _agents() -> list[dict[str, Any]]:
+    return [row for row in _rows() if row["kind"] == "agent"]
+
+
+def _first_block(text: str) -> list[str]:
+    """What stands between the first two rules, found without the reader under test."""
+    lines = text.lstrip("\ufeff \n\r").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return []
+    end = next((at for at, line in enumerate(lines) if at and line.strip().startswith("---")), len(lines))
+    return lines[1:end]
+
+
+def _has(block: list[str], key: str) -> bool:
+    return any(re.match(rf"\s*{key}:\s*\S", line) for line in block)
+
+
+def test_all_files_are_read_without_an_exception() -> None:
+    assert len(_rows()) == 2_141
+    for row in _rows():
+        front = parse_front_matter(row["text"])
+        assert front.fields or not _has(_first_block(row["text"]), "description"), row["path"]
+        parse_definition(row["text"], path=Path(row["path"]), scope="project")
+
+
+def test_every_agent_with_a_name_and_a_description_yields_both() -> None:
+    promising = [
+        row for row in _agents() if all(_has(_first_block(row["text"]), key) for key in ("name", "description"))
+    ]
+    assert len(promising) > 1_000
+    for row in promising:
+        definition, problems = parse_definition(row["text"], path=Path(row["path"]), scope="project")
+        assert definition is not None, problems
+        assert definition.name
+        assert definition.description
+
+
+def test_where_strict_yaml_can_read_a_file_it_says_the_same() -> None:
+    compared = 0
+    for row in _agents():
+        try:
+            strict = yaml.load("\n".join(_first_block(row["text"])), yaml.CBaseLoader)  # noqa: S506 - strings only
+        except yaml.YAMLError:
+            continue
+        if isinstance(strict, dict):
+            compared += 1
+            fields = parse_front_matter(row["text"]).fields
+            assert fields == strict, row["path"]
+    assert compared > 1_000
+
+
+def test_every_agent_without_a_definition_says_why() -> None:
+    for row in _agents():
+        definition, problems = parse_definition(row["text"], path=Path(row["path"]), scope="project")
+        assert (definition is None) == any(problem.severity == "error" for problem in problems), row["path"]
+
+
+def test_a_file_that_strict_yaml_refuses_is_never_read_in_silence() -> None:
+    refused = 0
+    for row in _rows():
+        block = "\n".join(_first_block(row["text"]))
+        try:
+            yaml.load(block, yaml.CBaseLoader)  # noqa: S506 - strings only
+        except yaml.YAMLError:
+            refused += 1
+            assert parse_front_matter(row["text"]).notes, row["path"]
+    assert refused == 83
+
+
+def test_every_key_of_real_definitions_is_used_or_it_is_said_why_not() -> None:
+    keys: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for row in _agents():
+        keys.update(list(parse_front_matter(row["text"]).fields))
+        _, problems = parse_definition(row["text"], path=Path(row["path"]), scope="project")
+        unknown.update(re.findall(r"unknown key '(.+?)'", "\n".join(problem.reason for problem in problems)))
+    print(keys.most_common())  # noqa: T201 - shown by `pytest -rP`
+    assert len(keys) == 32
+    assert unknown == {"allowedTools": 16}
+
+
+def test_real_colours_are_colours() -> None:
+    reasons = [
+        problem.reason
+        for row in _agents()
+        for problem in parse_definition(row["text"], path=Path(row["path"]), scope="project")[1]
+    ]
+    assert [reason for reason in reasons if reason.startswith("color ")] == []
+
+
+def test_real_skills_are_read_and_what_is_passed_over_is_said() -> None:
+    told: Counter[str] = Counter()
+    found = 0
+    skills = [row for row in _rows() if row["kind"] == "skill"]
+    for row in skills:
+        skill, problems = parse_skill(row["text"], path=Path("/project", row["path"]), scope="project")
+        found += skill is not None
+        told.update(problem.severity for problem in problems)
+        assert (skill is None) == any(problem.severity == "error" for problem in problems), row["path"]
+        assert skill is None or (skill.description and len(skill.description) <= 1_024)
+    print(f"{len(skills)} files, {found} skills: {dict(told)}")  # noqa: T201 - shown by `pytest -rP`
+    assert len(skills) == 508
+    assert found >= 505

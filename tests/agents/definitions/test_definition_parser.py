@@ -1,0 +1,240 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.definitions.definition import AgentDefinition
+from coterie.agents.definitions.definition_files import FileProblem
+from coterie.agents.definitions.definition_parser import parse_definition
+
+PATH = Path("reviewer.md")
+
+
+def _read(text: str) -> tuple[AgentDefinition | None, list[FileProblem]]:
+    return parse_definition(text, path=PATH, scope="project")
+
+
+def _with(*lines: str) -> tuple[AgentDefinition, list[FileProblem]]:
+    """A definition with *lines* in its front matter, from line 4 on."""
+    head = "\n".join(["---", "name: reviewer", "description: Reviews.", *lines, "---"])
+    definition, problems = _read(f"{head}\nLook closely.\n")
+    assert definition is not None
+    return definition, problems
+
+
+def test_all_keys_are_read() -> None:
+    definition, problems = _with(
+        "tools: Read, Bash(git log:*, git diff:*)",
+        "disallowedTools: [Write, Edit]",
+        "model: opus",
+        "permissionMode: acceptEdits",
+        "maxTurns: 12",
+        "memory: project",
+        "background: true",
+        "process: shared",
+        "isolation: worktree",
+    )
+    assert problems == []
+    assert definition == AgentDefinition(
+        name="reviewer",
+        description="Reviews.",
+        prompt="Look closely.",
+        tools=("Read", "Bash(git log:*, git diff:*)"),
+        disallowed_tools=("Write", "Edit"),
+        model="opus",
+        permission_mode="acceptEdits",
+        max_turns=12,
+        memory="project",
+        background=True,
+        process="shared",
+        isolation="worktree",
+        scope="project",
+        source=PATH,
+    )
+
+
+def test_a_name_and_a_description_are_enough() -> None:
+    definition, problems = _with()
+    assert problems == []
+    bare = AgentDefinition(
+        name="reviewer", description="Reviews.", prompt="Look closely.", scope="project", source=PATH
+    )
+    assert definition == bare
+    assert definition.tools is None
+    assert definition.process == "own"
+
+
+@pytest.mark.parametrize(
+    ("line", "tools"),
+    [
+        ("tools: Read, Grep", ("Read", "Grep")),
+        ("tools: Read Grep", ("Read", "Grep")),
+        ("tools: [Read, Grep]", ("Read", "Grep")),
+        ("tools:\n  - Read\n  - Grep", ("Read", "Grep")),
+        ("tools: Read, Read,, Grep,", ("Read", "Grep")),
+        ("tools: [mcp__x__y, Read]", ("mcp__x__y", "Read")),
+        ("tools: Bash(a (b), c), Read", ("Bash(a (b), c)", "Read")),
+        ("tools: '`Read`, \"Grep\"'", ("Read", "Grep")),
+        ("tools: [Bash(a, b), Read]", ("Bash(a, b)", "Read")),
+        ("tools:\n  - Bash(git: x)\n  - Read", ("Bash(git: x)", "Read")),
+        ("tools: []", ()),
+        ("tools: '*'", None),
+        ("tools: [Read, '*']", None),
+        ("tools: All tools", None),
+        ("model: inherit", None),
+    ],
+)
+def test_tools_are_read_however_they_are_separated(line: str, tools: tuple[str, ...] | None) -> None:
+    definition, problems = _with(line)
+    assert definition.tools == tools
+    assert problems == []
+
+
+def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
+    definition, problems = _with("tools: *")
+    assert definition.tools is None
+    assert [problem.severity for problem in problems] == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("line", "severity", "reason"),
+    [
+        ("tools: Read, grpe", "note", "unknown tool 'grpe' in tools; did you mean Grep?"),
+        ("tools: WebSearch", "note", "unknown tool 'WebSearch' in tools"),
+        ("disallowedTools: edit", "note", "unknown tool 'edit' in disallowedTools; did you mean Edit?"),
+        ("tools: Bash(git", "warning", "'Bash(git' in tools has no closing bracket"),
+        ("tools:", "warning", "tools is empty and is ignored; `[]` is an empty list"),
+        ("tools: {a: b}", "warning", "tools must be a list, not a mapping; until then no tool may be used"),
+        ("colour: blue", "warning", "unknown key 'colour' is ignored; did you mean color?"),
+        ("color: purpel", "warning", "color is 'purpel' and is ignored; did you mean purple?"),
+        ("effort: much", "warning", "effort is 'much' and is ignored; it can be low, medium, high, xhigh, max"),
+        ("capabilities: [a]", "note", "'capabilities' is ignored: nothing here depends on it"),
+        ("triggers: x", "note", "'triggers' is ignored: `description` alone says when to use it"),
+        ("skills: {a: b}", "warning", "skills must be a list of names, and is ignored"),
+        ("tools: Task", "note", "'Task' in tools is read as Agent"),
+        ("hooks: x", "warning", "hooks must be a table of events, not 'x'"),
+        ("permisionMode: plan", "warning", "unknown key 'permisionMode' is ignored; did you mean permissionMode?"),
+        (
+            "allowed-tools: Read",
+            "warning",
+            "unknown key 'allowed-tools' is ignored; `tools` says what an agent may use",
+        ),
+        ("max_turns: 3", "note", "'max_turns' is read as 'maxTurns'"),
+        ("maxTurns: many", "warning", "maxTurns is 'many' and is ignored; it must be a whole number above 0"),
+        ("maxTurns: 0", "warning", "maxTurns is '0' and is ignored; it must be a whole number above 0"),
+        ("maxTurns: [3]", "warning", "maxTurns must be text, not a list, and is ignored"),
+        ("memory: all", "warning", "memory is 'all' and is ignored; it can be user, project, local"),
+        ("background: maybe", "warning", "background is 'maybe' and is ignored; it can be true or false"),
+        ("isolation: vm", "warning", "isolation is 'vm' and is ignored; it can be worktree"),
+        ("process: many", "warning", "process is 'many' and is ignored; it can be own, shared"),
+        (
+            "model: claude-sonet",
+            "warning",
+            "'claude-sonet' is not a known model and is ignored; did you mean claude-sonnet",
+        ),
+        ("permissionMode: foo", "warning", "permissionMode is 'foo' and is ignored; it can be default, "),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_its_line_and_the_rest_stays(line: str, severity: str, reason: str) -> None:
+    definition, [problem] = _with(line)
+    assert (problem.line, problem.severity) == (4, severity)
+    assert problem.reason.startswith(reason)
+    assert (definition.name, definition.model, definition.permission_mode, definition.memory) == (
+        ("reviewer", None, None, None)
+    )
+    assert definition.max_turns == (3 if line == "max_turns: 3" else None)
+
+
+def test_unknown_tools_are_kept() -> None:
+    assert _with("tools: WebFetch, Read")[0].tools == ("WebFetch", "Read")
+
+
+def test_a_limit_that_cannot_be_read_allows_nothing() -> None:
+    assert _with("tools: {write: false}")[0].tools == ()
+    assert _with("disallowedTools: {write: true}")[0].disallowed_tools == ("*",)
+
+
+def test_all_tools_can_be_disallowed() -> None:
+    assert _with("disallowedTools: '*'")[0].disallowed_tools == ("*",)
+
+
+def test_another_spelling_does_not_win_over_ours() -> None:
+    definition, [problem] = _with("max_turns: 3", "maxTurns: 4")
+    assert definition.max_turns == 4
+    assert problem.line == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("Just a prompt.", 1, "no front matter: begin with a line `---`"),
+        ("", 1, "no front matter: begin with a line `---`"),
+        ("---\ndescription: x\n---\nGo.", 1, "there is no name: add a line such as `name: reviewer`"),
+        ("---\nname: x\ndescription:\n---\nGo.", 3, "there is no description: add a line such as `description: "),
+        ("---\nname: [a]\ndescription: x\n---\nGo.", 2, "there is no name: "),
+        ('---\nname: "a\\e[2J"\ndescription: x\n---\nGo.', 2, "'a\\x1b[2J' cannot be a name: "),
+        ("---\nname: |\n  a\n  b\ndescription: x\n---\nGo.", 2, "'a\\nb' cannot be a name: "),
+    ],
+)
+def test_without_a_usable_name_and_a_description_there_is_no_definition(text: str, line: int, reason: str) -> None:
+    definition, problems = _read(text)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    assert definition is None
+    assert [error.line for error in errors] == [line]
+    assert errors[0].reason.startswith(reason)
+
+
+def test_both_missing_keys_are_told_at_once() -> None:
+    _, problems = _read("---\nmodel: opus\n---\n")
+    assert [problem.reason.partition(":")[0] for problem in problems] == ["there is no name", "there is no description"]
+
+
+def test_a_description_may_stand_in_the_metadata() -> None:
+    definition, problems = _read("---\nname: x\nmetadata:\n  description: Does it.\n---\nGo.")
+    assert definition is not None
+    assert definition.description == "Does it."
+    assert "description is taken from metadata; write it at the margin" in [problem.reason for problem in problems]
+
+
+def test_a_definition_without_a_prompt_is_doubtful() -> None:
+    definition, [problem] = _read("---\nname: x\ndescription: y\n---\n \n")
+    assert definition is not None
+    assert problem.severity == "warning"
+
+
+def test_what_the_front_matter_reader_mended_is_among_the_notes() -> None:
+    definition, [problem] = _read("---\nname: x\ndescription: Use when: asked\n---\nGo.")
+    assert definition is not None
+    assert definition.description == "Use when: asked"
+    assert str(problem).startswith("reviewer.md:3: note: 'description' is not valid YAML")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(["name", "description", "tools", "maxTurns", "model", "x"])), st.text(), st.text())
+def test_no_text_raises(keys: list[str], value: str, body: str) -> None:
+    _read("\n".join(["---", *(f"{key}: {value}" for key in keys), "---", body]))
+
+
+def test_servers_are_named_or_brought_along_and_flaws_have_a_line() -> None:
+    lines = [
+        *("---", "name: a", "description: d", "mcpServers:", "  - tracker", "  - {own: {command: run, args: [x]}}"),
+        *("  - {old: {type: sse, url: http://h}}", "---", "Work."),
+    ]
+    definition, problems = parse_definition("\n".join(lines), path=PATH, scope="user")
+    assert definition is not None
+    assert definition.mcp_servers == ("tracker", "own")
+    [own] = definition.own_servers
+    assert (own.name, own.command, own.is_shared) == ("own", ("run", "x"), False)
+    assert [(problem.line, problem.severity) for problem in problems] == [(4, "warning")]
+    assert "old is of the type sse" in problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("a, b", ("a", "b")), ("[a b]", ("a_b",)), ("{a: {command: x}}", ("a",)), ("[]", ())]
+)
+def test_servers_are_read_as_people_write_them(text: str, names: tuple[str, ...]) -> None:
+    written = f"---\nname: a\ndescription: d\nmcpServers: {text}\n---\nWork."
+    definition, problems = parse_definition(written, path=PATH, scope="user")
+    assert definition is not None
+    assert (definition.mcp_servers, problems) == (names, [])

@@ -1,0 +1,143 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.definitions.definition_files import MAX_BYTES
+from coterie.agents.definitions.store import AgentDefinitions, load_definitions, load_path
+from coterie.errors import ConfigInvalid
+
+BUILT_IN = {"general-purpose", "explore", "plan", "worker", "verifier", "coordinator"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout, and a home beside it."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
+    (tmp_path / "project/.git").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def _write(path: Path, name: str, description: str = "Does it.") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {name}\ndescription: {description}\n---\nGo.\n")
+    return path
+
+
+def _errors(found: AgentDefinitions) -> list[str]:
+    return [f"{problem.path.name}: {problem.reason}" for problem in found.problems if problem.severity == "error"]
+
+
+def test_the_built_in_definitions_are_read_without_a_word(project: Path) -> None:
+    found = load_definitions(project)
+    assert found.by_name.keys() == BUILT_IN
+    assert found.problems == ()
+    assert {definition.scope for definition in found.by_name.values()} == {"built-in"}
+
+
+def test_the_built_in_readers_can_only_read_and_share_a_process(project: Path) -> None:
+    found = load_definitions(project)
+    for name in ("explore", "plan"):
+        assert found.get(name).tools == ("Read", "Grep", "Glob", "SearchTranscript")
+        assert found.get(name).process == "shared"
+    verifier = found.get("verifier").tools
+    assert verifier is not None
+    assert "Bash" in verifier
+    assert not {"Write", "Edit"} & set(verifier)
+    assert found.get("general-purpose").tools is None
+
+
+def test_the_later_place_wins_and_says_so(project: Path, tmp_path: Path) -> None:
+    places = [tmp_path / "home/agents/a.md", project / ".claude/agents/a.md", project / ".coterie/agents/deep/er/a.md"]
+    for place, scope in zip(places, ("user", "claude", "project"), strict=True):
+        _write(place, "explore", f"From {scope}.")
+        found = load_definitions(project / "src")
+        assert found.get("explore").scope == scope
+        assert found.get("explore").description == f"From {scope}."
+        assert found.problems[-1].path == place
+        assert {problem.severity for problem in found.problems} == {"note"}
+    assert [problem.reason for problem in found.problems] == [
+        "takes the place of the built-in 'explore'",
+        f"takes the place of 'explore' of {places[0]}",
+        f"takes the place of 'explore' of {places[1]}",
+    ]
+    assert found.files == len(BUILT_IN) + 3
+
+
+def test_two_of_one_name_in_one_place_are_a_warning(project: Path) -> None:
+    _write(project / ".coterie/agents/a.md", "x")
+    last = _write(project / ".coterie/agents/b.md", "x")
+    found = load_definitions(project)
+    assert found.get("x").source == last
+    assert [problem.severity for problem in found.problems] == ["warning"]
+
+
+def test_another_project_directory_can_be_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then .claude/agents is read once, as the project's own."""
+    monkeypatch.setenv("COTERIE_PROJECT_DIR", ".claude")
+    _write(project / ".claude/agents/x.md", "x")
+    found = load_definitions(project)
+    assert found.get("x").scope == "project"
+    assert found.problems == ()
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(project: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="there is no agent 'explorer'; did you mean explore"):
+        load_definitions(project).get("explorer")
+
+
+def test_files_that_cannot_be_read_are_errors_and_the_others_count(project: Path) -> None:
+    agents = project / ".coterie/agents"
+    _write(agents / "good.md", "good")
+    (agents / "latin.md").write_bytes(b"---\nname: caf\xe9\n---\n")
+    (agents / "loop.md").symlink_to("loop.md")
+    (agents / "gone.md").symlink_to("nowhere.md")
+    (agents / "large.md").write_bytes(b"-" * (MAX_BYTES + 1))
+    os.mkfifo(agents / "pipe.md")
+    found = load_definitions(project)
+    assert "good" in found.by_name
+    assert _errors(found) == [
+        "gone.md: cannot be read: No such file or directory",
+        "large.md: too large for a definition: 1,000,001 bytes, at most 1,000,000 are read",
+        "latin.md: not UTF-8: byte 0xe9 here; save the file as UTF-8",
+        "loop.md: cannot be read: Too many levels of symbolic links",
+        "pipe.md: not a regular file",
+    ]
+    assert next(problem.line for problem in found.problems if problem.path.name == "latin.md") == 2
+
+
+def test_a_directory_that_leads_back_to_itself_is_searched_once(project: Path) -> None:
+    agents = project / ".coterie/agents"
+    _write(agents / "sub/x.md", "x")
+    (agents / "sub/back").symlink_to(agents, target_is_directory=True)
+    found = load_definitions(project)
+    assert "x" in found.by_name
+    assert _errors(found) == [f"back: the link leads to {agents}, which is searched already"]
+
+
+def test_links_to_files_and_directories_are_followed(project: Path, tmp_path: Path) -> None:
+    _write(tmp_path / "shared/x.md", "x")
+    (project / ".coterie/agents").mkdir(parents=True)
+    (project / ".coterie/agents/team").symlink_to(tmp_path / "shared", target_is_directory=True)
+    assert load_definitions(project).get("x").source == project / ".coterie/agents/team/x.md"
+
+
+def test_a_file_in_the_place_of_the_directory_is_an_error(project: Path) -> None:
+    (project / ".coterie").mkdir()
+    (project / ".coterie/agents").write_text("")
+    assert _errors(load_definitions(project)) == ["agents: cannot be read: Not a directory"]
+
+
+def test_readmes_hidden_files_and_other_files_are_passed_over(project: Path) -> None:
+    agents = project / ".coterie/agents"
+    for name in ("README.md", ".#x.md", ".old/x.md", "x.txt", "x.md~"):
+        _write(agents / name, "x")
+    assert load_definitions(project).by_name.keys() == BUILT_IN
+
+
+def test_one_file_or_one_directory_can_be_read_alone(tmp_path: Path) -> None:
+    readme = _write(tmp_path / "README.md", "x")
+    _write(tmp_path / "y.md", "y")
+    assert load_path(readme).by_name.keys() == {"x"}
+    assert load_path(tmp_path).by_name.keys() == {"y"}

@@ -1,0 +1,20 @@
+"""Hook registry of an agent in a test, with real commands in the test's directory."""
+
+import os
+from pathlib import Path
+
+from coterie.agents.hooks.hook import Hook, HookEvent
+from coterie.agents.hooks.registry import HookRegistry
+from coterie.agents.loop.agent import Agent
+
+
+def make_hooks(agent: Agent, directory: Path, **commands: str) -> HookRegistry:
+    """Hooks with *commands*, by event, that tell as the agent does by now."""
+    events: dict[str, HookEvent] = {"pre_compact": "PreCompact", "post_compact": "PostCompact"}
+    return HookRegistry(
+        hooks=tuple(Hook(event=events[name], command=command, source="the test") for name, command in commands.items()),
+        facts=lambda: {"session_id": "s"},
+        directory=directory,
+        environment=dict(os.environ),
+        emit=agent.emit,
+    )

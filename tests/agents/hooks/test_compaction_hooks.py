@@ -1,0 +1,112 @@
+"""Hooks around a compaction: they may put it off, but nobody is left without room to work in."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.events.agent_events import Event, HookRan
+from coterie.agents.events.layer_events import Compacted, LayerFailed
+from coterie.agents.hooks.lifecycle_hooks import IN_A_ROW, CompactionHook
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
+from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.root_link.job_messages import CompactJob, NotCompacted
+from tests.agents.hooks.hook_registry import make_hooks
+from tests.agents.layers.test_layer4_compaction import (
+    LAYERS,
+    LIMITS,
+    SUMMARY,
+    WINDOW,
+    dense,
+    long,
+    small_window,
+    working,
+)
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+
+pytestmark = pytest.mark.slow
+
+NEVER = "cat >> told; echo not now >&2; exit 2"
+
+
+def course(events: list[Event]) -> list[str]:
+    """What happened around compactions, in order."""
+    steps = []
+    for event in events:
+        match event:
+            case HookRan():
+                steps.append(f"{event.event} {event.decision}")
+            case Compacted():
+                steps.append(f"compacted {event.trigger}")
+            case LayerFailed(layer="hooks"):
+                steps.append("not heeded")
+    return steps
+
+
+async def test_it_is_put_off_and_then_told_of(tmp_path: Path) -> None:
+    objecting = "if [ ! -e once ]; then touch once; echo not now >&2; exit 2; fi"
+    compact, tool = CompactionStep(), NotingTool(name="Note", act=long(8_000))
+    script = working(22, SUMMARY)
+    async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
+        events = watch(agent)
+        hooks = make_hooks(agent, tmp_path, pre_compact=objecting, post_compact="cat > after")
+        compact.hooks = CompactionHook(hooks=hooks)
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        assert course(events) == ["PreCompact block", "PreCompact none", "compacted threshold", "PostCompact none"]
+        [compacted] = [event for event in events if isinstance(event, Compacted)]
+        told = (tmp_path / "after").read_text()
+        assert '"trigger": "auto"' in told
+        assert f'"tokens_after": {compacted.tokens_after}' in told
+
+
+async def test_one_that_always_objects_is_heard_so_often_and_no_more(tmp_path: Path) -> None:
+    compact, tool = CompactionStep(), NotingTool(name="Note", act=long(3_000))
+    script = working(80, SUMMARY)
+    async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
+        events = watch(agent)
+        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        objections = ["PreCompact block"] * (IN_A_ROW + 1)
+        assert course(events)[: IN_A_ROW + 3] == [*objections, "not heeded", "compacted threshold"]
+
+
+async def test_a_full_window_is_not_argued_with(tmp_path: Path) -> None:
+    """Each result brings the context from one threshold near the next: the run would otherwise end as blocked."""
+    compact, tool = CompactionStep(), NotingTool(name="Note", act=long(30_000))
+    script = working(12, SUMMARY)
+    async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
+        events = watch(agent)
+        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        ended = await run_loop(agent, LIMITS)
+        assert (ended.reason, ended.text) == ("completed", "done")
+        steps = course(events)
+        assert steps.count("compacted threshold") >= 1
+        assert steps[steps.index("not heeded") - 1] == "PreCompact block"
+        assert steps.index("not heeded") <= IN_A_ROW
+
+
+async def test_what_the_api_finds_too_long_is_compacted_whoever_objects(tmp_path: Path) -> None:
+    models = load_models(small_window(tmp_path, 60_000))
+    compact, tool = CompactionStep(), NotingTool(name="Note", act=dense(9_000))
+    script = working(30, SUMMARY)
+    async with open_agent(script, tmp_path, tool, layers=LAYERS, window=200_000, compact=compact, models=models) as (
+        agent,
+        _,
+    ):
+        events = watch(agent)
+        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        assert course(events)[:3] == ["PreCompact block", "not heeded", "compacted overflow"]
+
+
+async def test_by_hand_it_is_refused_with_the_reason(tmp_path: Path) -> None:
+    compact, tool = CompactionStep(), NotingTool(name="Note", act=long(8_000))
+    async with open_agent(working(12, SUMMARY), tmp_path, tool, layers=LAYERS, compact=compact) as (agent, _):
+        events = watch(agent)
+        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        await run_loop(agent, LIMITS)
+        said = await OnDemandCompaction(compact, lambda _: None).run_request(agent, CompactJob(call=1))
+        assert said == NotCompacted(call=1, reason="a hook objects: not now")
+        assert '"trigger": "manual"' in (tmp_path / "told").read_text()
+        assert course(events) == ["PreCompact block"]

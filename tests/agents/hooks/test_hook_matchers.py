@@ -1,0 +1,59 @@
+"""Which hooks an event concerns."""
+
+import pytest
+
+from coterie.agents.hooks.hook import Hook, HookEvent, check_matcher, content_of, matches, matching_hooks
+
+
+def hook(event: HookEvent, matcher: str, command: str, timeout: float = 60.0) -> Hook:
+    return Hook(event=event, matcher=matcher, command=command, timeout=timeout, source="x")
+
+
+@pytest.mark.parametrize(
+    ("matcher", "subject", "is_meant"),
+    [
+        ("", "Bash", True),
+        ("*", "Bash", True),
+        ("Bash", "Bash", True),
+        ("Bash", "BashOutput", False),
+        ("bash", "Bash", False),
+        ("Edit|Write", "Write", True),
+        ("Edit|Write", "Rewrite", False),
+        ("Task", "Agent", True),
+        ("Agent", "Agent", True),
+        ("Read|Task", "Agent", True),
+        ("Task", "TaskUpdate", False),
+        ("^Task$", "Agent", True),
+        ("mcp__.*", "mcp__files__read", True),
+        ("mcp__.*", "Read", False),
+        ("Notebook.*", "NotebookEdit", True),
+        ("^Bash", "BashOutput", True),
+        ("(Edit|Write)$", "Edit", True),
+    ],
+)
+def test_a_matcher_is_a_name_several_or_an_expression(matcher: str, subject: str, is_meant: bool) -> None:
+    assert matches(matcher, subject) is is_meant
+
+
+def test_what_is_no_expression_is_told() -> None:
+    assert check_matcher("Edit|Write") is None
+    assert check_matcher("mcp__.*") is None
+    assert "'(Bash' is no regular expression" in (check_matcher("(Bash") or "")
+
+
+def test_hooks_run_in_their_order_and_the_same_command_once() -> None:
+    hooks = [
+        hook("PreToolUse", "Edit", "other"),
+        hook("PreToolUse", "Bash", "b"),
+        hook("PostToolUse", "Bash", "after"),
+        hook("PreToolUse", "", "a"),
+        hook("PreToolUse", "*", "b"),
+    ]
+    assert [each.command for each in matching_hooks(hooks, "PreToolUse", "Bash")] == ["b", "a"]
+
+
+def test_an_approval_is_about_all_that_a_hook_does_but_not_about_its_place() -> None:
+    base = hook("Stop", "", "x")
+    assert content_of([base]) == content_of([Hook(event="Stop", command="x", source="elsewhere")])
+    others = [hook("Stop", "", "y"), hook("Stop", "a", "x"), hook("SubagentStop", "", "x"), hook("Stop", "", "x", 1.0)]
+    assert len({content_of([base]), content_of([base, base]), *(content_of([each]) for each in others)}) == 6

@@ -1,0 +1,102 @@
+"""Hooks around the calls of an agent, with real commands."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.events.agent_events import HookRan
+from coterie.agents.hooks.hook import Hook, HookEvent
+from coterie.agents.hooks.lifecycle_hooks import HookMessages
+from coterie.agents.hooks.registry import HookRegistry
+from coterie.agents.hooks.tool_call_hooks import ToolCallHooks
+from coterie.agents.loop.agent import Agent, ToolAnswer
+from coterie.agents.loop.forks.helper import run_helper
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.permissions.authorizer import Authorizer
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.tools.tool import allow_all
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+
+pytestmark = pytest.mark.slow
+
+
+def fit(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> HookMessages:
+    """Give *agent* hooks: event, matcher and command of each."""
+    remarks = HookMessages()
+    made = HookRegistry(
+        hooks=tuple(Hook(event=event, matcher=matcher, command=word, source="x") for event, matcher, word in hooks),
+        facts=dict,
+        directory=directory,
+        environment=dict(os.environ),
+        emit=agent.emit,
+    )
+    agent.caller = ToolCallHooks(
+        hooks=made, authority=Authorizer(Permissions(mode="bypassPermissions")), remarks=remarks
+    )
+    return remarks
+
+
+def call(name: str, text: str) -> dict[str, Any]:
+    return {"id": f"id-{text}", "name": name, "input": {"text": text}}
+
+
+async def test_remarks_stand_in_the_order_of_the_calls_whichever_was_ready_first(tmp_path: Path) -> None:
+    remark = 'read -r given; text=${given#*\\"text\\": \\"}; text=${text%%\\"*}'
+    slow = f'{remark}; [ "$text" = a ] && while [ ! -e b-is-done ]; do sleep 0.01; done; touch $text-is-done'
+    script = "default: [{tools: [{Note: {text: a}}, {Note: {text: b}}]}, {text: done}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
+        events = watch(agent)
+        remarks = fit(agent, tmp_path, ("PostToolUse", "Note", f"{slow}; echo about $text >&2; exit 2"))
+        agent.pipeline = attrs.evolve(agent.pipeline, messages=(remarks,))
+        await run_loop(agent, RunLimits(turns=5))
+        assert [event.reason for event in events if isinstance(event, HookRan)] == ["about b", "about a"]
+        _, blocks = agent.conversation.messages[2]
+        assert [b"about a" in block for block in blocks] == [False, False, True, False]
+        assert [b"about b" in block for block in blocks] == [False, False, False, True]
+
+
+async def test_a_matcher_means_the_tools_of_servers_and_no_others(tmp_path: Path) -> None:
+    tools = (NotingTool(name="mcp__files__read"), NotingTool(name="Read"))
+    async with open_agent("default: [{text: x}]", tmp_path, *tools) as (agent, _):
+        fit(agent, tmp_path, ("PreToolUse", "mcp__.*", "echo no servers >&2; exit 2"))
+        denied = await agent.caller(agent, call("mcp__files__read", "a"))
+        assert (denied.is_error, denied.text.endswith("no servers")) == (True, True)
+        assert (await agent.caller(agent, call("Read", "a"))).text == "a"
+
+
+async def test_a_tool_that_there_is_not_concerns_no_hook(tmp_path: Path) -> None:
+    async with open_agent("default: [{text: x}]", tmp_path, NotingTool(name="Note")) as (agent, _):
+        fit(agent, tmp_path, ("PreToolUse", "", "touch hooked; exit 2"))
+        assert "did you mean Note?" in (await agent.caller(agent, call("Nota", "a"))).text
+        assert not (tmp_path / "hooked").exists()
+
+
+async def test_a_call_that_failed_is_not_remarked_on(tmp_path: Path) -> None:
+    async with open_agent("default: [{text: x}]", tmp_path, NotingTool(name="Note")) as (agent, _):
+        fit(agent, tmp_path, ("PostToolUse", "", "touch hooked"))
+        wrong = {"id": "1", "name": "Note", "input": {"txt": "a"}}
+        assert (await agent.caller(agent, wrong)).is_error
+        assert not (tmp_path / "hooked").exists()
+        assert not (await agent.caller(agent, call("Note", "a"))).is_error
+        assert (tmp_path / "hooked").exists()
+
+
+async def test_helpers_have_no_hooks(tmp_path: Path) -> None:
+    script = "default: [{purpose: notes, tools: [{Note: {text: kept}}]}, {purpose: notes, text: x}, {text: one}]"
+    heard: list[str] = []
+
+    def until(_reply: object, answers: Sequence[ToolAnswer]) -> bool:
+        heard.extend(answer.result.text for answer in answers)
+        return False
+
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
+        fit(agent, tmp_path, ("PreToolUse", "", "touch hooked; exit 2"))
+        await run_loop(agent, RunLimits(turns=1))
+        await run_helper(agent, "Note it.", "notes", max_turns=2, denial=allow_all, until=until)
+    assert heard == ["kept"]
+    assert not (tmp_path / "hooked").exists()

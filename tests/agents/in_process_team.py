@@ -1,0 +1,169 @@
+"""Agents of one session as tasks of one process, with real mail, transcripts and scripted models."""
+
+import errno
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.layers.layer7_messaging import Messaging, with_mail
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.client import ModelClient, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.run_result import RunEnded, RunLimits
+from coterie.agents.loop.token_estimate import Thresholds
+from coterie.agents.runtime.mail_loop import run_mail_loop
+from coterie.agents.runtime.team_membership import TeamMembership
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.tool import Tool, Workspace, allow_all, tool_definition
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import Envelope, Sender
+from coterie.mailbox.merged_inbox import MergedInbox
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.router import Router
+from coterie.mailbox.transports.memory.transport import MemoryTransport
+from tests.agents.scripted_agent import QUICK
+from tests.embedded_server import Served, open_served
+
+
+@attrs.frozen(kw_only=True)
+class NoKeys:
+    """Everybody is in one process: nobody signs."""
+
+    def key_of(self, _sender: Sender) -> None:
+        """None for anybody."""
+
+
+@attrs.define(eq=False)
+class Team:
+    """Agents of one session, each a task."""
+
+    directory: Path
+    served: Served
+    client: ModelClient
+    nursery: trio.Nursery
+    roster: LocalRoster = attrs.field(factory=LocalRoster)
+    dead: list[DeadLetter] = attrs.field(factory=list)
+    states: list[tuple[str, str]] = attrs.field(factory=list)
+    events: list[Event] = attrs.field(factory=list)
+    mail: dict[str, Messaging] = attrs.field(factory=dict)
+    ended: dict[str, RunEnded] = attrs.field(factory=dict)
+    is_disk_full: bool = False
+    """Whether no dead letter can be kept."""
+    transport: MemoryTransport = attrs.field(init=False)
+    router: Router = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.transport = MemoryTransport(self.roster, None, Clock(), self.add_dead_letter)
+        self.router = Router(self.roster, NoKeys(), self.transport)
+
+    def add_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep a dead letter."""
+        if self.is_disk_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.dead.append(letter)
+
+    def sender(self, name: str) -> Sender:
+        """Who a member is when it sends."""
+        kind: Any = {"main": "lead", "user": "human"}.get(name, "peer")
+        return Sender(name=name, incarnation=1, session="s", kind=kind)
+
+    def member(self, name: str, lead: str | None = None) -> TeamMembership:
+        """An agent among the others."""
+        return TeamMembership(router=self.router, sender=self.sender(name), lead=lead)
+
+    def start(self, name: str, task: str | None, *tools: Tool, lead: str | None = None) -> None:
+        """Let an agent join and live, with a task or waiting for mail."""
+        start = self.roster.join(name).incarnation
+        self.nursery.start_soon(self.run, name, start, task, tools, lead)
+
+    async def run(
+        self, name: str, start: int, task: str | None, tools: tuple[Tool, ...] = (), lead: str | None = None
+    ) -> None:
+        """One life of an agent."""
+        with TranscriptWriter.open(self.path(name)) as transcript:
+            async with self.transport.open_inbox(name, start, seen=transcript.loaded.mail) as inbox:
+                mail = Messaging(MergedInbox(name, inbox, (), self.add_dead_letter))
+                self.mail[name] = mail
+                agent = self._agent(
+                    name, transcript, (SendMessage(router=self.router, sender=self.sender(name)), *tools)
+                )
+                pipeline = build_pipeline(PipelineOptions(), dict(agent.tools), self.directory / name)
+                agent.pipeline = with_mail(pipeline, mail)
+                if task is not None and not agent.conversation.messages:
+                    agent.append_message("user", [text_block(task)])
+
+                def note(state: str) -> None:
+                    self.states.append((name, state))
+
+                self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), self.member(name, lead), note)
+
+    def _agent(self, name: str, transcript: TranscriptWriter, tools: tuple[Tool, ...]) -> Agent:
+        model = load_models().get("claude-opus-5-5")
+        header = KeyHeader(model=model.id)
+        begun = transcript.loaded.conversation
+        return Agent(
+            identity=Identity(agent=name),
+            model=model,
+            client=self.client,
+            conversation=begun or Conversation.begin(header, tools=[tool_definition(tool) for tool in tools]),
+            transcript=transcript,
+            tools={tool.name: tool for tool in tools},
+            workspace=Workspace(root=self.directory, scratch=self.directory),
+            denial=allow_all,
+            meter=WindowMeter(Thresholds.for_window(model.window, model.max_output)),
+            emit=self.events.append,
+            durability="never",
+        )
+
+    def path(self, name: str) -> Path:
+        """Where an agent's transcript is."""
+        return self.directory / f"{name}.jsonl"
+
+    def texts(self, name: str) -> list[str]:
+        """All text that the user's side of an agent's conversation holds, and the results of its calls."""
+        loaded = load_transcript(self.path(name)).conversation
+        assert loaded is not None
+        blocks = [json.loads(segment.data) for segment in loaded.segments if segment.role == "user"]
+        return [block["text"] if block["type"] == "text" else block["content"][0]["text"] for block in blocks]
+
+    async def until_asked(self, agent: str, turn: int) -> None:
+        """Return when the model of *agent* has answered its *turn*."""
+        await self.until(lambda: any((e["agent"], e["turn"]) == (agent, turn) for e in self.served.requests))
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Return when *is_so*; the team's own limit ends a wait in vain."""
+        while not is_so():
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async def received(self, name: str) -> list[Envelope]:
+        """What waits for a member that does not live."""
+        async with self.transport.open_inbox(name, 1) as inbox:
+            return [delivery.envelope for delivery in inbox.take_nowait()]
+
+
+@asynccontextmanager
+async def open_team(script: str, directory: Path) -> AsyncIterator[Team]:
+    with trio.fail_after(20):
+        async with (
+            open_served(script) as served,
+            open_model_client(LocalGateway(), base_url=served.url, api_key="k", policy=QUICK) as client,
+            trio.open_nursery() as nursery,
+        ):
+            yield Team(directory, served, client, nursery)
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,298 @@
+"""A waiting agent's prefix stays in the cache as long as that pays: on the embedded server, with a moved clock."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.event_log import discard_event
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.layers.prompt_cache import keepalive
+from coterie.agents.layers.prompt_cache.cache_ttl import keepalive_plan, safe_lifetime
+from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, open_keepalive, sleep_until
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.run_result import RunLimits
+from coterie.clock import Clock
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
+from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.embedded_server import Served
+
+MINUTE = 60.0
+SCRIPT = """
+main:
+  - {tools: [{note: {text: a}}]}
+  - {text: "I wait.", times: always}
+  - {when: {purpose: refresh}, text: x, times: always}
+"""
+
+
+@attrs.define(eq=False)
+class Passing:
+    """Time that passes as fast as the keeper sleeps through it, until the wait is over."""
+
+    left: float = 0.0
+    asked: list[float] = attrs.field(factory=list)
+    """Until when the keeper wanted to sleep."""
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+
+    async def sleep_until(self, clock: Clock, at: float) -> None:
+        """Move *clock* to *at*; what would come after the end never comes."""
+        self.asked.append(at)
+        seconds = max(0.0, min(self.left, at - clock.now()))
+        clock.advance(seconds)
+        self.left -= seconds
+        if self.left <= 0:
+            self.is_over.set()
+            await trio.sleep_forever()
+
+
+@attrs.define(eq=False)
+class Parent:
+    """An agent with a long conversation, and what it does when it waits."""
+
+    agent: Agent
+    served: Served
+    keeper: CacheKeepalive
+    passing: Passing
+    gate: ModelGateway
+    events: list[Event]
+    ledger: Path
+
+    def begin_wait(self, seconds: float) -> None:
+        """Let the next wait be over when the keeper has slept through *seconds*."""
+        self.passing.left, self.passing.is_over = seconds, trio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for others."""
+        self.begin_wait(seconds)
+        async with self.keeper.waiting():
+            await self.passing.is_over.wait()
+
+    async def go_on(self) -> dict[str, Any]:
+        """Have a turn with what was waited for, and return what it used."""
+        self.agent.append_message("user", [text_block("They have reported.")])
+        assert (await run_loop(self.agent, RunLimits())).reason == "completed"
+        return self.usages("turn")[-1]
+
+    def usages(self, purpose: str) -> list[dict[str, Any]]:
+        """What the server says was used."""
+        return [entry["usage"] for entry in self.served.requests if entry["purpose"] == purpose]
+
+    @property
+    def cached(self) -> int:
+        """Tokens that the last turn left in the cache."""
+        usage = self.usages("turn")[-1]
+        return int(usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
+
+    @property
+    def spent(self) -> Decimal:
+        """Dollars that the gate has counted."""
+        return self.gate.stats().session.spent.dollars
+
+    async def limit(self, dollars: Decimal | None) -> None:
+        """Let the agent spend no more than this in all."""
+        limits = BudgetLimits(dollars=dollars)
+        async with self.gate.open_client(self.agent.identity.agent, incarnation=2, own=limits):
+            pass
+
+    def lines(self, purpose: str) -> list[LedgerEntry]:
+        """What stands on the ledger."""
+        return [line for line in read_ledger(self.ledger).lines if line.purpose == purpose]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Return when *is_so*; the agent's own limit ends a wait in vain."""
+        while not is_so():
+            await wait_all_tasks_blocked(0.001)
+
+
+@asynccontextmanager
+async def open_parent(
+    directory: Path, script: str = SCRIPT, *, words: int = 5_000, model: str = "claude-opus-5-5"
+) -> AsyncIterator[Parent]:
+    """A parent that has just begun to wait, with a ledger."""
+    passing, path = Passing(), directory / "ledger.jsonl"
+    tool = NotingTool(name="note", act=lambda _: "code " * words)
+    async with open_agent(script, directory, tool, model=model) as (agent, served):
+        with Ledger.open(path) as ledger:
+            gate = ModelGateway(
+                served.clock, BudgetLimits(), settled=LedgerRecorder(ledger, served.clock, discard_event).record
+            )
+            events = watch(agent)
+            async with (
+                gate.open_client(agent.identity.agent) as asker,
+                open_keepalive(agent, passing.sleep_until) as keeper,
+            ):
+                agent.client = agent.client.with_gateway(asker)
+                await run_loop(agent, RunLimits())
+                yield Parent(agent, served, keeper, passing, gate, events, path)
+
+
+async def test_a_parent_that_waits_twenty_minutes_reads_its_prefix_back_from_the_cache(tmp_path: Path) -> None:
+    async with open_parent(tmp_path) as parent:
+        before, written, cached = parent.agent.conversation.prefix_hash, parent.ledger, parent.cached
+        transcript = parent.agent.transcript.path.read_bytes()
+        await parent.wait(20 * MINUTE)
+        assert parent.agent.conversation.prefix_hash == before
+        assert parent.agent.transcript.path.read_bytes() == transcript
+        refreshes = parent.lines("refresh")
+        assert [(line.usage.read, line.usage.write_5m, line.usage.output) for line in refreshes] == [(cached, 0, 1)] * 4
+        assert (await parent.go_on())["cache_read_input_tokens"] == cached
+        assert sum(line.cost_usd for line in read_ledger(written).lines) == parent.spent
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(20.0, 5_000), (20 * MINUTE, 500)])
+async def test_a_short_wait_and_a_cheap_prefix_take_no_refresh(tmp_path: Path, seconds: float, words: int) -> None:
+    async with open_parent(tmp_path, words=words) as parent:
+        parent.begin_wait(seconds)
+        async with parent.keeper.waiting():
+            await wait_all_tasks_blocked(0.01)
+            assert parent.passing.is_over.is_set() == (words == 5_000)
+        assert parent.usages("refresh") == []
+
+
+async def test_a_wait_of_a_day_is_given_up_when_the_refreshes_have_cost_what_the_loss_does(tmp_path: Path) -> None:
+    async with open_parent(tmp_path, model="claude-opus-5") as parent:
+        upkeep = keepalive_plan(parent.agent.model, prefix_tokens=parent.cached, ttl="5m")
+        most = int(upkeep.loss / upkeep.refresh)
+        parent.begin_wait(24 * 60 * MINUTE)
+        async with parent.keeper.waiting():
+            await parent.until(lambda: len(parent.lines("refresh")) == most)
+            await wait_all_tasks_blocked(0.02)
+        assert len(parent.usages("refresh")) == most == 11
+        assert sum(line.cost_usd for line in parent.lines("refresh")) <= upkeep.loss
+        parent.served.clock.advance(301)
+        assert (await parent.go_on())["cache_read_input_tokens"] == 0
+
+
+async def test_a_prefix_that_is_gone_already_is_left_alone(tmp_path: Path) -> None:
+    async with open_parent(tmp_path) as parent:
+        parent.begin_wait(20 * MINUTE)
+        parent.served.clock.advance(301)
+        async with parent.keeper.waiting():
+            await wait_all_tasks_blocked(0.02)
+        assert parent.usages("refresh") == []
+
+
+async def test_the_life_of_a_prefix_is_counted_from_when_it_was_asked_for(tmp_path: Path) -> None:
+    async with open_parent(tmp_path, SCRIPT.replace('"I wait."', '"I wait.", delay: 0.1')) as parent:
+        assert parent.agent.replied_at is not None
+        await parent.wait(1.0)
+        assert parent.passing.asked[0] <= parent.agent.replied_at - 0.1 + safe_lifetime("5m")
+
+
+async def test_waits_that_overlap_are_one_and_last_until_the_last_has_ended(tmp_path: Path) -> None:
+    async with open_parent(tmp_path) as parent:
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            async with parent.keeper.waiting(), parent.keeper.waiting():
+                pass
+            await parent.passing.is_over.wait()
+        assert len(parent.usages("refresh")) == 4
+
+
+async def test_exhausted_budget_stops_refreshes_without_notice_to_the_agent(tmp_path: Path) -> None:
+    async with open_parent(tmp_path) as parent:
+        await parent.limit(parent.spent)
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            await parent.until(lambda: bool(failures(parent)))
+        assert "raise the budget" in failures(parent)[0].reason
+        assert parent.usages("refresh") == []
+        await parent.limit(None)
+        await parent.go_on()
+
+
+async def test_a_refresh_that_the_model_refuses_is_an_event_and_the_last_of_the_wait(tmp_path: Path) -> None:
+    without = SCRIPT.replace("purpose: refresh", "purpose: notes")
+    async with open_parent(tmp_path, without) as parent:
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            await parent.until(lambda: bool(failures(parent)))
+            await wait_all_tasks_blocked(0.02)
+        assert [failure.layer for failure in failures(parent)] == ["refresh"]
+        await parent.go_on()
+
+
+async def test_in_a_cool_down_a_refresh_is_given_up_before_the_prefix_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepalive, "MARGIN", 0.02)
+    async with open_parent(tmp_path) as parent:
+        parent.gate.cool_down(1_000)
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            await parent.until(lambda: bool(failures(parent)))
+        assert failures(parent)[0].reason == "the call did not come through in time"
+        assert parent.usages("refresh") == []
+        assert parent.lines("refresh") == []
+
+
+async def test_a_refresh_in_flight_ends_with_the_wait_and_counts_as_the_most_it_may_cost(tmp_path: Path) -> None:
+    slow = SCRIPT.replace("text: x", "text: x, delay: 60")
+    async with open_parent(tmp_path, slow) as parent:
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            await wait_all_tasks_blocked(0.02)
+        [line] = parent.lines("refresh")
+        assert line.is_estimated
+        assert line.usage.write_5m > parent.cached
+        assert failures(parent) == []
+        await parent.go_on()
+        assert not parent.lines("turn")[-1].is_estimated
+
+
+async def test_after_long_waits_with_little_between_them_what_is_written_lives_for_an_hour(tmp_path: Path) -> None:
+    """The first wait came after all that was read: nothing says yet that the next one will not."""
+    async with open_parent(tmp_path) as parent:
+        await parent.wait(20 * MINUTE)
+        assert written(await parent.go_on())["ephemeral_1h_input_tokens"] == 0
+        before = parent.cached
+        await parent.wait(20 * MINUTE)
+        turn = await parent.go_on()
+        assert turn["cache_read_input_tokens"] == before, "another life does not break the prefix"
+        assert written(turn)["ephemeral_1h_input_tokens"] > 0
+        count, cached = len(parent.usages("refresh")), parent.cached
+        await parent.wait(20 * MINUTE)
+        assert len(parent.usages("refresh")) == count
+        assert (await parent.go_on())["cache_read_input_tokens"] == cached
+
+
+async def test_after_a_short_wait_what_is_written_lives_for_minutes_again(tmp_path: Path) -> None:
+    async with open_parent(tmp_path) as parent:
+        for seconds in (20 * MINUTE, 20 * MINUTE, 20.0):
+            await parent.wait(seconds)
+            turn = await parent.go_on()
+        assert written(turn)["ephemeral_1h_input_tokens"] == 0
+        assert written(turn)["ephemeral_5m_input_tokens"] > 0
+
+
+async def test_a_sleeper_follows_a_clock_that_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepalive, "CLOCK_CHECK_SECONDS", 0.001)
+    clock = Clock()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleep_until, clock, clock.now() + 300)
+            await wait_all_tasks_blocked()
+            assert nursery.child_tasks
+            clock.advance(300)
+
+
+def failures(parent: Parent) -> list[LayerFailed]:
+    return [event for event in parent.events if isinstance(event, LayerFailed)]
+
+
+def written(usage: dict[str, Any]) -> dict[str, int]:
+    created: dict[str, int] = usage["cache_creation"]
+    return created

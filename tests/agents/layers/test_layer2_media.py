@@ -1,0 +1,144 @@
+"""Pictures and pages in a long conversation: the layers take them out, and none makes every later turn fail."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.agents.errors import ModelRefusedRequest
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import CacheBroke, Compacted, LayerFailed, ResultsCleared
+from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.api_errors import PromptTooLong
+from coterie.agents.loop.model.catalog import ModelTable, load_models
+from coterie.agents.loop.pipeline import PipelineOptions
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.tools.files.read import Read
+from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
+from tests.agents.scripted_agent import open_agent, watch
+from tests.agents.tools.files.notebook_files import png
+from tests.agents.tools.files.pdf_files import pdf
+
+ALONE = PipelineOptions(clears_by_time=False, clears_by_api=False)
+LIMITS = RunLimits(turns=60)
+SMALL = "claude-haiku-4-5"
+SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}
+
+
+def reading(*rounds: list[dict[str, Any]], thinks: bool = False) -> str:
+    thought = {"thinking": "hm"} if thinks else {}
+    replies = [{**thought, "tools": [{"Read": call} for call in calls]} for calls in rounds]
+    return json.dumps({"default": [SUMMARY, *replies, {"text": "done"}]})
+
+
+def pages(first: int, last: int) -> dict[str, Any]:
+    return {"file_path": "a.pdf", "pages": f"{first}-{last}"}
+
+
+def few_pages(directory: Path) -> ModelTable:
+    """A table in which claude-opus-5-5 has a window so small that it takes 100 pages, and so large that they fit."""
+    path = directory / "models.toml"
+    path.write_text('[models."claude-opus-5-5"]\nwindow = 400_000\n')
+    return load_models(path)
+
+
+def kinds(agent: Agent) -> list[list[str]]:
+    """Of each result, what its parts are."""
+    found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
+    return [[part["type"] for part in block["content"]] for block in found]
+
+
+def of_kind(events: list[Event], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_more_pages_than_a_request_may_have_leave_and_the_work_goes_on(tmp_path: Path, at_once: bool) -> None:
+    """With 120 pages of a 200-page document; the newest 20 stay in view."""
+    (tmp_path / "a.pdf").write_bytes(pdf(200))
+    calls = [pages(n, n + 19) for n in range(1, 121, 20)]
+    script = reading(calls) if at_once else reading(*([call] for call in calls))
+    async with open_agent(script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=few_pages(tmp_path)) as (
+        agent,
+        server,
+    ):
+        events = watch(agent)
+        ended = await run_loop(agent, LIMITS)
+        assert (ended.reason, ended.text) == ("completed", "done")
+        [left] = of_kind(events, ResultsCleared)
+        assert (left.mechanism, left.results) == ("size", 5)
+        assert left.tokens_after < left.tokens_before
+        assert kinds(agent) == [["text", "text"]] * 5 + [["text", "document"]]
+        assert MEDIA_PLACEHOLDER in agent.conversation.prefix_bytes().decode()
+        assert [entry["status"] for entry in server.requests].count(400) == 1
+        assert not of_kind(events, CacheBroke)
+        sent = agent.conversation.prefix_bytes()
+    loaded = load_transcript(tmp_path / "transcript.jsonl").conversation
+    assert loaded is not None
+    assert loaded.prefix_bytes() == sent
+
+
+async def test_a_model_that_thinks_goes_on_without_the_pages(tmp_path: Path) -> None:
+    """claude-opus-5-5 binds its thinking to what stood before it."""
+    (tmp_path / "a.pdf").write_bytes(pdf(200))
+    script = reading(*([pages(n, n + 19)] for n in range(1, 121, 20)), thinks=True)
+    async with open_agent(script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=few_pages(tmp_path)) as (
+        agent,
+        server,
+    ):
+        events = watch(agent)
+        ended = await run_loop(agent, LIMITS)
+        assert (ended.reason, ended.text) == ("completed", "done")
+        [left] = of_kind(events, ResultsCleared)
+        assert (left.mechanism, left.results) == ("size", 5)
+        assert [entry["status"] for entry in server.requests].count(400) == 1
+
+
+async def test_only_what_is_too_much_to_look_at_is_taken_for_it() -> None:
+    too_many = ModelRefusedRequest("A maximum of 100 PDF pages may be provided.", status=400)
+    too_large = ModelRefusedRequest("Request exceeds the maximum size", status=413)
+    too_long = ModelRefusedRequest("prompt is too long: 200251 tokens > 200000 maximum", status=400)
+    assert PromptTooLong.read(too_many) == PromptTooLong.read(too_large) == PromptTooLong(is_media=True)
+    assert PromptTooLong.read(too_long) == PromptTooLong(actual=200_251, most=200_000)
+    assert PromptTooLong.read(ModelRefusedRequest("messages: bad", status=400)) is None
+
+
+async def test_pages_fill_the_window_and_compaction_takes_them_out(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf(60))
+    (tmp_path / "a.png").write_bytes(png())
+    rounds = [[pages(n, n + 9), {"file_path": "a.png"}] for n in range(1, 60, 10)]
+    compact = CompactionStep()
+    async with open_agent(
+        reading(*rounds), tmp_path, Read(), layers=ALONE, model=SMALL, window=120_000, compact=compact
+    ) as (agent, server):
+        events = watch(agent)
+        ended = await run_loop(agent, LIMITS)
+        assert (ended.reason, ended.text) == ("completed", "done")
+        compacted = of_kind(events, Compacted)
+        assert {(each.trigger, each.by) for each in compacted} == {("threshold", "summary")}
+        assert all(each.tokens_after < each.tokens_before for each in compacted)
+        assert not of_kind(events, LayerFailed)
+        assert {entry["status"] for entry in server.requests} == {200}
+        assert "Read it all." in agent.conversation.prefix_bytes().decode()
+        assert len(kinds(agent)) < 2 * len(rounds)
+
+
+async def test_old_pages_are_cleared_by_time_like_any_result(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf(20))
+    rounds = [[pages(n, n)] for n in range(1, 9)]
+    layers = PipelineOptions(clears_by_api=False)
+    async with open_agent(reading(*rounds), tmp_path, Read(), layers=layers, model=SMALL) as (agent, server):
+        events = watch(agent)
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        server.clock.advance(301)
+        for step in agent.pipeline.calls:
+            await step.prepare(agent)
+        [cleared] = of_kind(events, ResultsCleared)
+        assert (cleared.mechanism, cleared.results) == ("time", 3)
+        assert cleared.tokens_before - cleared.tokens_after > 3 * 4_000
+        assert kinds(agent) == [["text"]] * 3 + [["text", "document"]] * 5
+        assert agent.conversation.prefix_bytes().decode().count(PLACEHOLDER) == 3

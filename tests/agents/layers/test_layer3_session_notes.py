@@ -1,0 +1,517 @@
+"""Session notes at work: a helper writes them over real HTTP while its agent goes on."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.errors import BudgetSpent
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed, NotesUpdated
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, open_notes
+from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.tools.files.edit import Edit
+from coterie.errors import ConfigInvalid
+from coterie.files import SeededFaults, file_faults
+from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.notes.template import default_template
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.embedded_server import Served
+
+LIMITS = RunLimits(turns=40)
+EAGER = NotesLimits(first=1_000, step=500, calls=1, share=100.0)
+"""After each turn with a long result, whatever it costs."""
+HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
+
+
+def long(word: str) -> str:
+    return f"result {word}: " + "lorem ipsum " * 400
+
+
+def turns(count: int, **last: Any) -> list[dict[str, Any]]:
+    """A tool call a turn, then an answer; then another one."""
+    calls = [{"thinking": "what next", "tools": [{"Note": {"text": str(number)}}]} for number in range(count)]
+    return [*calls, {"text": "done", **last}, {"text": "done again"}]
+
+
+def edit(path: Path, old: str, new: str) -> dict[str, Any]:
+    return {"Edit": {"file_path": str(path), "old_string": old, "new_string": new}}
+
+
+def begin(path: Path, heading: str, text: str) -> dict[str, Any]:
+    """The edit with which a section begins."""
+    return edit(path, HINTS[heading], f"{HINTS[heading]}\n{text}")
+
+
+def notes_reply(*edits: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    return {"purpose": "notes", "tools": list(edits), **facts}
+
+
+def of_kind(events: list[Event], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """An agent with notes, what it told, and the server."""
+
+    agent: Agent
+    notes: SessionNotesLayer
+    events: list[Event]
+    served: Served
+
+    async def run(self) -> None:
+        """Run to the end, and until the notes have settled."""
+        assert (await run_loop(self.agent, LIMITS)).reason == "completed"
+        await self.notes.wait_until_written()
+
+    def requests(self, purpose: str) -> list[dict[str, Any]]:
+        """What the server logged."""
+        return [entry for entry in self.served.requests if entry["purpose"] == purpose]
+
+    @property
+    def updates(self) -> list[NotesUpdated]:
+        """Those that were told of."""
+        return of_kind(self.events, NotesUpdated)
+
+    @property
+    def failures(self) -> list[str]:
+        """Why updates came to nothing."""
+        failed = of_kind(self.events, LayerFailed)
+        assert {event.layer for event in failed} <= {"notes"}
+        return [event.reason for event in failed]
+
+
+@asynccontextmanager
+async def open_work(
+    directory: Path,
+    script: list[dict[str, Any]],
+    *,
+    act: Callable[[str], Any] = long,
+    limits: NotesLimits = EAGER,
+    standings: tuple[PinnedSection, ...] = (),
+    gate: LocalGateway | None = None,
+    **files: Any,
+) -> AsyncIterator[Work]:
+    tool = NotingTool(name="Note", act=act)
+    async with (
+        open_agent(json.dumps({"default": script}), directory, tool, Edit(), gate=gate) as (agent, served),
+        open_notes(agent, limits, standings, **files) as notes,
+    ):
+        yield Work(agent=agent, notes=notes, events=watch(agent), served=served)
+
+
+async def test_notes_are_written_while_the_agent_works(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [
+        *turns(2),
+        notes_reply(
+            begin(path, "Current State", "Looking at result 0."),
+            begin(path, "Errors & Corrections", "Not twice."),
+            begin(path, "Worklog", "- one"),
+        ),
+        notes_reply(edit(path, "- one", "- one\n- two")),
+        notes_reply(edit(path, "- two", "- two\n- three"), times="always"),
+    ]
+    async with open_work(tmp_path, script) as work:
+        assert await work.notes.current() is None
+        await work.run()
+        assert work.updates
+        assert not work.failures
+        assert (work.updates[0].path, work.updates[0].edits, work.updates[0].trimmed) == (str(path), 3, [])
+        assert path.stat().st_mode & 0o777 == 0o600
+        stand = await work.notes.current()
+        assert stand is not None
+        assert stand.text.startswith("# Current State\nLooking at result 0.\n\n# Errors & Corrections\nNot twice.")
+        assert stand.errors == "Not twice."
+        record = load_transcript(work.agent.transcript.path).notes
+        assert record is not None
+        assert record.turn == stand.turn
+        assert Decimal(record.cost_usd) == sum(Decimal(update.cost_usd) for update in work.updates)
+        assert Decimal(record.turns_usd) > 0
+
+
+async def test_a_helper_shares_its_agents_prefix_and_ends_with_its_edits(tmp_path: Path) -> None:
+    script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
+    limits = attrs.evolve(EAGER, step=100_000)
+    async with open_work(tmp_path, script, limits=limits) as work:
+        await work.run()
+        (entry,) = work.requests("notes")
+        before = work.requests("turn")[1]["usage"]
+        cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
+        assert entry["usage"]["cache_read_input_tokens"] == cached > 1_000
+        assert entry["usage"]["cache_creation_input_tokens"] == 0
+        assert b"lorem" not in work.notes.path.read_bytes()
+        assert work.agent.conversation.epoch == 0
+        assert b"session-notes" not in work.agent.conversation.prefix_bytes()
+        assert str(work.notes.path) not in work.agent.workspace.seen.known()
+
+
+async def test_notes_know_the_turns_before_they_began(tmp_path: Path) -> None:
+    """The update begins when the second reply is there: the third turn is the first that they do not know of."""
+    script = [*turns(4), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000)) as work:
+        await work.run()
+        stand = await work.notes.current()
+        assert stand is not None
+        assert stand.turn == 3
+
+
+async def test_a_helper_can_edit_that_one_file_and_nothing_else(tmp_path: Path) -> None:
+    other, acted = tmp_path / "other.md", []
+    other.write_text("mine")
+
+    def act(word: str) -> str:
+        acted.append(word)
+        return long(word)
+
+    allowed = begin(tmp_path / "notes.md", "Worklog", "- one")
+    script = [*turns(2), notes_reply({"Note": {"text": "by a helper"}}, edit(other, "mine", "yours"), allowed)]
+    script += [notes_reply({"Note": {"text": "again"}}, edit(tmp_path / "x.md", "a", "b"))]
+    async with open_work(tmp_path, script, act=act, limits=attrs.evolve(EAGER, step=100_000)) as work:
+        await work.run()
+        assert acted == ["0", "1"]
+        assert other.read_text() == "mine"
+        assert len(work.requests("notes")) == 2
+        assert [reason.partition(":")[0] for reason in work.failures] == ["an edit could not be made"]
+        assert "- one" in work.notes.path.read_text()
+
+
+async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target.md"
+    target.write_text("mine")
+    (tmp_path / "notes.md").symlink_to(target)
+    async with open_work(tmp_path, [*turns(2), notes_reply(edit(target, "mine", "yours"))]) as work:
+        await work.run()
+        assert "symbolic links" in work.failures[0]
+        assert target.read_text() == "mine"
+        assert not work.requests("notes")
+
+
+async def test_there_is_never_more_than_one_update_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [
+        *turns(5, signal="ended"),
+        notes_reply(begin(path, "Worklog", "- one"), until="ended"),
+        notes_reply(edit(path, "- one", "- two")),
+    ]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        assert len(work.updates) == len(work.requests("notes")) == 1
+        work.agent.append_message("user", [text_block("and now? " + long("9"))])
+        await work.run()
+        assert len(work.updates) == len(work.requests("notes")) == 2
+        assert not work.failures
+
+
+async def test_edits_that_do_not_fit_get_one_more_turn(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [
+        *turns(2),
+        notes_reply(begin(path, "Worklog", "- one"), edit(path, "no such line", "x")),
+        notes_reply(begin(path, "Workflow", "make")),
+    ]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000)) as work:
+        await work.run()
+        assert [update.edits for update in work.updates] == [2]
+        assert len(work.requests("notes")) == 2
+        stand = await work.notes.current()
+        assert stand is not None
+        assert stand.text == "# Workflow\nmake\n\n# Worklog\n- one"
+
+
+FAILING: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "no reply": ([], "400 invalid_request_error"),
+    "refused": ([{"purpose": "notes", "text": "No.", "stop": "refusal", "times": "always"}], "ended with refusal"),
+    "only words": ([{"purpose": "notes", "text": "All noted.", "times": "always"}], "the model made no edit"),
+    "cut": ([{"purpose": "notes", "text": "x", "stop": "max_tokens", "times": "always"}], "ended with max_tokens"),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+async def test_a_model_that_fails_is_an_event_and_is_asked_ever_less(tmp_path: Path, case: str) -> None:
+    replies, reason = FAILING[case]
+    async with open_work(tmp_path, [*turns(12), *replies]) as work:
+        await work.run()
+        assert not work.updates
+        assert 2 <= len(work.failures) <= 4  # of twelve turns that have grown enough for one
+        assert all(reason in failure for failure in work.failures)
+        assert await work.notes.current() is None
+
+
+class Sparing(LocalGateway):
+    """Has money left for turns alone."""
+
+    @asynccontextmanager
+    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
+        """As any gate, but for notes."""
+        if intent.purpose == "notes":
+            raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
+        async with super().admit(intent) as permit:
+            yield permit
+
+
+async def test_a_budget_that_is_spent_is_an_event(tmp_path: Path) -> None:
+    async with open_work(tmp_path, turns(2), gate=Sparing()) as work:
+        await work.run()
+        assert "raise the budget" in work.failures[0]
+
+
+async def test_an_update_that_cannot_be_recorded_is_an_event_and_counts_for_nothing(tmp_path: Path) -> None:
+    class OnlyTranscript(SeededFaults):
+        def before(self, operation: Any, path: Path, size: int) -> int:
+            return super().before(operation, path, size) if path.suffix == ".jsonl" else size
+
+    script = [*turns(0), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), until="go")]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, first=1)) as work:
+        assert (await run_loop(work.agent, LIMITS)).reason == "completed"
+        with file_faults(OnlyTranscript(seed=1, full=1.0)):
+            work.served.server.control.signals.raise_signal("go")
+            await work.notes.wait_until_written()
+        assert "No space" in work.failures[0]
+        assert await work.notes.current() is None
+        assert load_transcript(work.agent.transcript.path).notes is None
+
+
+async def test_no_update_begins_that_the_turns_have_not_paid_for(tmp_path: Path) -> None:
+    async with open_work(tmp_path, turns(2), limits=attrs.evolve(EAGER, share=0.000_001)) as work:
+        await work.run()
+        assert not work.requests("notes")
+        assert not work.failures
+
+
+async def test_a_read_only_file_is_left_alone_and_no_model_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text("# Worklog\nmine\n")
+    path.chmod(0o400)
+    async with open_work(tmp_path, turns(3)) as work:
+        await work.run()
+        assert work.failures[0] == f"{path} is read-only"
+        assert not work.requests("notes")
+        assert path.read_text() == "# Worklog\nmine\n"
+
+
+async def test_a_disk_that_refuses_is_an_event(tmp_path: Path) -> None:
+    class OnlyNotes(SeededFaults):
+        def before(self, operation: Any, path: Path, size: int) -> int:
+            return super().before(operation, path, size) if path.suffix == ".draft" else size
+
+    async with open_work(tmp_path, turns(3)) as work:
+        with file_faults(OnlyNotes(seed=1, full=1.0)):
+            await work.run()
+        assert "No space" in work.failures[0]
+
+
+async def test_a_file_that_was_deleted_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"), times="always")]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=2_000)) as work:
+        await work.run()
+        assert len(work.updates) == 1
+        path.unlink()
+        assert await work.notes.current() is None
+        work.agent.append_message("user", [text_block(long("9") * 2)])
+        await work.run()
+        stand = await work.notes.current()
+        assert stand is not None
+        assert stand.text == "# Worklog\n- one"
+
+
+async def test_a_file_that_is_deleted_during_an_update_is_an_event(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+
+    def act(word: str) -> str:
+        if word == "2":
+            path.unlink()
+        return long(word)
+
+    script = turns(4)
+    script[2]["until"], script[3]["signal"] = "asked", "deleted"
+    script += [
+        notes_reply(edit(path, "no such line", "x"), signal="asked"),
+        notes_reply(begin(path, "Worklog", "- one"), until="deleted"),
+    ]
+    async with open_work(tmp_path, script, act=act, limits=attrs.evolve(EAGER, step=100_000)) as work:
+        await work.run()
+        assert len(work.failures) == 1
+        assert "does not exist" in work.failures[0]
+
+
+async def test_what_a_person_wrote_into_the_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000)) as work:
+        await work.run()
+        path.write_text("By hand.\n## worklog\n- mine\n# Errors & Corrections\nnever on Mondays\n")
+        stand = await work.notes.current()
+        assert stand is not None
+        assert (stand.text, stand.errors) == (
+            "By hand.\n\n# Errors & Corrections\nnever on Mondays\n\n# Worklog\n- mine",
+            "never on Mondays",
+        )
+
+
+async def test_a_resumed_agent_goes_on_with_its_notes_and_their_count(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    limits = attrs.evolve(EAGER, step=2_000)
+    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
+    async with open_work(tmp_path, script, limits=limits) as work:
+        await work.run()
+        [first] = work.updates
+    script = [*turns(2), {"text": "and again"}, notes_reply(edit(path, "- one", "- two"))]
+    async with open_work(tmp_path, script, limits=limits) as work:
+        stand = await work.notes.current()
+        assert stand is not None
+        assert (stand.text, stand.turn) == ("# Worklog\n- one", 3)
+        work.agent.append_message("user", [text_block("and now?")])
+        await work.run()
+        assert not work.requests("notes")
+        work.agent.append_message("user", [text_block(long("9") * 2)])
+        await work.run()
+        [second] = work.updates
+        record = load_transcript(work.agent.transcript.path).notes
+        assert record is not None
+        assert record.turn == 6
+        assert Decimal(record.cost_usd) == Decimal(first.cost_usd) + Decimal(second.cost_usd)
+
+
+async def test_a_fork_counts_from_what_it_inherited(tmp_path: Path) -> None:
+    script = [*turns(1), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
+    async with open_agent(json.dumps({"default": script}), tmp_path, NotingTool(name="Note", act=long), Edit()) as (
+        agent,
+        served,
+    ):
+        agent.append_message("user", [text_block(long("1") * 10)])
+        agent.fork_of, agent.inherited = "lead", len(agent.conversation)
+        async with open_notes(agent, attrs.evolve(EAGER, first=5_000)) as notes:
+            await run_loop(agent, LIMITS)
+            await notes.wait_until_written()
+            assert not [entry for entry in served.requests if entry["purpose"] == "notes"]
+            agent.append_message("user", [text_block(long("2") * 5)])
+            await run_loop(agent, LIMITS)
+            await notes.wait_until_written()
+            assert len([entry for entry in served.requests if entry["purpose"] == "notes"]) == 1
+
+
+async def test_after_a_compaction_growth_is_counted_from_what_is_left(tmp_path: Path) -> None:
+    script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), times="always")]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=1_500)) as work:
+        await work.run()
+        asked = len(work.requests("notes"))
+        work.agent.append_message("user", [text_block(long("9") * 2)])
+        work.notes.on_compacted()
+        await work.run()
+        assert len(work.requests("notes")) == asked
+
+
+@attrs.frozen
+class FixedPinnedText:
+    """Something that must not be forgotten; the test says what."""
+
+    heading: str
+    words: str | None
+
+    async def text(self, _agent: Agent) -> str:
+        """The words; without them there is nothing to be had."""
+        if self.words is None:
+            raise OSError("the roster is gone")
+        return self.words
+
+
+async def test_what_stands_is_written_by_us_and_told_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
+    standings = (
+        FixedPinnedText("Team", "- scout: running"),
+        FixedPinnedText("Open tasks", None),
+        FixedPinnedText("Mail", ""),
+    )
+    limits = attrs.evolve(EAGER, step=100_000)
+    async with open_work(tmp_path, script, limits=limits, standings=standings) as work:
+        await work.run()
+        text = path.read_text()
+        assert "# Team\n- scout: running" in text
+        assert "# Mail" not in text
+        assert work.failures == ["Open tasks: the roster is gone"]
+        stand = await work.notes.current()
+        assert stand is not None
+        assert stand.text == "# Worklog\n- one"
+
+
+async def test_sections_over_their_limit_are_trimmed_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    script = [*turns(2), notes_reply(begin(path, "Learnings", "long words " * 100))]
+    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000, section=50)) as work:
+        await work.run()
+        assert [update.trimmed for update in work.updates] == [["Learnings"]]
+        assert "[Trimmed to 50 tokens" in path.read_text()
+        assert len(path.read_text()) < 1_500
+
+
+async def test_leaving_cancels_the_update_that_is_under_way(tmp_path: Path) -> None:
+    script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), until="never")]
+    async with open_work(tmp_path, script) as work:
+        assert (await run_loop(work.agent, LIMITS)).reason == "completed"
+        notes = work.notes
+        with trio.move_on_after(0.01) as waiting:
+            await notes.wait_until_written()
+        assert waiting.cancelled_caught
+    await notes.wait_until_written()
+    assert not work.updates
+    assert not work.failures
+
+
+async def test_template_and_prompt_can_be_the_users_own(tmp_path: Path) -> None:
+    template, prompt, path = tmp_path / "template.md", tmp_path / "prompt.md", tmp_path / "notes.md"
+    template.write_text("# Goal of {{agent}}\n_what for_\n")
+    prompt.write_text("Mend {{path}}, now: {{notes}}")
+    rule = {"last_user_text": f"Mend {path}, now: # Goal of main"}
+    reply = notes_reply(edit(path, "_what for_", "_what for_\nto {{open}}win}}"))
+    script = [*turns(2), {**reply, "when": rule}]
+    limits = attrs.evolve(EAGER, step=100_000)
+    async with open_work(tmp_path, script, limits=limits, template=template, prompt=prompt) as work:
+        await work.run()
+        assert not work.failures
+        stand = await work.notes.current()
+        assert stand is not None
+        assert stand.text == "# Goal of main\nto {{win}}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("template", None, "is not there"),
+        ("template", "# Goal {{weather}}", "has a slot {{weather}}; there is {{agent}}, {{project}}"),
+        ("template", "no heading", "has no section"),
+        ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has a slot {{wether}}"),
+        ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
+        ("prompt", "\udcff", "it is not UTF-8"),
+    ],
+)
+async def test_a_file_of_the_users_that_cannot_be_used_is_refused_at_once(
+    tmp_path: Path, name: str, text: str | None, reason: str
+) -> None:
+    file = tmp_path / "given.md"
+    if text is not None:
+        file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    files: dict[str, Any] = {name: file}
+    async with open_agent(json.dumps({"default": turns(0)}), tmp_path) as (agent, _):
+        with pytest.raises(ConfigInvalid) as caught:
+            async with open_notes(agent, None, (), **files):
+                pass
+    assert str(caught.value).startswith(f"{file}: ")
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)

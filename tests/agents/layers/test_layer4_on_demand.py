@@ -1,0 +1,186 @@
+"""Compaction that somebody asks for: in the task of the agent, between two calls or while it waits, and answered."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, with_on_demand_compaction
+from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.layers.layer7_messaging import Messaging, with_mail
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.pipeline import PipelineOptions
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
+from coterie.agents.root_link.message import WireMessage
+from coterie.agents.runtime.mail_loop import run_mail_loop
+from coterie.agents.runtime.team_membership import TeamMembership
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import Sender
+from coterie.mailbox.message_bodies import ShutdownRequest
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.router import OutgoingMessage, Router
+from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.memory.compaction.cut_point import KeepLimits
+from coterie.memory.compaction.kept_size import CompactionLimits
+from tests.agents.in_process_team import NoKeys
+from tests.agents.scripted_agent import NotingTool, open_agent
+
+LIMITS = RunLimits(turns=20)
+LAYERS = PipelineOptions(clears_by_time=False, clears_by_api=False)
+LITTLE = CompactionLimits(keep=KeepLimits(least=1, texts=1))
+"""What stays is the last message."""
+USER = Sender(name="user", incarnation=1, session="s", kind="human")
+SCRIPT = """
+main:
+  - {text: one, tools: [{Note: {text: "1"}}]}
+  - {text: two, tools: [{Note: {text: "2"}}]}
+  - text: three
+  - text: "heard: {{last_user_text}}"
+  - text: bye
+default:
+  - {purpose: compaction, times: always, text: "<summary>Went well.</summary>"}
+"""
+
+
+def asking(*words: CompactJob) -> tuple[OnDemandCompaction, list[WireMessage]]:
+    """Compaction by hand for which *words* have come, and what it answers."""
+    answers: list[WireMessage] = []
+    by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE), answers.append)
+    for word in words:
+        by_hand.request(word)
+    return by_hand, answers
+
+
+async def test_a_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path) -> None:
+    by_hand, answers = asking()
+
+    async def note(text: str) -> str:
+        if text == "2":
+            by_hand.request(CompactJob(call=7))
+        return text
+
+    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note", act=note), layers=LAYERS) as (agent, server):
+        agent.pipeline = with_on_demand_compaction(agent.pipeline, by_hand)
+        ended = await run_loop(agent, LIMITS)
+        assert ended.text == "three"
+        assert [entry["purpose"] for entry in server.requests] == ["turn", "turn", "compaction", "turn"]
+        [answer] = answers
+        assert isinstance(answer, CompactionDone)
+        assert (answer.call, answer.by, answer.left) == (7, "summary", 3)
+        assert "Went well." in agent.conversation.messages[0].blocks[0].decode()
+
+
+async def test_all_who_ask_are_answered(tmp_path: Path) -> None:
+    by_hand, answers = asking(CompactJob(call=1, side="from", message=9), CompactJob(call=2), CompactJob(call=3))
+    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
+        await run_loop(agent, LIMITS)
+        await by_hand.serve(agent)
+    assert [(type(answer), getattr(answer, "call", None)) for answer in answers] == [
+        (NotCompacted, 1),
+        (CompactionDone, 2),
+        (NotCompacted, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("side", "message", "reason", "is_for_user"),
+    [
+        ("from", 7, "there is no message 7: the conversation has 6", True),
+        ("up_to", 0, "there is no message 0: the conversation has 6", True),
+        ("up_to", 1, "it is too short: nothing would leave", False),
+        ("up_to", 2, "it is too short: nothing would leave", False),
+    ],
+)
+async def test_what_cannot_be_done_changes_nothing(
+    tmp_path: Path, side: Side, message: int, reason: str, *, is_for_user: bool
+) -> None:
+    by_hand, _ = asking()
+    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
+        await run_loop(agent, LIMITS)
+        before = agent.conversation.prefix_bytes()
+        answer = await by_hand.run_request(agent, CompactJob.of(1, Pivot(side=side, message=message)))
+        assert answer == NotCompacted(call=1, reason=reason, is_for_user=is_for_user)
+        assert agent.conversation.prefix_bytes() == before
+
+
+async def test_without_a_summary_nothing_leaves_by_hand(tmp_path: Path) -> None:
+    by_hand = OnDemandCompaction(CompactionStep(limits=attrs.evolve(LITTLE, by_model=False)), lambda _word: None)
+    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
+        await run_loop(agent, LIMITS)
+        before = agent.conversation.prefix_bytes()
+        answer = await by_hand.run_request(agent, CompactJob(call=1))
+        assert isinstance(answer, NotCompacted)
+        assert "no summary to be had" in answer.reason
+        assert agent.conversation.prefix_bytes() == before
+
+
+async def test_where_compaction_is_switched_off_it_says_so(tmp_path: Path) -> None:
+    answers: list[WireMessage] = []
+    by_hand = OnDemandCompaction(None, answers.append)
+    async with open_agent(SCRIPT, tmp_path) as (agent, _):
+        answer = await by_hand.run_request(agent, CompactJob(call=1))
+    assert answer == NotCompacted(call=1, reason="compaction is switched off in its settings")
+
+
+@attrs.frozen
+class Idle:
+    """Hears of it when an agent is idle."""
+
+    on_reply: list[str] = attrs.field(factory=list)
+
+    async def until(self, times: int) -> None:
+        """Return when it was idle so often."""
+        while self.on_reply.count("idle") < times:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+@pytest.mark.parametrize("pivot", [None, Pivot(side="from", message=2)])
+@pytest.mark.parametrize("comes_first", ["request", "message"])
+async def test_an_idle_agent_is_compacted_at_once_and_hears_what_comes_with_it(
+    tmp_path: Path, pivot: Pivot | None, comes_first: str
+) -> None:
+    """A compaction that ends the conversation with a summary takes the mail in, and the agent is woken all the same."""
+    dead: list[DeadLetter] = []
+    roster = LocalRoster()
+    roster.join("main")
+    transport = MemoryTransport(roster, None, Clock(), dead.append)
+    router, idle, answers = Router(roster, NoKeys(), transport), Idle(), list[WireMessage]()
+    async with (
+        open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, server),
+        transport.open_inbox("main", 1) as inbox,
+        trio.open_nursery() as nursery,
+    ):
+        mail = Messaging(inbox)
+        by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE, mail=mail), answers.append)
+        agent.pipeline = with_mail(with_on_demand_compaction(agent.pipeline, by_hand), mail)
+        membership = TeamMembership(router=router, sender=attrs.evolve(USER, name="main", kind="lead"))
+
+        async def run() -> None:
+            await run_mail_loop(agent, mail, LIMITS, membership, idle.on_reply.append, meanwhile=by_hand.serve_while)
+
+        nursery.start_soon(run)
+        await idle.until(1)
+        by_hand.request(CompactJob.of(1, pivot))
+        while not answers:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert [entry["purpose"] for entry in server.requests] == ["turn"] * 3 + ["compaction"], (
+            "nothing was to be done"
+        )
+        assert idle.on_reply.count("idle") == 1
+
+        if comes_first == "request":
+            by_hand.request(CompactJob.of(2, Pivot(side="from", message=1)))
+        await router.send(USER, OutgoingMessage(to="main", body="Wake up."))
+        if comes_first == "message":
+            by_hand.request(CompactJob.of(2, Pivot(side="from", message=1)))
+        await idle.until(2)
+        assert [entry["purpose"] for entry in server.requests].count("turn") == 4, "it was woken, and once"
+        assert len(load_transcript(agent.transcript.path).mail) == 1
+        assert len(answers) == 2
+        await router.send(USER, OutgoingMessage(to="main", body=ShutdownRequest().to_body(), kind="shutdown_request"))
+    assert dead == []

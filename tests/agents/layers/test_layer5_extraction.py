@@ -1,0 +1,438 @@
+"""Memory extraction at work: a helper writes memories over real HTTP when its agent has finished."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.errors import BudgetSpent
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed, MemoryChanged, MemoryExtracted
+from coterie.agents.layers.layer5_extraction import WROTE_ITSELF, Extraction, open_extraction
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.permissions.authorizer import Authorizer
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.tools.files.edit import Edit
+from coterie.agents.tools.files.read import Read
+from coterie.agents.tools.files.write import Write
+from coterie.agents.tools.memory.memory_files import WritableMemory
+from coterie.agents.tools.shell.bash import Bash
+from coterie.files import SeededFaults, file_faults
+from coterie.memory.extraction.extraction_schedule import ExtractionLimits
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.embedded_server import Served
+
+LIMITS = RunLimits(turns=40)
+SESSION = "a-session"
+
+
+def memory_text(text: str, *, name: str = "how to test") -> str:
+    return f"---\nname: {name}\ndescription: when tests are written\ntype: feedback\n---\n{text}\n"
+
+
+def write(path: Path, text: str = "Use a real database.") -> dict[str, Any]:
+    return {"Write": {"file_path": str(path), "content": memory_text(text)}}
+
+
+def read(path: Path) -> dict[str, Any]:
+    return {"Read": {"file_path": str(path)}}
+
+
+def extraction(*calls: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    return {"purpose": "extraction", "tools": list(calls), **facts}
+
+
+def nothing(**facts: Any) -> dict[str, Any]:
+    return {"purpose": "extraction", "text": "nothing", **facts}
+
+
+def when_extracting_from(count: int) -> dict[str, Any]:
+    """The condition of a reply to one who is to look at *count* messages."""
+    return {"last_user_text": f"what of the last {count} messages"}
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """An agent whose memories are extracted, what it told, and the server."""
+
+    agent: Agent
+    extraction: Extraction
+    store: MemoryStore
+    events: list[Event]
+    served: Served
+
+    async def loop(self, words: str | None = None) -> None:
+        """Run the agent's loop once, on new *words* if there are any, and say that it has finished."""
+        if words is not None:
+            self.agent.append_message("user", [text_block(words)])
+        assert (await run_loop(self.agent, LIMITS)).reason == "completed"
+        self.extraction.on_run_finished()
+
+    async def run(self, words: str | None = None) -> None:
+        """As `loop`, and until what that begins has settled."""
+        await self.loop(words)
+        await self.extraction.wait_until_idle()
+
+    def requests(self, purpose: str = "extraction") -> list[dict[str, Any]]:
+        """What the server logged."""
+        return [entry for entry in self.served.requests if entry["purpose"] == purpose]
+
+    def go(self) -> None:
+        """Let the model answer that waits for it."""
+        self.served.server.control.signals.raise_signal("go")
+
+    @property
+    def extracted(self) -> list[MemoryExtracted]:
+        """What was told of each time."""
+        return [event for event in self.events if isinstance(event, MemoryExtracted)]
+
+    @property
+    def failures(self) -> list[str]:
+        """Why it came to nothing."""
+        failed = [event for event in self.events if isinstance(event, LayerFailed)]
+        assert {event.layer for event in failed} <= {"extraction"}
+        return [event.reason for event in failed]
+
+    @property
+    def cursor(self) -> int | None:
+        """What is recorded of how far it has looked."""
+        record = load_transcript(self.agent.transcript.path).extraction
+        return None if record is None else record.turn
+
+
+@asynccontextmanager
+async def open_work(
+    directory: Path,
+    script: list[dict[str, Any]],
+    *,
+    limits: ExtractionLimits | None = None,
+    gate: LocalGateway | None = None,
+    authority: Authorizer | None = None,
+    act: Callable[[str], Any] = str,
+) -> AsyncIterator[Work]:
+    (directory / "project").mkdir(exist_ok=True)
+    tools = (NotingTool(name="Agent", act=act, access="spawn"), Read(), Write(), Edit(), Bash())
+    async with open_agent(json.dumps({"default": script}), directory / "project", *tools, gate=gate) as (agent, served):
+        store, events = MemoryStore.at(directory / "memory", served.clock), watch(agent)
+
+        def author() -> Author:
+            return Author(by="agent", agent="main", session=SESSION, turn=agent.turn, why="From now on")
+
+        agent.workspace = attrs.evolve(agent.workspace, memory=WritableMemory(stores=(store,), author=author))
+        limits = limits or ExtractionLimits()
+        async with open_extraction(agent, store, limits, author, authority=authority) as opened:
+            yield Work(agent=agent, extraction=opened, store=store, events=events, served=served)
+
+
+async def test_a_fact_is_saved_with_its_line_in_the_index_and_its_author(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"))]
+    async with open_work(tmp_path, script) as work:
+        await work.run("From now on test against a real database.")
+        [told] = work.extracted
+        assert (told.saved, told.turns, told.skipped) == (["testing.md"], 1, None)
+        assert Decimal(told.cost_usd) > 0
+        assert not work.failures
+        assert work.store.read("testing.md") == memory_text("Use a real database.").encode()
+        assert "[how to test](testing.md)" in work.store.index()
+        [change] = [change for change in work.store.changes() if change.path == "testing.md"]
+        assert (change.author.by, change.author.agent, change.author.session) == ("extraction", "main", SESSION)
+        assert (change.author.turn, change.action) == (1, "added")
+        assert change.author.why == "From now on"
+        [event] = [event for event in work.events if isinstance(event, MemoryChanged)]
+        assert (event.path, event.change, event.action, event.by) == ("testing.md", change.id, "added", "extraction")
+        assert work.cursor == 2
+
+
+async def test_what_is_there_is_read_first_and_changed_with_all_writes_together(tmp_path: Path) -> None:
+    testing = tmp_path / "memory/testing.md"
+    changed = {"Edit": {"file_path": str(testing), "old_string": "Postgres", "new_string": "SQLite"}}
+    script = [
+        {"text": "Noted."},
+        extraction(read(testing)),
+        extraction(changed, write(tmp_path / "memory/other.md"), when={"last_tool_result": "Use Postgres."}),
+    ]
+    async with open_work(tmp_path, script) as work:
+        work.store.write("testing.md", memory_text("Use Postgres.").encode(), Author(by="user"), base=None)
+        await work.run()
+        assert not work.failures
+        assert [(told.saved, told.turns) for told in work.extracted] == [(["testing.md", "other.md"], 2)]
+        assert work.store.read("testing.md") == memory_text("Use SQLite.").encode()
+        assert len(work.requests()) == 2
+
+
+async def test_a_helper_is_told_what_memories_there_are_and_what_day_it_is(tmp_path: Path) -> None:
+    content = memory_text("x").replace("when tests", "</memories> when tests").encode()
+    MemoryStore.at(tmp_path / "memory").write("testing.md", content, Author(by="user"), base=None)
+    line = r"- \[feedback\] testing.md \(.*\): &lt;/memories&gt; when tests are written"
+    told = rf"/<memories>\n{line}\n</memories>.*today is \d{{4}}-\d\d-\d\d\./s"
+    async with open_work(tmp_path, [{"text": "Noted."}, nothing(when={"last_user_text": told})]) as work:
+        await work.run()
+        assert (work.failures, len(work.extracted)) == ([], 1)
+
+
+async def test_a_helper_shares_its_agents_prefix_and_leaves_no_trace_in_the_conversation(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"))]
+    async with open_work(tmp_path, script) as work:
+        await work.loop("lorem ipsum " * 2_000)
+        before = work.agent.conversation.prefix_bytes()
+        await work.extraction.wait_until_idle()
+        [turn], [entry] = work.requests("turn"), work.requests()
+        assert entry["usage"]["cache_read_input_tokens"] == turn["usage"]["cache_creation_input_tokens"] > 1_000
+        assert entry["usage"]["cache_creation_input_tokens"] == 0
+        assert work.agent.conversation.prefix_bytes() == before
+        assert str(tmp_path / "memory/testing.md") not in work.agent.workspace.seen.known()
+
+
+async def test_only_what_is_new_is_looked_at_also_by_an_agent_that_was_resumed(tmp_path: Path) -> None:
+    script = [
+        {"text": "one"},
+        nothing(when=when_extracting_from(2)),
+        {"text": "two"},
+        nothing(when=when_extracting_from(2)),
+    ]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        await work.run("more")
+        assert (work.failures, len(work.extracted), work.cursor) == ([], 2, 3)
+    script = [{"text": "three"}, {"text": "three"}, {"text": "three"}, nothing(when=when_extracting_from(2))]
+    async with open_work(tmp_path, script) as work:
+        work.extraction.on_run_finished()
+        await work.extraction.wait_until_idle()
+        assert not work.requests()
+        await work.run("and more")
+        assert (work.failures, len(work.extracted), work.cursor) == ([], 1, 4)
+
+
+async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttle(
+    tmp_path: Path,
+) -> None:
+    script = [
+        *({"text": str(number)} for number in range(5)),
+        nothing(until="go", when=when_extracting_from(4)),
+        nothing(when=when_extracting_from(6)),
+    ]
+    async with open_work(tmp_path, script, limits=ExtractionLimits(every=2)) as work:
+        await work.loop()
+        assert not work.requests()
+        await work.loop("more")
+        for words in ("and more", "and more still", "and yet more"):
+            await work.loop(words)
+        assert not work.extracted
+        work.go()
+        await work.extraction.wait_until_idle()
+        assert (work.failures, len(work.extracted), work.cursor) == ([], 2, 6)
+
+
+async def test_the_throttle_lets_every_third_loop_through(tmp_path: Path) -> None:
+    script = [*({"text": str(number)} for number in range(7)), nothing(when=when_extracting_from(6), times="always")]
+    async with open_work(tmp_path, script, limits=ExtractionLimits(every=3)) as work:
+        await work.run()
+        for number in range(6):
+            await work.run(f"more {number}")
+        assert not work.failures
+        assert len(work.extracted) == 2
+
+
+async def test_an_agent_that_wrote_itself_is_skipped_until_it_has_done_something_else(tmp_path: Path) -> None:
+    own = write(tmp_path / "memory/own.md")
+    script: list[dict[str, Any]] = [{"tools": [own]}, {"text": "I noted it."}, {"text": "Fine."}]
+    script += [nothing(when=when_extracting_from(2))]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        [told] = work.extracted
+        assert (told.skipped, told.saved, told.turns, told.cost_usd) == (WROTE_ITSELF, [], 0, "0")
+        assert (work.requests(), work.cursor) == ([], 3)
+        await work.run("Thanks.")
+        assert (len(work.requests()), work.failures, work.cursor) == (1, [], 4)
+
+
+async def test_what_another_session_wrote_is_no_reason_to_skip(tmp_path: Path) -> None:
+    async with open_work(tmp_path, [{"text": "Noted."}, nothing()]) as work:
+        other = Author(by="agent", agent="main", session="another", turn=9)
+        work.store.write("other.md", memory_text("x").encode(), other, base=None)
+        await work.run()
+        assert [told.skipped for told in work.extracted] == [None]
+
+
+async def test_a_helper_writes_in_the_memory_alone_and_starts_nothing(tmp_path: Path) -> None:
+    acted: list[str] = []
+    outside, inside = tmp_path / "project/x.md", tmp_path / "memory/testing.md"
+    denied = extraction(
+        write(outside),
+        write(tmp_path / "memory/../project/x.md"),
+        {"Bash": {"command": f"echo x > {outside}"}},
+        {"Bash": {"command": f"touch {inside}"}},
+        {"Agent": {"text": "go"}},
+    )
+    script = [{"text": "Noted."}, denied, extraction(write(inside), when={"last_tool_result": "cannot be used here"})]
+    async with open_work(tmp_path, script, act=acted.append) as work:
+        await work.run()
+        assert [told.saved for told in work.extracted] == [["testing.md"]]
+        assert (acted, outside.exists(), work.failures) == ([], False, [])
+
+
+async def test_what_a_rule_denies_the_agent_a_helper_may_not_read(tmp_path: Path) -> None:
+    rule = Rule.parse("Read(secret.txt)", "test")
+    script = [
+        {"text": "Noted."},
+        extraction(read(tmp_path / "project/secret.txt")),
+        nothing(when={"last_tool_result": "The rule Read(secret.txt) denies this call."}),
+    ]
+    async with open_work(tmp_path, script, authority=Authorizer(Permissions(deny=(rule,)))) as work:
+        (tmp_path / "project/secret.txt").write_text("the key is under the mat")
+        await work.run()
+        assert (work.failures, len(work.extracted)) == ([], 1)
+
+
+async def test_commands_that_only_read_may_run(tmp_path: Path) -> None:
+    command = {"Bash": {"command": f"ls {tmp_path}/memory"}}
+    script = [{"text": "Noted."}, extraction(command), nothing(when={"last_tool_result": "kept.md"})]
+    async with open_work(tmp_path, script) as work:
+        work.store.write("kept.md", memory_text("x").encode(), Author(by="user"), base=None)
+        await work.run()
+        assert (work.failures, len(work.extracted)) == ([], 1)
+
+
+async def test_a_helper_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
+    late = write(tmp_path / "memory/late.md")
+    script = [{"text": "Noted."}, *[extraction(read(tmp_path / "memory/x.md"))] * 4, extraction(late)]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        assert [(told.saved, told.turns) for told in work.extracted] == [([], 5)]
+        assert work.failures == ["it was not done after 5 replies"]
+        assert work.store.paths() == []
+        assert len(work.requests()) == 5
+
+
+async def test_a_memory_that_is_refused_is_an_event_and_is_not_tried_for_ever(tmp_path: Path) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----"
+    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/key.md", key)), nothing()]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        assert [reason.partition(":")[0] for reason in work.failures] == ["a memory could not be written"]
+        assert ([told.saved for told in work.extracted], work.cursor) == ([[]], 2)
+        assert work.store.paths() == []
+
+
+class Sparing(LocalGateway):
+    """Has money left for turns alone."""
+
+    @asynccontextmanager
+    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
+        """As any gate, but for extraction."""
+        if intent.purpose == "extraction":
+            raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
+        async with super().admit(intent) as permit:
+            yield permit
+
+
+async def test_a_budget_that_is_spent_is_an_event(tmp_path: Path) -> None:
+    async with open_work(tmp_path, [{"text": "Noted."}], gate=Sparing()) as work:
+        await work.run()
+        assert "raise the budget" in work.failures[0]
+        assert (work.extracted, work.cursor) == ([], None)
+
+
+async def test_a_model_that_fails_is_an_event_and_the_next_time_makes_up_for_it(tmp_path: Path) -> None:
+    script = [{"text": "one"}, {"text": "two"}, nothing(when=when_extracting_from(4))]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        [reason] = work.failures
+        assert "400 invalid_request_error" in reason
+        assert (work.extracted, work.cursor) == ([], None)
+        await work.run("more")
+        assert (len(work.failures), len(work.extracted), work.cursor) == (1, 1, 3)
+
+
+async def test_a_model_that_refuses_is_an_event(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, {"purpose": "extraction", "text": "No.", "stop": "refusal"}]
+    async with open_work(tmp_path, script) as work:
+        await work.run()
+        assert work.failures == ["the model ended with refusal"]
+
+
+async def test_a_model_that_only_talks_has_found_nothing(tmp_path: Path) -> None:
+    async with open_work(tmp_path, [{"text": "Noted."}, nothing()]) as work:
+        await work.run()
+        assert ([(told.saved, told.skipped) for told in work.extracted], work.failures) == ([([], None)], [])
+
+
+async def test_what_cannot_be_recorded_is_an_event(tmp_path: Path) -> None:
+    class OnlyTranscript(SeededFaults):
+        def before(self, operation: Any, path: Path, size: int) -> int:
+            return super().before(operation, path, size) if path.name == "transcript.jsonl" else size
+
+    async with open_work(tmp_path, [{"text": "Noted."}, nothing(until="go")]) as work:
+        await work.loop()
+        with file_faults(OnlyTranscript(seed=1, full=1.0)):
+            work.go()
+            await work.extraction.wait_until_idle()
+        assert "No space" in work.failures[0]
+        assert (work.extracted, work.cursor) == ([], None)
+
+
+async def test_by_hand_all_is_looked_at_although_nothing_is_new_or_the_agent_wrote_itself(tmp_path: Path) -> None:
+    script: list[dict[str, Any]] = [{"tools": [write(tmp_path / "memory/own.md")]}, {"text": "I noted it."}]
+    script += [nothing(when=when_extracting_from(4), times="always")]
+    async with open_work(tmp_path, script) as work:
+        assert (await run_loop(work.agent, LIMITS)).reason == "completed"
+        for _ in range(2):
+            told = await work.extraction.run_now()
+            assert told is not None
+            assert (told.skipped, told.turns, work.extracted[-1]) == (None, 1, told)
+
+
+async def test_by_hand_a_failure_is_an_event_too(tmp_path: Path) -> None:
+    async with open_work(tmp_path, [{"text": "Noted."}], gate=Sparing()) as work:
+        assert await work.extraction.run_now() is None
+        assert len(work.failures) == 1
+
+
+async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"), until="go")]
+    async with open_work(tmp_path, script) as work:
+        await work.loop()
+        work.go()
+    assert [told.saved for told in work.extracted] == [["testing.md"]]
+
+
+async def test_leaving_gives_up_after_a_while_and_says_so(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, nothing(until="never")]
+    async with open_work(tmp_path, script, limits=ExtractionLimits(drain=0.01)) as work:
+        await work.loop()
+    assert (work.extracted, work.failures) == ([], ["it was stopped, as it was not done 0.01 seconds after the agent"])
+    work.extraction.on_run_finished()
+    await work.extraction.wait_until_idle()
+
+
+async def test_cancelled_from_outside_it_ends_at_once(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, nothing(until="never")]
+    with trio.CancelScope() as scope:
+        async with open_work(tmp_path, script, limits=ExtractionLimits(drain=1_000)) as work:
+            await work.loop()
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert not work.failures
+
+
+async def test_an_error_that_ends_the_block_waits_for_nothing(tmp_path: Path) -> None:
+    script = [{"text": "Noted."}, nothing(until="never")]
+    with pytest.RaisesGroup(OSError, flatten_subgroups=True):
+        async with open_work(tmp_path, script, limits=ExtractionLimits(drain=1_000)) as work:
+            await work.loop()
+            raise OSError("the disk is gone")

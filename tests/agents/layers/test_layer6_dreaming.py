@@ -1,0 +1,373 @@
+"""Dreams at work: a helper consolidates a copy over real HTTP, and only what loses nothing reaches the memory."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.errors import ModelError
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import Dreamed, LayerFailed, MemoryChanged
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, DreamLimits
+from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
+from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler, open_dreaming
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.tools.tool import tool_definition
+from coterie.memory.dreaming.dream_change import load_changes
+from coterie.memory.dreaming.dream_lock import LOCK, acquire_dream_lock, last_dream_time
+from coterie.memory.errors import DreamRefused
+from coterie.memory.recall.query_log import log_query
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.scripted_agent import open_agent
+from tests.embedded_server import Served
+
+USER = Author(by="user")
+SESSIONS = 5
+DONE = {"purpose": "dream", "text": "All is in order."}
+
+
+def topic(name: str, body: str) -> str:
+    return f"---\nname: {name}\ndescription: {name}\ntype: project\n---\n{body}\n"
+
+
+@attrs.define(eq=False)
+class EventSignal:
+    """Wakes those who wait for something to be told."""
+
+    _rung: trio.Event = attrs.field(factory=trio.Event)
+
+    def notify(self) -> None:
+        """Wake all."""
+        self._rung.set()
+        self._rung = trio.Event()
+
+    async def wait(self) -> None:
+        """Return when it is rung the next time."""
+        await self._rung.wait()
+
+
+@attrs.frozen(kw_only=True)
+class DreamHarness:
+    """An agent that dreams, what it told, and the server."""
+
+    agent: Agent
+    store: MemoryStore
+    dreamer: Dreamer
+    events: list[Event]
+    served: Served
+    sessions: tuple[Path, ...]
+    bell: EventSignal
+
+    @property
+    def dream_events(self) -> list[Dreamed]:
+        """The states of its dreams."""
+        return [event for event in self.events if isinstance(event, Dreamed)]
+
+    @property
+    def states(self) -> list[str]:
+        """Their names."""
+        return [event.state for event in self.dream_events]
+
+    async def reached(self, state: str) -> None:
+        """Return once a dream is in *state*."""
+        while state not in self.states:
+            await self.bell.wait()
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What the server logged of dreams."""
+        return [entry for entry in self.served.requests if entry["purpose"] == "dream"]
+
+    def texts(self) -> dict[str, str]:
+        """All memories and the index."""
+        return {path: (self.store.read(path) or b"").decode() for path in ("MEMORY.md", *self.store.paths())}
+
+    def background(self, limits: DreamLimits | None = None) -> Any:
+        """Dreams beside its turns."""
+        agent, directory = self.agent, self.sessions[0].parent
+        touched = lambda: recent_sessions(directory, agent.clock)  # noqa: E731 - it is short
+        return open_dreaming(agent, self.store, touched, limits or DreamLimits(), lambda: Author(by="agent"))
+
+
+def copy_of(directory: Path, path: str) -> str:
+    """Where a dream finds the memory *path*."""
+    return str(directory / "dream" / "memory" / path)
+
+
+def write(directory: Path, path: str, text: str) -> dict[str, Any]:
+    return {"Write": {"file_path": copy_of(directory, path), "content": text}}
+
+
+def read(directory: Path, path: str) -> dict[str, Any]:
+    return {"Read": {"file_path": copy_of(directory, path)}}
+
+
+def turn(*calls: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    return {"purpose": "dream", "tools": list(calls), **facts}
+
+
+@asynccontextmanager
+async def open_dream_harness(
+    directory: Path, files: dict[str, str], *replies: dict[str, Any], limits: DreamLimits | None = None
+) -> AsyncIterator[DreamHarness]:
+    script = json.dumps({"default": [{"text": "done"}, *replies]})
+    sessions = tuple(directory / "sessions" / f"s{number}" for number in range(SESSIONS))
+    for session in sessions:
+        transcript = session / "agents" / "main" / "transcript.jsonl"
+        transcript.parent.mkdir(parents=True, exist_ok=True)
+        transcript.write_text('{"said": "the user moved to Ghent"}\n' * 9)
+    async with open_agent(script, directory, *BUILT_IN) as (agent, served):
+        store = MemoryStore.at(directory / "memory", agent.clock)
+        for path, text in files.items():
+            store.write(path, text.encode(), USER, base=None)
+        dreamer = Dreamer(
+            agent=agent,
+            store=store,
+            limits=limits or DreamLimits(),
+            author=lambda: Author(by="agent", agent="main", session="s0"),
+            scratch=directory,
+        )
+        assert (await run_loop(agent, RunLimits())).reason == "completed"
+        events: list[Event] = []
+        bell = EventSignal()
+
+        def tell(event: Event) -> None:
+            events.append(event)
+            bell.notify()
+
+        agent.emit = tell
+        yield DreamHarness(
+            agent=agent, store=store, dreamer=dreamer, events=events, served=served, sessions=sessions, bell=bell
+        )
+
+
+ANN = topic("ann", "Ann likes tea.")
+BEN = topic("ben", "Ben likes coffee.")
+BOTH = topic("people", "Ann likes tea.\nBen likes coffee.\nThe user moved to Ghent on 2026-11-15.")
+
+
+async def test_memories_are_merged_and_completed_with_evidence(tmp_path: Path) -> None:
+    evidence = {
+        "Write": {
+            "file_path": str(tmp_path / "dream" / "evidence.md"),
+            "content": "- people.md | s1/main:3, s7/main:1\n",
+        }
+    }
+    look = turn(
+        read(tmp_path, "MEMORY.md"),
+        read(tmp_path, "ann.md"),
+        read(tmp_path, "ben.md"),
+        {"Grep": {"pattern": "moved", "path": str(tmp_path / "sessions" / "s1" / "agents"), "output_mode": "content"}},
+        {"Bash": {"command": f"wc -l {tmp_path}/sessions/s1/agents/main/transcript.jsonl"}},
+    )
+    tidy = turn(
+        write(tmp_path, "people.md", BOTH), write(tmp_path, "ann.md", ""), write(tmp_path, "ben.md", ""), evidence
+    )
+    async with open_dream_harness(tmp_path, {"ann.md": ANN, "ben.md": BEN}, look, tidy, DONE) as night:
+        log_query(night.store.directory, "who likes tea?", ["ann.md"], night.agent.clock)
+        change = await night.dreamer.dream(night.sessions)
+        assert night.states == ["starting", "updating", "completed"]
+        assert (night.dream_events[-1].change, night.dream_events[-1].applied, night.dream_events[-1].waiting) == (
+            change.id,
+            3,
+            0,
+        )
+        assert night.store.paths() == ["people.md"]
+        assert "(people.md)" in night.texts()["MEMORY.md"]
+        added = next(file for file in change.files if file.path == "people.md")
+        assert added.hunks[0].evidence == ("s1/main:3",)
+        assert change.recall is not None
+        assert (change.recall.queries, change.recall.found - change.recall.kept) == (1, 0)
+        assert len(change.turns) == len(night.requests()) == 3
+        assert [event.by for event in night.events if isinstance(event, MemoryChanged)] == ["dream"] * 3
+        assert not (tmp_path / "dream").exists()
+        assert load_changes(night.store.directory) == [change]
+        night.store.undo(change.group, USER)
+        assert night.store.paths() == ["ann.md", "ben.md"]
+        results = [entry["usage"]["cache_read_input_tokens"] for entry in night.requests()]
+        assert all(results)
+
+
+async def test_a_dream_that_would_delete_23_files_deletes_none(tmp_path: Path) -> None:
+    files = {f"fact-{number}.md": topic(f"fact {number}", f"The number {number} is odd.") for number in range(23)}
+    reads = turn(*(read(tmp_path, path) for path in files))
+    empties = turn(*(write(tmp_path, path, "") for path in files))
+    async with open_dream_harness(tmp_path, files, reads, empties, DONE) as night:
+        before = night.texts()
+        change = await night.dreamer.dream(night.sessions)
+        assert night.texts() == before
+        assert (night.dream_events[-1].applied, night.dream_events[-1].waiting) == (0, 23)
+        assert {(hunk.kind, hunk.state) for hunk in change.hunks} == {("deletion", "waiting")}
+
+
+async def test_a_deletion_that_is_called_a_merge_is_a_deletion(tmp_path: Path) -> None:
+    merged = topic("people", "Merged from ann.md and ben.md: both have a favourite drink.")
+    tidy = turn(
+        read(tmp_path, "ann.md"),
+        read(tmp_path, "ben.md"),
+        write(tmp_path, "people.md", merged),
+        write(tmp_path, "ann.md", ""),
+        write(tmp_path, "ben.md", ""),
+    )
+    words = {"purpose": "dream", "text": "I merged ann.md and ben.md into people.md; nothing was deleted."}
+    async with open_dream_harness(tmp_path, {"ann.md": ANN, "ben.md": BEN}, tidy, words) as night:
+        await night.dreamer.dream(night.sessions)
+        assert (night.dream_events[-1].applied, night.dream_events[-1].waiting) == (1, 2)
+        assert night.store.paths() == ["ann.md", "ben.md", "people.md"]
+        assert night.texts()["ann.md"] == ANN
+
+
+async def test_a_dream_writes_nowhere_but_in_its_copy(tmp_path: Path) -> None:
+    outside = [tmp_path / "memory" / "ann.md", tmp_path / "src.py", tmp_path / "dream" / "base" / "ann.md"]
+    calls = [{"Read": {"file_path": str(path)}} for path in outside[:2]]
+    calls += [{"Write": {"file_path": str(path), "content": "x"}} for path in outside]
+    calls += [
+        {"Write": {"file_path": copy_of(tmp_path, "../../../out.md"), "content": "x"}},
+        {"Bash": {"command": f"rm -r {tmp_path}/memory"}},
+        {"Bash": {"command": f"cat {tmp_path}/memory/ann.md > {tmp_path}/src.py"}},
+        {"Read": {"file_path": "/etc/passwd"}},
+    ]
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, turn(*calls), DONE) as night:
+        (tmp_path / "src.py").write_text("mine")
+        change = await night.dreamer.dream(night.sessions)
+        assert night.states == ["starting", "completed"]
+        assert not change.files
+        assert night.dream_events[-1].change is None
+        assert night.texts()["ann.md"] == ANN
+        assert (tmp_path / "src.py").read_text() == "mine"
+        assert not (tmp_path.parent / "out.md").exists()
+
+
+@pytest.mark.parametrize("words", ["nothing", "I have thought about it at length. ```json\n{}\n```"])
+async def test_a_dream_that_only_talks_changes_nothing_and_counts(tmp_path: Path, words: str) -> None:
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, {"purpose": "dream", "text": words}) as night:
+        before = night.texts()
+        assert not (await night.dreamer.dream(night.sessions)).files
+        assert night.texts() == before
+        assert last_dream_time(night.store.directory, night.agent.clock) is not None
+        assert not load_changes(night.store.directory)
+
+
+async def test_a_dry_run_applies_nothing_and_does_not_count(tmp_path: Path) -> None:
+    tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, DONE) as night:
+        before = night.texts()
+        change = await night.dreamer.dream(night.sessions, is_dry=True)
+        assert night.texts() == before
+        assert (change.held, [hunk.state for hunk in change.hunks]) == ("this was a dry run", ["waiting"])
+        assert last_dream_time(night.store.directory, night.agent.clock) is None
+
+
+async def test_a_change_by_which_recall_gets_worse_waits_whole(tmp_path: Path) -> None:
+    """Six new memories that say nothing else push the old one out of what a query finds."""
+    noise = [write(tmp_path, f"tea-{number}.md", topic(f"tea {number}", "tea tea")) for number in range(6)]
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, turn(*noise), DONE) as night:
+        log_query(night.store.directory, "tea", ["ann.md"], night.agent.clock)
+        change = await night.dreamer.dream(night.sessions)
+        assert change.held is not None
+        assert "past queries" in change.held
+        assert night.store.paths() == ["ann.md"]
+        assert {hunk.state for hunk in change.hunks} == {"waiting"}
+
+
+async def test_a_file_that_changes_during_a_dream_keeps_that_change(tmp_path: Path) -> None:
+    tidy = turn(read(tmp_path, "ann.md"), write(tmp_path, "ann.md", f"{ANN}She sings.\n"))
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, {**DONE, "until": "changed"}) as night:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(night.dreamer.dream, night.sessions)
+            await night.reached("updating")
+            night.store.write("ann.md", f"{ANN}By hand.\n".encode(), USER, base=ANN.encode())
+            night.served.server.control.signals.raise_signal("changed")
+        assert (night.dream_events[-1].applied, night.dream_events[-1].dropped) == (0, 1)
+        assert night.texts()["ann.md"] == f"{ANN}By hand.\n"
+
+
+async def test_a_failure_is_told_and_leaves_the_time_of_the_last_dream(tmp_path: Path) -> None:
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, turn(write(tmp_path, "new.md", "x"))) as night:
+        (night.store.directory / LOCK).write_text("{}")
+        os.utime(night.store.directory / LOCK, (5.0, 5.0))
+        with pytest.raises(ModelError):  # the script has no second reply
+            await night.dreamer.dream(night.sessions)
+        assert night.states == ["starting", "updating", "failed"]
+        assert night.dream_events[-1].reason
+        assert (night.store.directory / LOCK).stat().st_mtime == 5.0
+        assert not (tmp_path / "dream").exists()
+        assert night.store.paths() == ["ann.md"]
+
+
+@pytest.mark.parametrize("phase", ["starting", "updating"])
+async def test_a_dream_that_is_killed_leaves_no_trace(tmp_path: Path, phase: str) -> None:
+    look, tidy = turn(read(tmp_path, "ann.md"), signal="begun"), turn(write(tmp_path, "new.md", "New."), signal="begun")
+    replies = [look, {**tidy, "until": "never"}] if phase == "starting" else [tidy, {**DONE, "until": "never"}]
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, *replies) as night:
+        before = night.texts()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(night.dreamer.dream, night.sessions)
+            await night.served.server.control.signals.wait(["begun"])
+            await night.reached(phase)
+            nursery.cancel_scope.cancel()
+        assert night.states[-1] == "killed"
+        assert night.texts() == before
+        assert last_dream_time(night.store.directory, night.agent.clock) is None
+        assert not (tmp_path / "dream").exists()
+        assert not load_changes(night.store.directory)
+
+
+async def test_a_dream_in_the_background_begins_when_it_is_due(tmp_path: Path) -> None:
+    tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, DONE) as night, night.background() as dreaming:
+        dreaming.on_run_finished()
+        dreaming.on_run_finished()
+        await dreaming.wait_until_idle()
+        assert night.store.paths() == ["ann.md", "new.md"]
+        assert dreaming.progress.state == "completed"
+        dreaming.on_run_finished()
+        await dreaming.wait_until_idle()
+        assert "hours ago" in (dreaming.closed or "")
+        assert night.states.count("starting") == 1
+
+
+async def test_a_dream_needs_no_conversation(tmp_path: Path) -> None:
+    tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
+    async with open_dream_harness(tmp_path, {}, tidy, DONE) as night:
+        night.agent.conversation = Conversation.begin(
+            night.agent.conversation.header, tools=[tool_definition(tool) for tool in night.agent.tools.values()]
+        )
+        await night.dreamer.dream(())
+        assert night.states == ["starting", "updating", "completed"]
+        assert night.store.paths() == ["new.md"]
+
+
+async def test_leaving_waits_for_a_dream_and_then_kills_it(tmp_path: Path) -> None:
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}, {**DONE, "until": "never"}) as night:
+        before = night.texts()
+        async with night.background(DreamLimits(drain=0.2)) as dreaming:
+            dreaming.on_run_finished()
+        assert night.states == ["starting", "killed"]
+        assert night.texts() == before
+        assert last_dream_time(night.store.directory, night.agent.clock) is None
+
+
+async def test_in_the_background_a_failure_is_an_event_and_another_dream_is_none(tmp_path: Path) -> None:
+    async with open_dream_harness(tmp_path, {"ann.md": ANN}) as night, night.background() as dreaming:
+        dreaming.on_run_finished()
+        await dreaming.wait_until_idle()
+        assert night.states == ["starting", "failed"]
+        night.events.clear()
+        lock = acquire_dream_lock(night.store.directory, night.agent.clock)
+        with pytest.raises(DreamRefused):
+            await night.dreamer.dream(night.sessions)
+        lock.release()
+        assert not night.events
+        assert not [event for event in night.events if isinstance(event, LayerFailed)]
+        assert isinstance(dreaming, DreamScheduler)

@@ -1,0 +1,319 @@
+"""What an agent must not forget: the team, open tasks, unanswered mail; with real rosters, task files and mailboxes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.events.root_events import AgentChanged
+from coterie.agents.layers.layer4_compaction.pinned_context import SHOWN, MailSection, TaskSection, TeamSection
+from coterie.agents.layers.layer7_messaging import Messaging
+from coterie.agents.loop.agent import Agent, ToolAnswer
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.conversation.transcript_records import OPEN_MAIL
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.team.task_tools import TaskClaim
+from coterie.agents.tools.tool import Tool, call_tool
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, MemberOrigin
+from coterie.mailbox.envelope import Envelope, MessageKind, Recipient, Sender
+from coterie.mailbox.message_bodies import (
+    Idle,
+    MessageBody,
+    PlanApprovalRequest,
+    ShutdownRequest,
+    TaskAssignment,
+    TaskNotification,
+)
+from coterie.mailbox.roster import FileRoster, LocalRoster
+from coterie.mailbox.router import OutgoingMessage, Router
+from coterie.mailbox.tasks.task import TaskChange, TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
+from coterie.mailbox.transports.memory.transport import MemoryTransport
+from tests.agents.in_process_team import NoKeys, open_team
+from tests.agents.scripted_agent import open_agent
+
+SCRIPT = "main: [{text: ok}]"
+MAIN = TaskOwner(name="main", incarnation=1)
+SCOUT = TaskOwner(name="scout", incarnation=1)
+
+
+def sender(name: str, session: str = "s") -> Sender:
+    kind: Any = {"main": "lead", "user": "human", "root": "system"}.get(name, "peer")
+    return Sender(name=name, incarnation=1, session=session, kind=kind)
+
+
+@attrs.define(eq=False)
+class Lead:
+    """An agent with a mailbox, whose turns are what the test says they are."""
+
+    agent: Agent
+    mail: Messaging
+    roster: LocalRoster
+    transport: MemoryTransport
+    tasks: TaskList
+
+    @property
+    def router(self) -> Router:
+        """Sends for everybody."""
+        return Router(self.roster, NoKeys(), self.transport)
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """With which it answers."""
+        return {
+            "SendMessage": SendMessage(router=self.router, sender=sender("main")),
+            "TaskClaim": TaskClaim(self.tasks, MAIN),
+        }
+
+    async def get(self, body: str | MessageBody, *, by: str = "scout", session: str = "s") -> Envelope:
+        """Have a message of somebody enter the conversation."""
+        text = body if isinstance(body, str) else body.to_body()
+        kind: MessageKind = "message" if isinstance(body, str) else body.kind
+        envelope = Envelope(
+            sender=sender(by, session), recipient=Recipient(name="main"), sequence=1, kind=kind, body=text, created=0.0
+        )
+        await self.transport.send(envelope)
+        self.enter([])
+        return envelope
+
+    async def call(self, name: str, **arguments: Any) -> None:
+        """A turn with one call."""
+        call = {"id": "call", "name": name, "input": arguments}
+        result = await call_tool(self.tools, name, arguments, self.agent.workspace, self.agent.denial)
+        self.agent.append_message("assistant", [text_block("calls")])
+        self.enter([ToolAnswer(call=call, tool=self.tools[name], result=result)])
+
+    def enter(self, answers: list[ToolAnswer]) -> None:
+        """What a turn ends with: results, and the mail that has come."""
+        added = self.mail.add(self.agent, answers)
+        self.agent.append_message("user", [text_block("results"), *added.blocks], *added.records)
+
+    async def unanswered(self) -> str:
+        """The standing."""
+        return await MailSection(self.roster, self.mail, sender("main")).text(self.agent)
+
+
+@asynccontextmanager
+async def open_lead(directory: Path) -> AsyncIterator[Lead]:
+    """The lead of three, and at most what one test needs of a session."""
+    dead: list[DeadLetter] = []
+    roster = LocalRoster()
+    for name in ("main", "scout", "editor"):
+        roster.join(name)
+    transport = MemoryTransport(roster, None, Clock(), dead.append)
+    async with open_agent(SCRIPT, directory) as (agent, _), transport.open_inbox("main", 1) as inbox:
+        yield Lead(agent, Messaging(inbox), roster, transport, TaskList(directory / "tasks", Clock()))
+    assert dead == []
+
+
+async def test_the_team_is_told_by_kind_and_parent_with_its_task_and_what_each_does(tmp_path: Path) -> None:
+    roster = FileRoster(tmp_path / "roster.json")
+    await roster.join("main")
+    await roster.join("scout", MemberOrigin(kind="explore", parent="main", task="Find <where> it is."))
+    for _ in range(2):
+        await roster.join("editor", MemberOrigin(parent="scout"))
+    await roster.join("reader", MemberOrigin(kind="explore", parent="main"))
+    await roster.join("other", MemberOrigin(kind="explore", parent="scout"))
+    await roster.join("kept", MemberOrigin(kind="explore", parent="main"))
+    await roster.set_state("kept", "idle")
+    for name in ("reader", "other"):
+        await roster.set_state(name, "ended")
+    told = {
+        ("scout", 1): AgentChanged(name="scout", incarnation=1, state="waiting", what="2 agents"),
+        ("editor", 1): AgentChanged(name="editor", incarnation=1, state="killed"),
+        ("kept", 1): AgentChanged(name="kept", incarnation=1, state="done"),
+    }
+    async with open_agent(SCRIPT, tmp_path) as (agent, _):
+        text = await TeamSection(FileRoster(tmp_path / "roster.json"), lambda: told).text(agent)
+    assert text.splitlines() == [
+        "- scout (kind explore; started by main): waiting: 2 agents. Its task: Find &lt;where&gt; it is.",
+        "- editor (started by scout; start 2): running.",
+        "- kept (kind explore; started by main): idle.",
+        "Started by you and ended, with reports that came as messages: reader.",
+    ]
+
+
+async def test_who_is_alone_has_no_team_and_a_large_one_is_counted(tmp_path: Path) -> None:
+    roster = LocalRoster()
+    roster.join("main")
+    async with open_agent(SCRIPT, tmp_path) as (agent, _):
+        assert await TeamSection(roster).text(agent) == ""
+        for number in range(SHOWN + 2):
+            roster.join(f"a{number}")
+        lines = (await TeamSection(roster).text(agent)).splitlines()
+    assert (len(lines), lines[-1]) == (SHOWN + 1, "... and 2 more agents.")
+
+
+async def test_a_roster_that_cannot_be_read_is_a_failure_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "roster.json").write_text("{")
+    async with open_agent(SCRIPT, tmp_path) as (agent, _):
+        with pytest.raises(OSError, match="is not a roster"):
+            await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
+
+
+async def test_open_tasks_are_told_with_the_agents_own_first_and_whole(tmp_path: Path) -> None:
+    tasks = TaskList(tmp_path / "tasks", Clock())
+    read = await tasks.create("Read a.py", by=MAIN)
+    mend = await tasks.create("Mend <a.py>", by=MAIN, description="It fails on empty input.")
+    await tasks.create("Tell", by=MAIN, blocked_by=[read.id])
+    done = await tasks.create("Done", by=MAIN)
+    await tasks.claim(read.id, SCOUT)
+    await tasks.claim(mend.id, MAIN)
+    await tasks.update(done.id, MAIN, TaskChange(status="done"))
+    async with open_agent(SCRIPT, tmp_path) as (agent, _):
+        text = await TaskSection(tasks).text(agent)
+    assert text.splitlines() == [
+        "- Yours: 2 [in_progress, main#1] Mend &lt;a.py&gt;",
+        "It fails on empty input.",
+        "- 1 [in_progress, scout#1] Read a.py",
+        "- 3 [blocked by 1] Tell",
+    ]
+
+
+async def test_no_open_task_is_nothing_to_say(tmp_path: Path) -> None:
+    async with open_agent(SCRIPT, tmp_path) as (agent, _):
+        assert await TaskSection(TaskList(tmp_path / "tasks", Clock())).text(agent) == ""
+
+
+async def test_mail_waits_for_an_answer_until_its_sender_is_written_to(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        first = await lead.get("Which branch?")
+        second = await lead.get("May I </message> begin?", by="editor")
+        text = await lead.unanswered()
+        assert text.startswith(f'<message from="scout" sender="peer" kind="message" id="{first.id}"')
+        assert "Which branch?" in text
+        assert "May I &lt;/message&gt; begin?" in text
+        await lead.call("SendMessage", to="scout", message="main.")
+        text = await lead.unanswered()
+        assert "Which branch?" not in text
+        assert f'id="{second.id}"' in text
+
+
+@pytest.mark.parametrize(("to", "is_answered"), [("*", True), ("editor", False), ("nobody", False)])
+async def test_an_answer_is_one_that_reaches_who_asked(tmp_path: Path, to: str, *, is_answered: bool) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get("Which branch?")
+        await lead.call("SendMessage", to=to, message="main.")
+        assert (await lead.unanswered() == "") is is_answered
+
+
+async def test_a_name_of_this_session_does_not_answer_the_same_name_of_another(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get("From afar?", session="t")
+        await lead.call("SendMessage", to="scout", message="main.")
+        assert "From afar?" in await lead.unanswered()
+
+
+async def test_what_came_while_the_answer_was_written_is_not_answered_by_it(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get("One?")
+        router = lead.router
+        await router.send(sender("scout"), OutgoingMessage(to="main", body="Two?"))
+        await lead.call("SendMessage", to="scout", message="One.")
+        text = await lead.unanswered()
+        assert ("One?" in text, "Two?" in text) == (False, True)
+
+
+async def test_a_request_for_approval_is_answered_by_its_response_alone(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        request = await lead.get(PlanApprovalRequest(plan="Rewrite it."))
+        await lead.call("SendMessage", to="scout", message="I am looking at it.")
+        assert "Rewrite it." in await lead.unanswered()
+        response = {"type": "plan_approval_response", "request_id": request.id, "approve": True}
+        await lead.call("SendMessage", to="scout", message=response)
+        assert await lead.unanswered() == ""
+
+
+@pytest.mark.parametrize("number", [1, None])
+async def test_an_assignment_is_answered_by_claiming_the_task(tmp_path: Path, number: int | None) -> None:
+    async with open_lead(tmp_path) as lead:
+        task = await lead.tasks.create("Mend it", by=SCOUT)
+        await lead.get(TaskAssignment(task_id=task.id, subject="Mend it"), by="user")
+        assert "Task 1: Mend it" in await lead.unanswered()
+        await lead.call("TaskClaim", **({} if number is None else {"task_id": number}))
+        assert await lead.unanswered() == ""
+
+
+async def test_reports_notices_and_words_of_the_human_wait_for_no_message(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get(TaskNotification(status="completed", summary="Done."))
+        await lead.get(Idle())
+        await lead.get("Hurry.", by="user")
+        assert await lead.unanswered() == ""
+        assert lead.agent.user_texts[-1] == "Hurry."
+
+
+async def test_a_request_to_end_stands_until_the_end(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get(ShutdownRequest(reason="enough"), by="user")
+        assert 'kind="shutdown_request"' in await lead.unanswered()
+
+
+async def test_who_has_ended_waits_for_nothing(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get("Which branch?")
+        lead.roster.set_state("scout", "ended")
+        assert await lead.unanswered() == ""
+
+
+async def test_a_long_message_is_cut_with_a_pointer_to_the_rest(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        envelope = await lead.get("ä" * 1_500)
+        text = await lead.unanswered()
+        assert text.count("ä") == 1_000
+        assert "[cut: 3,000 bytes in all; SearchTranscript finds the message by its id]" in text
+        assert f'id="{envelope.id}"' in text
+
+
+async def test_of_very_many_messages_the_newest_are_kept(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        for number in range(OPEN_MAIL + 1):
+            await lead.get(f"Question {number}?")
+        text = await lead.unanswered()
+        assert ("Question 0?" in text, f"Question {OPEN_MAIL}?" in text) == (False, True)
+
+
+async def test_what_waits_for_an_answer_is_known_again_after_a_resume(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        await lead.get("Answered?")
+        await lead.call("SendMessage", to="scout", message="Yes.")
+        await lead.get("Open?")
+        text = await lead.unanswered()
+    loaded = load_transcript(tmp_path / "transcript.jsonl")
+    assert [mail.text for mail in loaded.open_mail.values()] == [text]
+    async with open_lead(tmp_path) as resumed:
+        assert await resumed.unanswered() == text
+        await resumed.call("SendMessage", to="scout", message="No.")
+    assert load_transcript(tmp_path / "transcript.jsonl").open_mail == {}
+
+
+async def test_what_is_delivered_is_unacknowledged_until_the_next_model_call(tmp_path: Path) -> None:
+    async with open_lead(tmp_path) as lead:
+        envelope = await lead.get("Which branch?")
+        assert lead.mail.unacknowledged == [envelope.id]
+        await lead.mail.prepare(lead.agent)
+        assert lead.mail.unacknowledged == []
+
+
+async def test_a_model_that_answers_one_of_two_has_the_other_left(tmp_path: Path) -> None:
+    script = """
+    main:
+      - text: waiting
+      - tools: [{SendMessage: {to: scout, message: "main."}}]
+      - text: answered
+    """
+    async with open_team(script, tmp_path) as team:
+        for name in ("scout", "editor"):
+            team.roster.join(name)
+        team.start("main", "Lead.")
+        await team.until_asked("main", 1)
+        for name in ("scout", "editor"):
+            await team.router.send(team.sender(name), OutgoingMessage(to="main", body=f"{name}?"))
+        await team.until_asked("main", 3)
+        [left] = load_transcript(team.path("main")).open_mail.values()
+        assert left.sender == "editor"

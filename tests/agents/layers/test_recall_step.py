@@ -1,0 +1,420 @@
+"""Recall at work: memories are looked for over real HTTP, in real stores, while the agent goes on."""
+
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from coterie.agents.errors import BudgetSpent
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed, Recalled
+from coterie.agents.layers.recall_layer import MemoryRecall, open_recall
+from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.conversation.transcript_records import RecallRecord, UserTextRecord
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.client import ModelClient
+from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.loop.model.request import ModelRequest
+from coterie.agents.loop.run_result import RunLimits
+from coterie.memory.recall.query_log import read_queries
+from coterie.memory.recall.selection import RecallLimits
+from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.embedded_server import Served
+
+LIMITS = RecallLimits()
+
+
+def answer(*names: str) -> dict[str, Any]:
+    return {"purpose": "recall", "text": json.dumps({"selected_memories": names})}
+
+
+def turn(text: str = "done") -> dict[str, Any]:
+    return {"text": text, "times": "always"}
+
+
+def write(directory: Path, name: str, text: str, description: str = "a note") -> Path:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {path.stem}\ndescription: {description}\ntype: project\n---\n{text}\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    directory = tmp_path / "memory"
+    write(directory, "ports.md", "The staging server listens on port 8417.", "ports of servers")
+    write(directory, "tests.md", "Tests run against a real database.", "how we test")
+    return directory
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """An agent with recall, what it told, and the server."""
+
+    agent: Agent
+    recall: MemoryRecall
+    events: list[Event]
+    served: Served
+
+    async def ask(self, query: str) -> AddedBlocks:
+        """What recall has to say to *query* once it is found."""
+        self.recall.begin(query)
+        await self.recall.wait_until_idle()
+        return self.recall.take_found()
+
+    @property
+    def recalled(self) -> list[Recalled]:
+        """All recalls that were told of."""
+        return [event for event in self.events if isinstance(event, Recalled)]
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong."""
+        return [event.reason for event in self.events if isinstance(event, LayerFailed) and event.layer == "recall"]
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The side queries that the server got."""
+        return [entry for entry in self.served.requests if entry["purpose"] == "recall"]
+
+
+@asynccontextmanager
+async def open_work(
+    tmp_path: Path,
+    *script: dict[str, Any],
+    stores: Iterable[str] = ("memory",),
+    by: Literal["model", "local"] = "model",
+    limits: RecallLimits = LIMITS,
+    gate: LocalGateway | None = None,
+    **options: Any,
+) -> AsyncIterator[Work]:
+    directory = tmp_path / "agent"
+    directory.mkdir(exist_ok=True)
+    tool = NotingTool(name="Note")
+    opened = [MemoryStore.at(tmp_path / name) for name in stores]
+    text = json.dumps({"default": list(script) or [turn()]})
+    async with (
+        open_agent(text, directory, tool, gate=gate, **options) as (agent, served),
+        open_recall(agent, opened, limits, by) as recall,
+    ):
+        agent.pipeline = attrs.evolve(agent.pipeline, messages=(*agent.pipeline.messages, recall))
+        yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
+
+
+def text_of(added: AddedBlocks) -> str:
+    (block,) = added.blocks
+    text: str = json.loads(block)["text"]
+    return text
+
+
+async def test_a_model_chooses_from_what_there_is(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, turn(), answer("ports.md")) as work:
+        added = await work.ask("where does staging listen?")
+        text = text_of(added)
+        assert text.startswith("<recalled-memories>")
+        assert f'<memory path="{memory}/ports.md" saved="today">' in text
+        assert "port 8417" in text
+        (event,) = work.recalled
+        assert (event.by, event.candidates, event.chosen) == ("model", 2, [str(memory / "ports.md")])
+        assert event.left_out == {str(memory / "tests.md"): "others fit better"}
+        assert Decimal(event.cost_usd) > 0
+        (record,) = added.records
+        assert isinstance(record, RecallRecord)
+        assert (record.paths, record.bytes) == ([str(memory / "ports.md")], event.bytes)
+        assert not work.failures
+        assert work.recall.take_found() is NOTHING
+        assert read_queries(memory) == ["where does staging listen?"]
+
+
+async def test_the_side_query_is_small_and_tells_the_model_what_it_needs(
+    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[ModelRequest] = []
+    ask = ModelClient.ask
+
+    async def watched(client: ModelClient, request: ModelRequest, *rest: Any) -> Reply:
+        sent.append(request)
+        return await ask(client, request, *rest)
+
+    monkeypatch.setattr(ModelClient, "ask", watched)
+    async with open_work(tmp_path, {"tools": [{"Note": {"text": "x"}}]}, turn(), answer("tests.md")) as work:
+        await run_loop(work.agent, RunLimits(turns=5))
+        before = work.agent.conversation.prefix_bytes()
+        await work.ask("how do we test?")
+        assert work.agent.conversation.prefix_bytes() == before
+    (request,) = [request for request in sent if request.purpose == "recall"]
+    body = json.loads(b"".join(request.body))
+    assert (body["model"], body["max_tokens"], request.turn) == ("claude-sonnet-5-5", 256, 1)
+    assert body["output_config"]["format"]["schema"]["required"] == ["selected_memories"]
+    assert body["thinking"] == {"type": "disabled"}
+    assert not body.get("tools")
+    (system,) = body["system"]
+    lines = [line.partition(" (")[0] for line in system["text"].splitlines() if line.startswith("- [")]
+    assert sorted(lines) == ["- [project] ports.md", "- [project] tests.md"]
+    (said,) = body["messages"][0]["content"]
+    assert "how do we test?" in said["text"]
+    assert said["text"].endswith("just used: Note")
+
+
+async def test_without_a_model_the_local_ranker_chooses(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        assert work.recall.is_local
+        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        (event,) = work.recalled
+        assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
+        assert not work.requests
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"purpose": "recall", "text": "ports.md, I think"},
+        {"purpose": "recall", "text": '{"selected_memories": "ports.md"}'},
+        {"purpose": "recall", "text": "-", "fault": {"kind": "error", "count": "always"}},
+    ],
+    ids=["prose", "no list", "refused"],
+)
+async def test_an_answer_that_is_none_leaves_it_to_the_local_ranker(
+    tmp_path: Path, memory: Path, reply: dict[str, Any]
+) -> None:
+    async with open_work(tmp_path, turn(), reply, is_strict=False) as work:
+        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        assert [event.by for event in work.recalled] == ["local"]
+        assert "the local ranker chooses instead" in work.failures[0]
+
+
+async def test_invented_names_are_dropped(tmp_path: Path, memory: Path) -> None:
+    names = [f"invented{number}.md" for number in range(50)]
+    async with open_work(tmp_path, turn(), answer(*names), answer(*names, "tests.md")) as work:
+        assert await work.ask("which port has the staging server") is NOTHING
+        assert "real database" in text_of(await work.ask("and how do we test"))
+        assert [event.chosen for event in work.recalled] == [[], [str(memory / "tests.md")]]
+        assert not work.failures
+
+
+async def test_a_spent_budget_leaves_it_to_the_local_ranker(tmp_path: Path, memory: Path) -> None:
+    class Spent(LocalGateway):
+        @asynccontextmanager
+        async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
+            if intent.purpose == "recall":
+                raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
+            async with super().admit(intent) as permit:
+                yield permit
+
+    async with open_work(tmp_path, gate=Spent()) as work:
+        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        assert work.failures
+
+
+async def test_a_model_that_is_unknown_leaves_it_to_the_local_ranker(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, limits=attrs.evolve(LIMITS, model="sonett")) as work:
+        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        assert "sonnet" in work.failures[0]
+
+
+async def test_a_ranker_that_fails_too_gives_no_memories_and_no_error(
+    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise sqlite3.OperationalError("out of memory")
+
+    monkeypatch.setattr("coterie.memory.recall.bm25.refresh_cache", fail)
+    async with open_work(tmp_path, turn(), {**answer(), "text": "no"}, is_strict=False) as work:
+        assert await work.ask("which port has the staging server") is NOTHING
+        assert work.failures[-1] == "out of memory"
+        assert not work.recalled
+        assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
+
+
+async def test_a_query_that_cannot_be_remembered_is_answered(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        (memory / ".history").write_text("in the way")
+        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        assert ".history" in work.failures[0]
+
+
+async def test_one_word_is_no_query(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        assert await work.ask("port") is NOTHING
+        assert await work.ask("") is NOTHING
+        assert work.events == []
+        assert await work.ask("staging port") is not NOTHING
+
+
+async def test_nothing_is_told_of_a_store_that_is_empty(tmp_path: Path) -> None:
+    async with open_work(tmp_path) as work:
+        assert await work.ask("which port has the staging server") is NOTHING
+        assert work.events == []
+        assert not work.requests
+        assert not (tmp_path / "memory").exists()
+
+
+async def test_a_memory_is_shown_once_until_a_compaction(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        query = "which port has the staging server"
+        assert "8417" in text_of(await work.ask(query))
+        assert await work.ask(query) is NOTHING
+        assert work.recalled[-1].left_out[str(memory / "ports.md")] == "in the context already"
+        assert work.recalled[-1].candidates == 1
+        work.recall.on_compacted()
+        assert "8417" in text_of(await work.ask(query))
+
+
+async def test_what_the_agent_has_read_itself_is_not_shown(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        path = memory / "ports.md"
+        work.agent.workspace.seen.record(path, path.read_bytes())
+        assert await work.ask("which port has the staging server") is NOTHING
+
+
+async def test_what_the_agent_reads_while_it_is_looked_for_is_not_shown(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        work.recall.begin("which port has the staging server")
+        await work.recall.wait_until_idle()
+        path = memory / "ports.md"
+        work.agent.workspace.seen.record(path, path.read_bytes())
+        assert work.recall.take_found() is NOTHING
+
+
+async def test_a_session_is_shown_only_so_much(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / "memory", f"{number}.md", "the staging port " * 20)
+    limits = attrs.evolve(LIMITS, session_bytes=1_200)
+    async with open_work(tmp_path, by="local", limits=limits) as work:
+        added = await work.ask("which staging port")
+        (event,) = work.recalled
+        assert len(event.chosen) == 2
+        assert sorted(event.left_out.values()) == ["no room is left for it"] * 2
+        work.agent.append_message("user", added.blocks, *added.records)
+        assert event.bytes <= 1_200
+    limits = attrs.evolve(LIMITS, session_bytes=event.bytes)
+    async with open_work(tmp_path, by="local", limits=limits) as again:
+        assert await again.ask("which staging port") is NOTHING
+        assert again.events == []
+
+
+async def test_a_resumed_agent_knows_what_it_was_shown(tmp_path: Path, memory: Path) -> None:
+    query = "which port has the staging server"
+    async with open_work(tmp_path, by="local") as work:
+        added = await work.ask(query)
+        work.agent.append_message("user", [text_block(query), *added.blocks], *added.records)
+        loaded = load_transcript(work.agent.transcript.path)
+        assert loaded.recalled == {str(memory / "ports.md")}
+        assert loaded.recalled_bytes == work.recalled[0].bytes
+    async with open_work(tmp_path, by="local") as again:
+        assert await again.ask(query) is NOTHING
+
+
+async def test_the_newest_query_takes_the_place_of_one_that_waits(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        work.recall.begin("what is all this about")
+        await trio.testing.wait_all_tasks_blocked()
+        work.recall.begin("how do we test with a database")
+        work.recall.begin("which port has the staging server")
+        await work.recall.wait_until_idle()
+        assert "8417" in text_of(work.recall.take_found())
+        assert read_queries(memory) == ["what is all this about", "which port has the staging server"]
+
+
+async def test_an_agent_does_not_wait_for_its_memories(tmp_path: Path, memory: Path) -> None:
+    """The side query is answered only after the agent's first turn; the next message brings what it found."""
+    tools = {"tools": [{"Note": {"text": "x"}}], "signal": "turned"}
+    late = {**answer("ports.md"), "until": "turned"}
+    async with open_work(tmp_path, tools, turn(), late) as work:
+        work.recall.begin("where does staging listen?")
+        assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
+        await work.recall.wait_until_idle()
+        assert work.recalled
+        said = b"8417" in work.agent.conversation.prefix_bytes()
+        assert said or "8417" in text_of(work.recall.take_found())
+
+
+async def test_memories_stand_behind_the_results_and_leave_the_prefix_unbroken(tmp_path: Path, memory: Path) -> None:
+    script = [{"tools": [{"Note": {"text": "lorem " * 600}}]}, {"tools": [{"Note": {"text": "y"}}]}, turn()]
+    async with open_work(tmp_path, *script, by="local") as work:
+        work.recall.begin("which port has the staging server")
+        await work.recall.wait_until_idle()
+        await run_loop(work.agent, RunLimits(turns=5))
+        role, blocks = work.agent.conversation.messages[2]
+        assert role == "user"
+        assert [json.loads(block)["type"] for block in blocks] == ["tool_result", "text"]
+        assert b"8417" in blocks[-1]
+        usages = [entry["usage"] for entry in work.served.requests]
+        cached = usages[1]["cache_read_input_tokens"] + usages[1]["cache_creation_input_tokens"]
+        assert usages[2]["cache_read_input_tokens"] == cached > 0
+        assert load_transcript(work.agent.transcript.path).recalled == {str(memory / "ports.md")}
+
+
+async def test_of_several_stores_all_are_looked_into(tmp_path: Path, memory: Path) -> None:
+    write(tmp_path / "reviewer", "ports.md", "The reviewer knows port 9000 of the staging server.")
+    names = ("reviewer:1/ports.md", "ports.md")
+    async with open_work(tmp_path, turn(), answer(*names), stores=("memory", "reviewer")) as work:
+        text = text_of(await work.ask("which ports are there"))
+        assert text.index("9000") < text.index("8417")
+        assert not work.failures
+        assert read_queries(tmp_path / "reviewer") == read_queries(memory)
+    async with open_work(tmp_path, by="local", stores=("memory", "reviewer")) as work:
+        assert {Path(path).parent.name for path in (await _chosen(work))} == {"memory", "reviewer"}
+
+
+async def _chosen(work: Work) -> list[str]:
+    await work.ask("staging port")
+    return work.recalled[-1].chosen
+
+
+async def test_of_many_memories_the_model_is_offered_those_that_fit(tmp_path: Path, memory: Path) -> None:
+    for number in range(20):
+        write(memory, f"other{number}.md", f"nothing {number}")
+        os.utime(memory / f"other{number}.md", (2_000_000_000, 2_000_000_000))
+    limits = attrs.evolve(LIMITS, scan=3)
+    async with open_work(tmp_path, turn(), answer("ports.md", "other3.md"), limits=limits) as work:
+        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        (event,) = work.recalled
+        assert event.candidates == 22
+        assert event.chosen == [str(memory / "ports.md")]
+
+
+async def test_what_is_under_way_at_the_end_is_given_up(tmp_path: Path, memory: Path) -> None:
+    never = {**answer("ports.md"), "until": "never"}
+    async with open_work(tmp_path, turn(), never) as work:
+        work.recall.begin("where does staging listen?")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+    assert not work.recalled
+    work.recall.begin("and now?")
+    await work.recall.wait_until_idle()
+    assert work.recall.take_found() is NOTHING
+
+
+async def test_what_the_human_says_later_is_looked_for_before_the_next_call_and_once(
+    tmp_path: Path, memory: Path
+) -> None:
+    async with open_work(tmp_path, by="local") as work:
+        await work.recall.prepare(work.agent)
+        await work.recall.wait_until_idle()
+        assert work.recalled == [], "nobody has said anything"
+        work.agent.apply_record(UserTextRecord(texts=["which port has the staging server"]))
+        for _ in range(2):
+            await work.recall.prepare(work.agent)
+            await work.recall.wait_until_idle()
+        assert len(work.recalled) == 1
+        assert str(memory / "ports.md") in work.recalled[0].chosen
+        assert "8417" in text_of(work.recall.take_found())

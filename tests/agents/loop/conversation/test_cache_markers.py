@@ -1,0 +1,159 @@
+"""Cache markers: at most four, where the next request will look, and never in a segment."""
+
+import json
+from typing import Any
+
+import pytest
+
+from coterie.agents.loop.conversation.cache_markers import CacheTtls
+from coterie.agents.loop.conversation.conversation import Conversation
+from tests.agents.conversation_blocks import HEADER, text, thinking, tool_result, tool_use
+
+
+def begun() -> Conversation:
+    """Segments: 0 tool, 1 and 2 system, 3 and 4 first user message."""
+    conversation = Conversation.begin(HEADER, tools=[b"{}"], system=[text("a"), text("b")])
+    conversation.append("user", [text("context"), text("task")])
+    return conversation
+
+
+def marks(conversation: Conversation, *, helper: bool = False) -> tuple[int, ...]:
+    return conversation.render(max_tokens=1, helper=helper).marks
+
+
+def answer(conversation: Conversation) -> None:
+    conversation.sent(conversation.render(max_tokens=1))
+
+
+def test_the_first_request_marks_system_and_context_and_what_stands_before_the_task() -> None:
+    """Others of its type may begin with all but the task."""
+    assert marks(begun()) == (2, 3, 4)
+
+
+def test_the_next_request_marks_the_previous_end_and_its_own() -> None:
+    conversation = begun()
+    answer(conversation)
+    conversation.append("assistant", [thinking(), tool_use("toolu_1")])
+    conversation.append("user", [tool_result("toolu_1")])
+    assert marks(conversation) == (2, 4, 7)
+    answer(conversation)
+    conversation.append("assistant", [text("more")])
+    conversation.append("user", [text("and?")])
+    assert marks(conversation) == (2, 4, 7, 9)
+
+
+def test_a_request_that_was_not_answered_leaves_the_previous_mark() -> None:
+    conversation = begun()
+    answer(conversation)
+    conversation.append("user", [text("one")])
+    conversation.render(max_tokens=1)
+    conversation.append("user", [text("two")])
+    assert marks(conversation) == (2, 4, 6)
+
+
+def test_an_answer_to_a_request_of_an_old_epoch_is_ignored() -> None:
+    conversation = begun()
+    rendered = conversation.render(max_tokens=1)
+    conversation.rewrite([("user", [text("x")])])
+    conversation.sent(rendered)
+    assert conversation.marks.previous is None
+
+
+def test_the_end_walks_back_over_thinking_and_empty_text() -> None:
+    conversation = begun()
+    redacted = b'{"type":"redacted_thinking","data":"eA=="}'
+    unknown = b'{"type":"server_tool_use","id":"s","name":"web_search","input":{}}'
+    conversation.append("assistant", [text("said"), thinking(), redacted, unknown, text("")])
+    assert marks(conversation) == (2, 4, 5)
+
+
+def test_without_system_the_tools_are_marked() -> None:
+    deferred = b'{"name":"Rare","defer_loading":true}'
+    conversation = Conversation.begin(HEADER, tools=[b"{ }", deferred], system=[text("")])
+    conversation.append("user", [text("go")])
+    rendered = conversation.render(max_tokens=1)
+    assert rendered.marks == (0, 3)
+    assert json.loads(rendered.body)["tools"][0] == {"cache_control": {"type": "ephemeral"}}
+
+
+def test_without_tools_and_system_only_messages_are_marked() -> None:
+    conversation = Conversation.begin(HEADER)
+    conversation.append("user", [text("go")])
+    assert marks(conversation) == (0,)
+
+
+def test_nothing_to_mark_is_no_mark() -> None:
+    conversation = Conversation.begin(HEADER)
+    conversation.append("user", [text("")])
+    rendered = conversation.render(max_tokens=1)
+    conversation.sent(rendered)
+    assert rendered.marks == ()
+    assert conversation.marks.previous is None
+
+
+def test_siblings_mark_the_last_placeholder_and_then_their_own_end() -> None:
+    parent = begun()
+    answer(parent)
+    parent.append("assistant", [tool_use("toolu_1"), tool_use("toolu_2")])
+    fork = parent.fork_with("started", "Look left.")
+    assert marks(fork) == (2, 4, 8, 9)
+    assert marks(fork) == (2, 4, 8, 9)
+    answer(fork)
+    fork.append("assistant", [text("left")])
+    fork.append("user", [text("on")])
+    assert marks(fork) == (2, 4, 9, 11)
+    assert parent.marks.previous == 4
+
+
+def test_siblings_without_open_calls_mark_what_they_share() -> None:
+    parent = begun()
+    answer(parent)
+    parent.append("assistant", [text("done"), thinking()])
+    assert marks(parent.fork_with("started", "Look left.")) == (2, 4, 5, 7)
+
+
+def test_a_helper_marks_the_end_of_its_parent_and_never_its_own() -> None:
+    parent = begun()
+    parent.append("assistant", [text("a")])
+    parent.append("user", [text("b")])
+    answer(parent)
+    parent.append("assistant", [tool_use("toolu_1")])
+    helper = parent.fork_with("not run", "Write notes.")
+    assert marks(helper, helper=True) == (2, 4, 6)
+    helper.sent(helper.render(max_tokens=1, helper=True))
+    helper.append("assistant", [text("noted")])
+    helper.append("user", [text("more")])
+    assert marks(helper, helper=True) == (2, 4, 6)
+
+
+def ttls(conversation: Conversation, ttl: CacheTtls) -> list[str]:
+    body = json.loads(conversation.render(max_tokens=1, ttl=ttl).body)
+    found: list[dict[str, Any]] = [*body.get("tools", []), *body.get("system", [])]
+    found += [block for message in body["messages"] for block in message["content"]]
+    return [block["cache_control"].get("ttl", "5m") for block in found if "cache_control" in block]
+
+
+def test_early_markers_may_live_an_hour() -> None:
+    conversation = begun()
+    answer(conversation)
+    conversation.append("user", [text("more")])
+    assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["1h", "1h", "5m"]
+    assert ttls(conversation, CacheTtls(system="1h")) == ["1h", "5m", "5m"]
+
+
+def test_a_marker_never_outlives_one_before_it() -> None:
+    with pytest.raises(ValueError, match="1h"):
+        CacheTtls(system="5m", context="1h")
+    conversation = Conversation.begin(HEADER)
+    conversation.append("assistant", [text("I began.")])
+    answer(conversation)
+    conversation.append("user", [text("go")])
+    assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["5m", "5m"]
+
+
+def test_a_marker_is_never_part_of_a_segment() -> None:
+    conversation = begun()
+    before = conversation.prefix_bytes()
+    answer(conversation)
+    assert conversation.prefix_bytes() == before
+    assert b"cache_control" not in before

@@ -1,0 +1,276 @@
+"""The contract of a conversation: bytes as they came, shared by forks, rewritten only in a new epoch."""
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.segment import Role
+from tests.agents.conversation_blocks import HEADER, RAW_INPUTS, image, text, thinking, tool_result, tool_use
+
+
+def begun() -> Conversation:
+    conversation = Conversation.begin(HEADER, tools=[b'{"name":"Bash"}'], system=[text("Be brief.")])
+    conversation.append("user", [text("Go.")])
+    return conversation
+
+
+def body_of(conversation: Conversation) -> Any:
+    return json.loads(conversation.render(max_tokens=10).body)
+
+
+@pytest.mark.parametrize("raw_input", RAW_INPUTS)
+def test_tool_input_keeps_the_bytes_it_was_streamed_with(raw_input: bytes) -> None:
+    conversation = begun()
+    conversation.append("assistant", [tool_use("toolu_1", raw_input)])
+    assert raw_input in conversation.prefix_bytes()
+    assert raw_input in conversation.render(max_tokens=10).body
+
+
+def test_a_body_carries_parameters_sections_and_messages() -> None:
+    header = KeyHeader(
+        model="claude-opus-5-5",
+        betas=("b", "a"),
+        tool_choice=b'{"type": "auto"}',
+        thinking=b'{"type":"adaptive"}',
+        output_format=b'{"type":"json_schema","schema":{}}',
+        context_management=b'{"edits":[]}',
+        effort="low",
+        speed="fast",
+    )
+    conversation = Conversation.begin(header, tools=[b'{"name":"Bash"}'], system=[b'{"type":"text","text":"s"}'])
+    conversation.append("user", [text("a"), text("b")])
+    conversation.append("assistant", [text("c")])
+    body = json.loads(conversation.render(max_tokens=7, stream=False, helper=True).body)
+    marker = {"cache_control": {"type": "ephemeral"}}
+    assert body == {
+        "max_tokens": 7,
+        "stream": False,
+        "model": "claude-opus-5-5",
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}},
+        "speed": "fast",
+        "context_management": {"edits": []},
+        "tools": [{"name": "Bash"}],
+        "system": [{"type": "text", "text": "s", **marker}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **marker}],
+            },
+            {"role": "assistant", "content": [{"type": "text", "text": "c"}]},
+        ],
+    }
+
+
+def test_what_travels_as_http_headers_is_in_the_hash_and_not_in_the_body() -> None:
+    plain = Conversation.begin(HEADER)
+    with_beta = Conversation.begin(attrs.evolve(HEADER, betas=("x",)))
+    older = Conversation.begin(attrs.evolve(HEADER, api_version="2023-06-01"))
+    assert len({plain.prefix_hash, with_beta.prefix_hash, older.prefix_hash}) == 3
+    assert plain.header.parameters() == with_beta.header.parameters() == b'"model":"claude-opus-5-5"'
+
+
+def test_a_header_comes_back_from_its_bytes() -> None:
+    header = KeyHeader(model="m", betas=("b", "a"), thinking=b'{\n "type" : "adaptive"}', effort="max", has_images=True)
+    assert KeyHeader.from_bytes(header.to_bytes()) == header
+
+
+def test_a_header_refuses_a_parameter_that_is_no_object() -> None:
+    with pytest.raises(ValueError, match=r"tool_choice: not a JSON object"):
+        KeyHeader(model="m", tool_choice=b'"auto"')
+
+
+@pytest.mark.parametrize(
+    ("role", "blocks"),
+    [
+        ("user", []),
+        ("user", [b""]),
+        ("user", [b"[]"]),
+        ("user", [b'"text"']),
+        ("user", [b'{"type":"text"'[:-1]]),
+        ("user", [b'{"type":"text",}']),
+        ("user", [b'{"type":"text","text":"a\nb"}']),
+        ("user", [b'{"type":"text","text":"\xff"}']),
+        ("user", [b'{"type":"tool_use","input":' + b"[" * 5000 + b"]" * 5000 + b"}"]),
+        ("user", [b' {"type":"text","text":"a"}']),
+        ("user", [b'{"type":"text"}{"type":"text"}']),
+        ("user", [b'{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}']),
+        ("user", [text("good"), b"bad"]),
+        ("robot", [text("good")]),
+    ],
+)
+def test_what_is_no_message_is_refused_and_nothing_has_changed(role: Role, blocks: list[bytes]) -> None:
+    conversation = begun()
+    before = conversation.prefix_bytes(), conversation.prefix_hash, conversation.epoch
+    with pytest.raises(ValueError, match=r"."):
+        conversation.append(role, blocks)
+    with pytest.raises(ValueError, match=r"."):
+        conversation.rewrite([("user", [text("a")]), (role, blocks)])
+    assert (conversation.prefix_bytes(), conversation.prefix_hash, conversation.epoch) == before
+
+
+def test_a_conversation_without_messages_cannot_be_rendered() -> None:
+    with pytest.raises(ValueError, match="without messages"):
+        Conversation.begin(HEADER, system=[text("s")]).render(max_tokens=1)
+
+
+def test_blocks_of_one_message_and_two_messages_have_different_hashes() -> None:
+    one, two = begun(), begun()
+    one.append("user", [text("a"), text("b")])
+    two.append("user", [text("a")])
+    two.append("user", [text("b")])
+    assert one.first_difference(two) == 4
+    assert len(body_of(one)["messages"]) == 2
+    assert len(body_of(two)["messages"]) == 3
+
+
+def test_a_fork_shares_segments_and_neither_side_sees_the_other_go_on() -> None:
+    parent = begun()
+    child, sibling = parent.fork(), parent.fork()
+    before = parent.prefix_bytes()
+    child.append("assistant", [text("child")])
+    parent.append("assistant", [text("parent")])
+    assert sibling.prefix_bytes() == before
+    assert all(a is b for a, b in zip(parent.segments[:3], child.segments[:3], strict=True))
+    assert parent.first_difference(child) == len(sibling) == 3
+    assert parent.extends(sibling)
+    assert not parent.extends(child)
+    assert [m.blocks for m in child.messages] == [(text("Go."),), (text("child"),)]
+
+
+def test_the_first_difference_is_the_segment_that_only_one_has() -> None:
+    parent = begun()
+    child = parent.fork()
+    assert parent.first_difference(child) is None
+    child.append("assistant", [text("more")])
+    assert parent.first_difference(child) == child.first_difference(parent) == len(parent)
+    assert parent.first_difference(Conversation.begin(attrs.evolve(HEADER, model="other"))) == 0
+
+
+def test_siblings_differ_only_from_the_directive_on() -> None:
+    parent = begun()
+    parent.append("assistant", [thinking(), tool_use("toolu_1"), text("and"), tool_use("toolu_2")])
+    left, right = parent.fork_with("started", "Look left."), parent.fork_with("started", "Look right.")
+    assert left.extends(parent)
+    assert left.first_difference(right) == len(left) - 1 == len(parent) + 2
+    result = body_of(left)["messages"][-1]
+    assert result["role"] == "user"
+    assert [block.get("tool_use_id") for block in result["content"]] == ["toolu_1", "toolu_2", None]
+    assert result["content"][0]["content"] == [{"type": "text", "text": "started"}]
+    assert result["content"][2]["text"] == "Look left."
+
+
+def test_calls_that_were_answered_get_no_placeholder() -> None:
+    parent = begun()
+    parent.append("assistant", [tool_use("toolu_1")])
+    parent.append("user", [tool_result("toolu_1")])
+    parent.append("assistant", [text("Done.")])
+    fork = parent.fork_with("started", "Go on.")
+    assert [segment.block_type for segment in fork.segments[len(parent) :]] == ["text"]
+
+
+def test_a_rewrite_begins_an_epoch_behind_the_same_tools_and_system() -> None:
+    conversation = begun()
+    conversation.append("assistant", [text("long")])
+    old = conversation.fork()
+    conversation.sent(conversation.render(max_tokens=1))
+    conversation.rewrite([("user", [text("summary")])])
+    assert conversation.epoch == 1
+    assert conversation.marks.previous is None
+    assert old.epoch == 0
+    assert conversation.first_difference(old) == 2
+    assert [m["content"][0]["text"] for m in body_of(conversation)["messages"]] == ["summary"]
+    assert body_of(conversation)["tools"] == [{"name": "Bash"}]
+
+
+def test_a_rewrite_that_keeps_the_first_messages_keeps_their_hashes() -> None:
+    conversation = begun()
+    conversation.append("assistant", [text("long")])
+    old = conversation.fork()
+    conversation.rewrite([*conversation.messages[:1], ("user", [text("summary")])])
+    assert conversation.first_difference(old) == 3
+
+
+def test_a_changed_header_begins_an_epoch_with_the_same_bytes_under_other_hashes() -> None:
+    conversation = begun()
+    old = conversation.fork()
+    conversation.evolve_header(effort="max")
+    assert conversation.epoch == 1
+    assert conversation.first_difference(old) == 0
+    assert [s.data for s in conversation.segments] == [s.data for s in old.segments]
+    assert conversation.segments[0].data is old.segments[0].data
+    conversation.evolve_header(effort="max")
+    assert conversation.epoch == 1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        image(),
+        b'{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a"},{"type":"image"}]}',
+        b'{"type":"document","source":{"type":"content","content":[{"type":"image"}]}}',
+        b'{"type":"tool_result","content":[{"type":"document","source":{"content":[{"type":"image"}]}}]}',
+    ],
+)
+def test_the_first_image_begins_an_epoch_and_the_second_does_not(block: bytes) -> None:
+    conversation = begun()
+    old = conversation.fork()
+    conversation.append("user", [text("see"), block])
+    assert (conversation.epoch, conversation.header.has_images) == (1, True)
+    assert conversation.first_difference(old) == 0
+    assert old.prefix_hash == begun().prefix_hash
+    conversation.append("user", [block])
+    assert conversation.epoch == 1
+    conversation.rewrite([("user", [text("no pictures")])])
+    assert (conversation.epoch, conversation.header.has_images) == (2, False)
+    assert conversation.prefix.hash_at(2) == old.prefix.hash_at(2)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        text("image"),
+        tool_use("t", b'{"type":"image"}'),
+        tool_result("t", '[{"type":"image"}]'),
+        b'{"type":"document","source":{"type":"base64","data":"eA=="}}',
+    ],
+)
+def test_what_only_speaks_of_images_begins_no_epoch(block: bytes) -> None:
+    conversation = begun()
+    conversation.append("user", [block])
+    assert (conversation.epoch, conversation.header.has_images) == (0, False)
+
+
+def test_prefix_bytes_are_header_tools_system_messages() -> None:
+    conversation = begun()
+    start = HEADER.to_bytes() + b',"tools":[{"name":"Bash"}'
+    assert conversation.prefix_bytes(1) == start
+    assert conversation.prefix_bytes(2) == start + b'],"system":[' + text("Be brief.")
+    assert conversation.prefix_bytes().endswith(b'],"messages":[{"role":"user","content":[' + text("Go."))
+    assert conversation.prefix_bytes(0) == HEADER.to_bytes()
+
+
+def test_a_long_history_is_sent_in_few_chunks_that_later_requests_share() -> None:
+    """Bytes of earlier turns are joined once; a fork cut before a merge still renders the same bytes."""
+    conversation = Conversation.begin(HEADER)
+    forks = []
+    for turn in range(400):
+        conversation.append("user" if turn % 2 == 0 else "assistant", [text(f"{turn} " + "x" * 10_000)])
+        conversation.sent(conversation.render(max_tokens=1))
+        if turn % 50 == 0:
+            forks.append((conversation.fork(), conversation.render(max_tokens=1).body))
+    before, after = conversation.render(max_tokens=1), conversation.render(max_tokens=1)
+    assert len(before.chunks) < 12
+    assert sum(one is other for one, other in zip(before.chunks, after.chunks, strict=True)) >= len(before.chunks) - 3
+    assert json.loads(before.body)["messages"][399]["content"][0]["text"].startswith("399 ")
+    for fork, body in forks:
+        assert fork.render(max_tokens=1).body == body
+        fork.append("assistant", [text("own way")])
+        fork.append("user", [text("y" * 200_000)])
+        assert fork.prefix_bytes()[: len(body) // 2] == conversation.prefix_bytes()[: len(body) // 2]
+        assert json.loads(fork.render(max_tokens=1).body)["messages"][-2]["content"][0]["text"] == "own way"

@@ -1,0 +1,280 @@
+"""A transcript gives back what was recorded, byte for byte, or says exactly what is wrong."""
+
+import json
+import zlib
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.errors import TranscriptCorrupt
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.transcript import LoadedTranscript, TranscriptWriter, load_transcript
+from coterie.clock import Clock
+from coterie.files import Operation, TornWrite, file_faults
+from tests.agents.conversation_blocks import HEADER, RAW_INPUTS, image, text, thinking, tool_result, tool_use
+
+REUSES_DIRECTORY = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def assert_same(loaded: LoadedTranscript, conversation: Conversation) -> None:
+    assert loaded.conversation is not None
+    assert loaded.conversation.prefix_bytes() == conversation.prefix_bytes()
+    assert [s.hash for s in loaded.conversation.segments] == [s.hash for s in conversation.segments]
+    assert loaded.conversation.header == conversation.header
+    assert loaded.conversation.epoch == conversation.epoch
+    assert loaded.conversation.marks == conversation.marks
+
+
+class StoppedClock(Clock):
+    """The same time in every run: what is written depends on the input alone."""
+
+    def now(self) -> float:
+        """Some day in 2026."""
+        return 1_790_000_000.25
+
+
+def recorded(path: Path) -> Conversation:
+    """An epoch record, two messages, marks: four records."""
+    conversation = Conversation.begin(HEADER, tools=[b'{"name":"Bash"}'], system=[text("Be brief.")])
+    with TranscriptWriter.open(path, StoppedClock()) as writer:
+        writer.record(conversation)
+        conversation.append("user", [text("Go.")])
+        writer.record(conversation)
+        conversation.append("assistant", [thinking(), *(tool_use("t", raw) for raw in RAW_INPUTS)])
+        conversation.sent(conversation.render(max_tokens=1))
+        writer.record(conversation)
+    return conversation
+
+
+def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
+    conversation = recorded(tmp_path / "t.jsonl")
+    loaded = load_transcript(tmp_path / "t.jsonl")
+    assert_same(loaded, conversation)
+    assert loaded.dropped_bytes == 0
+
+
+def test_every_record_is_a_line_of_json_between_newlines(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    recorded(path)
+    content = path.read_bytes()
+    lines = content.strip().split(b"\n\n")
+    assert [json.loads(line)["kind"] for line in lines] == ["epoch", "message", "message", "marks"]
+    assert content == b"".join(b"\n" + line + b"\n" for line in lines)
+
+
+def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    conversation = recorded(path)
+    before = path.read_bytes()
+    with TranscriptWriter.open(path) as writer:
+        writer.record(conversation)
+        assert writer.loaded.conversation is not None
+        writer.record(writer.loaded.conversation)
+        writer.sync()
+    assert path.read_bytes() == before
+
+
+def test_a_resumed_agent_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    conversation = recorded(path)
+    before = path.read_bytes()
+    with TranscriptWriter.open(path) as writer:
+        resumed = writer.loaded.conversation
+        assert resumed is not None
+        for each in (conversation, resumed):
+            each.append("user", [tool_result("t")])
+        writer.record(resumed)
+    assert path.read_bytes().startswith(before)
+    assert resumed.render(max_tokens=1).body == conversation.render(max_tokens=1).body
+    assert_same(load_transcript(path), conversation)
+
+
+def test_a_new_epoch_writes_only_what_it_does_not_keep(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    conversation = recorded(path)
+    sizes = [path.stat().st_size]
+    with TranscriptWriter.open(path) as writer:
+        conversation.append("user", [text("see"), image()])
+        writer.record(conversation)
+        sizes.append(path.stat().st_size)
+        conversation.evolve_header(effort="max")
+        writer.record(conversation)
+        sizes.append(path.stat().st_size)
+        conversation.rewrite([("user", [text("Go."), text("summary")])])
+        writer.record(conversation)
+    last = json.loads(path.read_bytes().splitlines()[-1])
+    assert conversation.epoch == last["epoch"] == 3
+    assert last["keep"] == 2
+    assert sizes[2] - sizes[1] < 500
+    assert_same(load_transcript(path), conversation)
+
+
+def test_a_fork_is_recorded_whole_with_the_mark_it_shares(tmp_path: Path) -> None:
+    parent = recorded(tmp_path / "parent.jsonl")
+    fork = parent.fork_with("started", "Go left.")
+    with TranscriptWriter.open(tmp_path / "fork.jsonl") as writer:
+        writer.record(fork)
+    loaded = load_transcript(tmp_path / "fork.jsonl")
+    assert fork.marks.shared is not None
+    assert_same(loaded, fork)
+
+
+def test_a_header_with_a_newline_comes_back(tmp_path: Path) -> None:
+    header = attrs.evolve(HEADER, thinking=b'{\n"type":"adaptive"}')
+    conversation = Conversation.begin(header)
+    with TranscriptWriter.open(tmp_path / "t.jsonl") as writer:
+        writer.record(conversation)
+    assert_same(load_transcript(tmp_path / "t.jsonl"), conversation)
+
+
+def last_record(content: bytes) -> int:
+    return content.rindex(b"\n{")
+
+
+@pytest.mark.slow
+def test_a_record_torn_at_any_byte_is_dropped_and_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    before = recorded(path)
+    after = before.fork()
+    after.append("user", [text("é"), tool_result("t", "end")])
+    with TranscriptWriter.open(path) as writer:
+        writer.record(after)
+    whole = path.read_bytes()
+    start = last_record(whole)
+    for cut in range(start, len(whole)):
+        path.write_bytes(whole[:cut])
+        loaded = load_transcript(path)
+        is_whole = cut == len(whole) - 1
+        assert_same(loaded, after if is_whole else before)
+        assert loaded.dropped_bytes == (0 if is_whole else cut - start)
+        with TranscriptWriter.open(path) as writer:
+            writer.record(after)
+        assert_same(load_transcript(path), after)
+
+
+def test_a_torn_first_record_leaves_no_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'\n{"kind":"epo')
+    with TranscriptWriter.open(path) as writer:
+        assert writer.loaded == LoadedTranscript(dropped_bytes=13)
+        conversation = Conversation.begin(HEADER)
+        writer.record(conversation)
+    assert_same(load_transcript(path), conversation)
+
+
+def test_an_empty_file_is_a_transcript_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").touch()
+    assert load_transcript(tmp_path / "t.jsonl") == LoadedTranscript()
+
+
+@attrs.define
+class TornOnce:
+    """Cuts the next write short."""
+
+    size: int | None
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """Allow only so many bytes, the first time."""
+        del operation, path
+        allowed, self.size = self.size, None
+        return size if allowed is None else min(allowed, size)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 50, 200])
+def test_a_write_that_failed_is_written_again(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "t.jsonl"
+    conversation = recorded(path)
+    with TranscriptWriter.open(path) as writer, file_faults(TornOnce(size)):
+        conversation.append("user", [text("a" * 300)])
+        with pytest.raises(TornWrite):
+            writer.record(conversation)
+        conversation.append("assistant", [text("b")])
+        writer.record(conversation)
+    loaded = load_transcript(path)
+    assert_same(loaded, conversation)
+    assert loaded.dropped_bytes == 0
+
+
+@pytest.mark.slow
+@given(data=st.data())
+@REUSES_DIRECTORY
+def test_damage_is_reported_with_its_line_and_never_read_as_truth(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "t.jsonl"
+    path.unlink(missing_ok=True)
+    recorded(path)
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 2))
+    damaged = bytearray(whole)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(damaged)
+    with pytest.raises(TranscriptCorrupt) as caught:
+        load_transcript(path)
+    assert caught.value.line in (whole[: at + 1].count(b"\n"), whole[: at + 1].count(b"\n") + 1)
+
+
+@given(garbage=st.binary(max_size=60))
+@REUSES_DIRECTORY
+def test_garbage_is_torn_or_corrupt_and_nothing_else(tmp_path: Path, garbage: bytes) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(garbage)
+    try:
+        loaded = load_transcript(path)
+    except TranscriptCorrupt:
+        return
+    assert loaded == LoadedTranscript(dropped_bytes=len(garbage))
+
+
+def sealed(start: bytes) -> bytes:
+    return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
+
+
+def test_a_kind_of_a_later_version_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    conversation = recorded(path)
+    with path.open("ab") as file:
+        file.write(sealed(b'{"kind":"boundary","v":7,"blocks":"not ours"'))
+    with TranscriptWriter.open(path) as writer:
+        conversation.append("user", [text("on")])
+        writer.record(conversation)
+    assert b'"boundary"' in path.read_bytes()
+    assert_same(load_transcript(path), conversation)
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (b'{"kind":"marks","v":2', "version 2"),
+        (b'{"kind":"marks","v":1,"previous":99', "outside"),
+        (b'{"kind":"message","v":1,"role":"user","blocks":[],"hash":""', "at least one block"),
+        (b'{"kind":"message","v":1,"role":"robot","blocks":[{}],"hash":""', "robot"),
+        (b'{"kind":"message","v":1,"role":"user","blocks":[{}],"hash":"00"', "does not follow"),
+        (b'{"kind":"epoch","v":1', "epoch"),
+        (b'{"v":1', "kind"),
+    ],
+)
+def test_a_whole_record_that_makes_no_sense_is_corrupt(tmp_path: Path, start: bytes, reason: str) -> None:
+    path = tmp_path / "t.jsonl"
+    recorded(path)
+    with path.open("ab") as file:
+        file.write(sealed(start))
+    with pytest.raises(TranscriptCorrupt, match=reason) as caught:
+        load_transcript(path)
+    assert caught.value.line == 10
+
+
+def test_a_lost_record_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    recorded(path)
+    lines = path.read_bytes().strip().split(b"\n\n")
+    path.write_bytes(b"\n".join([lines[0], *lines[2:], b""]))
+    with pytest.raises(TranscriptCorrupt, match="does not follow") as caught:
+        load_transcript(path)
+    assert caught.value.line == 2
+    path.write_bytes(b"\n".join([*lines[1:], b""]))
+    with pytest.raises(TranscriptCorrupt, match="begin with an epoch"):
+        load_transcript(path)

@@ -1,0 +1,161 @@
+"""A parent agent that starts forks, with one gate, real HTTP and the recorded request bodies."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.transcript import TranscriptWriter
+from coterie.agents.loop.forks.fork import create_fork_point, fork_agent
+from coterie.agents.loop.forks.fork_point import ForkPoint
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import open_model_client
+from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.run_result import RunEnded, RunLimits
+from coterie.agents.loop.token_estimate import Thresholds
+from coterie.agents.tools.tool import Workspace, allow_all, tool_definition
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.http.http_connection import HttpLimits, HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder, serve_http
+from coterie.scenarios.api_server.request.errors import ApiError
+from coterie.scenarios.api_server.script.script_parser import parse_script
+from tests.agents.scripted_agent import QUICK, NotingTool
+from tests.embedded_server import Served
+
+MODEL = known_models().get("claude-opus-5-5")
+FORK = {"text": "Looked.", "times": "always", "delay": 0.03}
+"""What a fork says: late enough for its siblings to be under way unless somebody holds them back."""
+
+
+@attrs.define(eq=False)
+class Recorder:
+    """The embedded server, which notes the bodies that it is sent, by agent."""
+
+    server: EmbeddedServer
+    bodies: dict[str, list[bytes]] = attrs.field(factory=dict)
+
+    async def handle(self, request: HttpRequest, respond: Responder) -> None:
+        """As `EmbeddedServer.handle`."""
+        headers = {name.lower(): value for name, value in dict(request.headers).items()}
+        self.bodies.setdefault(headers["x-coterie-agent"], []).append(request.body)
+        await self.server.handle(request, respond)
+
+    def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
+        """As `EmbeddedServer.refusal`."""
+        return self.server.refusal(error)
+
+
+@attrs.define(eq=False)
+class Family:
+    """A parent, and all that its forks need."""
+
+    parent: Agent
+    served: Served
+    gate: ModelGateway
+    bodies: dict[str, list[bytes]]
+    directory: Path
+    events: dict[str, list[Event]] = attrs.field(factory=dict)
+    forks: list[Agent] = attrs.field(factory=list)
+    point: ForkPoint | None = None
+
+    async def fork(self, number: int, point: ForkPoint) -> RunEnded:
+        """Run the fork of this number to its end."""
+        name = f"fork-{number}"
+        events = self.events.setdefault(name, [])
+        async with self.gate.open_client(name, parent="main") as asker:
+            with TranscriptWriter.open(self.directory / f"{name}.jsonl", self.served.clock) as transcript:
+                fork = fork_agent(
+                    self.parent,
+                    point,
+                    f"Look at part {number}.",
+                    transcript=transcript,
+                    workspace=Workspace(root=self.directory, scratch=self.directory),
+                    pipeline=Pipeline(),
+                    identity=Identity(agent=name),
+                    client=self.parent.client.with_gateway(asker),
+                    tell=events.append,
+                )
+                self.forks.append(fork)
+                return await run_loop(fork, RunLimits(turns=5))
+
+    async def fork_many(self, count: int) -> None:
+        """Take the point and run forks 1 to *count* of it at once."""
+        self.point = create_fork_point(self.parent)
+        async with trio.open_nursery() as nursery:
+            for number in range(1, count + 1):
+                nursery.start_soon(self.fork, number, self.point)
+
+    def log(self, agent: str, purpose: str = "turn") -> list[dict[str, Any]]:
+        """What the server logged of *agent*."""
+        return [e for e in self.served.requests if e["agent"] == agent and e["purpose"] == purpose]
+
+
+@asynccontextmanager
+async def open_family(
+    directory: Path,
+    main: Sequence[dict[str, Any]],
+    *,
+    spawn: Callable[[Family], Awaitable[object]] | None = None,
+    read: Callable[[str], Any] = str,
+    model: str = MODEL.id,
+    betas: tuple[str, ...] = (),
+    fork: Sequence[dict[str, Any]] = (FORK,),
+) -> AsyncIterator[Family]:
+    """A parent that says *main* when it is run; its calls of Agent do what *spawn* says, once for all of a turn."""
+    script = parse_script(json.dumps({"main": list(main), "default": list(fork)}), "family.yaml")
+    server = EmbeddedServer(ServerOptions(script=script))
+    recorder = Recorder(server)
+    family: list[Family] = []
+    chosen = known_models().get(model)
+
+    async def act(_text: str) -> str:
+        if spawn is not None and family[0].point is None:
+            await spawn(family[0])
+        return "started"
+
+    tools = {"Read": NotingTool(name="Read", act=read), "Agent": NotingTool(name="Agent", act=act, access="session")}
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            port = await nursery.start(partial(serve_http, recorder, limits=HttpLimits()))
+            served = Served(server=server, port=port)
+            gate = ModelGateway(served.clock)
+            with TranscriptWriter.open(directory / "main.jsonl", served.clock) as transcript:
+                async with (
+                    gate.open_client("main") as asker,
+                    open_model_client(asker, base_url=served.url, api_key="k", policy=QUICK) as client,
+                ):
+                    system = [text_block("You are one of many. " * 200)]
+                    definitions = [tool_definition(tool) for tool in tools.values()]
+                    parent = Agent(
+                        identity=Identity(agent="main"),
+                        model=chosen,
+                        client=client,
+                        conversation=Conversation.begin(
+                            KeyHeader(model=model, betas=betas), tools=definitions, system=system
+                        ),
+                        transcript=transcript,
+                        tools=tools,
+                        workspace=Workspace(root=directory, scratch=directory),
+                        denial=allow_all,
+                        meter=WindowMeter(Thresholds.for_window(chosen.window, chosen.max_output)),
+                        clock=served.clock,
+                        durability="never",
+                    )
+                    parent.append_message("user", [text_block("Here is the project."), text_block("the task")])
+                    family.append(Family(parent, served, gate, recorder.bodies, directory))
+                    yield family[0]
+            nursery.cancel_scope.cancel()
+    assert not server.bugs, server.bugs[0]

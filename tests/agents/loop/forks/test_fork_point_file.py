@@ -1,0 +1,108 @@
+"""A fork point reaches another process as bytes, and is the parent's to the last of them."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.agents.loop.conversation.cache_markers import CacheTtls
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.segment import Role
+from coterie.agents.loop.forks.fork import begin_fork
+from coterie.agents.loop.forks.fork_point import ForkPoint, PrefixDiffers
+from coterie.agents.loop.forks.fork_point_file import read_point, write_point
+from tests.agents.conversation_blocks import MESSAGES, SYSTEMS, TOOLS, text, thinking, tool_use
+
+CHILD = """
+import sys
+from coterie.agents.loop.forks.fork import begin_fork; from coterie.agents.loop.forks.fork_point_file import read_point
+point = read_point(int(sys.argv[1]))
+for directive in sys.argv[2:]:
+    sys.stdout.buffer.write(begin_fork(point, directive).render(max_tokens=9).body)
+"""
+
+
+def point_of(conversation: Conversation) -> ForkPoint:
+    return ForkPoint(
+        parent="main",
+        prefix=conversation.prefix,
+        epoch=conversation.epoch,
+        previous=conversation.marks.previous,
+        tokens=1_000,
+        expected_read=900,
+        used_at=12.5,
+        ttl=CacheTtls(system="1h"),
+        seen={"/a.py": "00ff"},
+        directory="src",
+    )
+
+
+def begun() -> Conversation:
+    conversation = Conversation.begin(KeyHeader(model="claude-opus-5-5"), tools=[b"{}"], system=[text("s" * 90)])
+    conversation.append("user", [text("Go.")])
+    conversation.sent(conversation.render(max_tokens=1))
+    conversation.append("assistant", [thinking(), tool_use("toolu_1", b'{ "n": 1.0 }'), tool_use("toolu_2")])
+    return conversation
+
+
+@given(TOOLS, SYSTEMS, st.lists(MESSAGES, max_size=4))
+def test_a_point_comes_back_as_it_was(
+    tools: list[bytes], system: list[bytes], messages: list[tuple[Role, list[bytes]]]
+) -> None:
+    conversation = Conversation.begin(KeyHeader(model="m"), tools=tools, system=system)
+    for role, blocks in messages:
+        conversation.append(role, blocks)
+    point = point_of(conversation)
+    back = ForkPoint.from_bytes(point.to_bytes())
+    assert back.prefix.to_bytes() == point.prefix.to_bytes()
+    assert back.prefix.first_difference(point.prefix) is None
+    for name in ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "ttl", "seen", "directory"):
+        assert getattr(back, name) == getattr(point, name)
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_point_are_refused(garbage: bytes) -> None:
+    with pytest.raises(ValueError, match="not a fork point"):
+        ForkPoint.from_bytes(garbage)
+
+
+@given(st.randoms(use_true_random=False))
+def test_damage_to_any_byte_of_the_prefix_is_noticed(dice: random.Random) -> None:
+    stored = bytearray(point_of(begun()).to_bytes())
+    blocks = sum(len(segment.data) for segment in begun().segments)
+    at = len(stored) - 1 - dice.randrange(blocks)
+    stored[at] ^= 1 << dice.randrange(8)
+    with pytest.raises(PrefixDiffers):
+        ForkPoint.from_bytes(bytes(stored))
+
+
+@pytest.mark.slow
+def test_another_process_sends_the_bytes_that_this_one_would(tmp_path: Path) -> None:
+    point = point_of(begun())
+    file = write_point(point)
+    try:
+        with pytest.raises(OSError, match="not permitted"):
+            os.write(file, b"more")
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", CHILD, str(file), "Left.", "Right."],
+            pass_fds=[file],
+            cwd=tmp_path,
+            capture_output=True,
+            check=True,
+        )
+        siblings = [begin_fork(point, directive).render(max_tokens=9).body for directive in ("Left.", "Right.")]
+        assert done.stdout == b"".join(siblings)
+        assert read_point(file).hash == point.hash
+    finally:
+        os.close(file)
+
+
+def test_an_empty_file_is_no_point(tmp_path: Path) -> None:
+    with (tmp_path / "empty").open("w+b") as file, pytest.raises(ValueError, match="not a fork point"):
+        read_point(file.fileno())

@@ -1,0 +1,230 @@
+"""Forks share their parent's prefix byte for byte, and the cache serves them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.events.layer_events import CacheBroke
+from coterie.agents.layers.layer2_clearing import ClearByCache
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.forks.fork import begin_fork, create_fork_point, fork_pipeline, is_fork
+from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.run_result import RunLimits
+from coterie.memory.compaction.result_clearing import PLACEHOLDER, ClearingLimits, clear_results
+from tests.agents.loop.forks.fork_family import Family, open_family
+from tests.conformance.reference_cache import count_tokens
+
+SIBLINGS = 20
+LONG = 100_000
+"""Tokens."""
+READ: dict[str, Any] = {"thinking": "Look.", "tools": [{"Read": {"text": "a"}}]}
+SPAWN: dict[str, Any] = {
+    "thinking": "Share it out.",
+    "text": "I start them.",
+    "tools": [{"Agent": {"text": str(n)}} for n in range(SIBLINGS)],
+}
+DONE: dict[str, Any] = {"text": "All done."}
+
+
+def split(body: bytes) -> tuple[bytes, bytes]:
+    """A body up to the directive's own words, and from there."""
+    end = body.index(b"Look at part ")
+    return body[:end], body[end:]
+
+
+def read_and_prompt(entry: dict[str, Any]) -> tuple[int, int]:
+    usage = entry["usage"]
+    read: int = usage["cache_read_input_tokens"]
+    return read, read + usage["cache_creation_input_tokens"] + usage["input_tokens"]
+
+
+def check_shared(family: Family, count: int) -> None:
+    """All siblings sent the same bytes up to their directives; the first read what the parent had, the others all."""
+    assert family.point is not None
+    names = [f"fork-{number}" for number in range(1, count + 1)]
+    assert len({split(family.bodies[name][0])[0] for name in names}) == 1
+    first, *others = sorted((family.log(name)[0] for name in names), key=lambda entry: int(entry["number"]))
+    before = family.log("main")[-2]["usage"]
+    cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
+    assert read_and_prompt(first)[0] == family.point.expected_read == cached
+    for entry in others:
+        read, prompt = read_and_prompt(entry)
+        assert cached < read == prompt - directive_tokens(family, entry["agent"])
+        assert read >= 0.99 * prompt or prompt < LONG
+    assert not any(isinstance(event, CacheBroke) for events in family.events.values() for event in events)
+
+
+def directive_tokens(family: Family, name: str) -> int:
+    (fork,) = (fork for fork in family.forks if fork.identity.agent == name)
+    assert family.point is not None
+    said = fork.conversation.segments[len(family.point.prefix) :]
+    (directive,) = (segment for segment in said if segment.role == "user" and segment.block_type == "text")
+    return count_tokens(json.loads(directive.data))
+
+
+@pytest.mark.slow
+async def test_twenty_siblings_of_a_long_parent_are_served_by_its_cache(tmp_path: Path) -> None:
+    """The parent has 100,000 tokens and twenty open calls; the forks start from one of them, all at once."""
+    script = [READ, READ, READ, READ, SPAWN, DONE]
+
+    async with open_family(
+        tmp_path, script, spawn=lambda family: family.fork_many(SIBLINGS), read=lambda _: "line of code\n" * 8_000
+    ) as family:
+        ended = await run_loop(family.parent, RunLimits(turns=10))
+        assert ended.reason == "completed"
+        assert read_and_prompt(family.log("fork-1")[0])[1] > LONG
+        check_shared(family, SIBLINGS)
+        shared, _ = split(family.bodies["fork-1"][0])
+        assert family.parent.conversation.prefix.first_difference(family.forks[0].conversation.prefix) == len(
+            family.point.prefix if family.point else ()
+        )
+        assert shared.count(b'"cache_control"') == 3
+
+
+async def test_a_fork_in_the_middle_has_images_and_parallel_calls_and_thinking(tmp_path: Path) -> None:
+    image = {"type": "base64", "media_type": "image/png", "data": "aWs="}
+    script = [READ, {"thinking": "Both.", "tools": [{"Read": {"text": "b"}}, {"Agent": {"text": "1"}}]}, DONE]
+    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(3)) as family:
+        picture = json.dumps({"type": "image", "source": image}).encode()
+        family.parent.append_message("user", [picture, text_block("Look at this, too. " * 300)])
+        await run_loop(family.parent, RunLimits(turns=10))
+        check_shared(family, 3)
+        assert family.point is not None
+        assert family.point.prefix.header.has_images
+
+
+async def test_a_fork_after_a_rewrite_begins_with_what_was_rewritten(tmp_path: Path) -> None:
+    script = [READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    async with open_family(
+        tmp_path, script, spawn=lambda family: family.fork_many(2), read=lambda _: "code\n" * 2_000
+    ) as family:
+        parent = family.parent
+        await run_loop(parent, RunLimits(turns=2))
+        results = [segment for segment in parent.conversation.segments if segment.block_type == "tool_result"]
+        parent.conversation.rewrite(clear_results(parent.conversation.segments, {str(results[0].tool_use_id)}))
+        parent.transcript.record(parent.conversation)
+        await run_loop(parent, RunLimits(turns=10))
+        check_shared(family, 2)
+        assert family.point is not None
+        assert family.point.epoch == 1
+        assert PLACEHOLDER.encode() in family.bodies["fork-1"][0]
+
+
+async def test_a_fork_sends_its_parents_edits_of_the_cache_again_and_adds_none(tmp_path: Path) -> None:
+    settings = PipelineOptions(clears_by_cache=True, clears_by_api=False, clearing=ClearingLimits(trigger=2, keep=1))
+    script = [READ, READ, READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    async with open_family(
+        tmp_path,
+        script,
+        spawn=lambda family: family.fork_many(2),
+        read=lambda _: "code\n" * 2_000,
+        betas=(known_models().betas["cache_edits"],),
+    ) as family:
+        pipeline = build_pipeline(settings, dict(family.parent.tools), tmp_path)
+        family.parent.pipeline = pipeline
+        await run_loop(family.parent, RunLimits(turns=10))
+        check_shared(family, 2)
+        assert family.point is not None
+        edits = [segment.data for segment in family.point.prefix.segments if segment.block_type == "cache_edits"]
+        assert edits
+        assert all(data in family.bodies["fork-1"][0] for data in edits)
+        mine = fork_pipeline(family.point, pipeline)
+        assert len(mine.messages) == len(pipeline.messages) - 1
+        assert not any(isinstance(step, ClearByCache) for step in mine.messages)
+
+
+async def test_a_fork_that_starts_when_the_cache_is_cold_says_that_it_expired(tmp_path: Path) -> None:
+    script = [READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+
+    async def spawn(family: Family) -> None:
+        await family.fork_many(1)
+        family.served.clock.advance(301)
+        assert family.point is not None
+        await family.fork(2, family.point)
+
+    async with open_family(tmp_path, script, spawn=spawn, read=lambda _: "code\n" * 2_000) as family:
+        await run_loop(family.parent, RunLimits(turns=10))
+        assert not any(isinstance(event, CacheBroke) for event in family.events["fork-1"])
+        (broke,) = [event for event in family.events["fork-2"] if isinstance(event, CacheBroke)]
+        assert (broke.cause, broke.read_now) == ("expired", 0)
+        assert broke.read_before == family.point.expected_read if family.point else False
+
+
+async def test_many_blocks_in_the_last_reply_do_not_hide_the_parents_entry(tmp_path: Path) -> None:
+    """Beyond twenty positions the API looks no further back from a marker."""
+    async with open_family(tmp_path, [READ, DONE], read=lambda _: "code\n" * 2_000) as family:
+        parent = family.parent
+        await run_loop(parent, RunLimits(turns=10))
+        parent.conversation.append("user", [text_block("Go on.")])
+        parent.conversation.append("assistant", [text_block(f"Point {n}.") for n in range(30)])
+        point = create_fork_point(parent)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(family.fork, 1, point)
+        assert read_and_prompt(family.log("fork-1")[0])[0] == point.expected_read
+
+
+async def test_a_fork_knows_what_its_parent_knew_and_counts_its_own_turns(tmp_path: Path) -> None:
+    script = [READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    seen = tmp_path / "seen.py"
+    seen.write_text("x = 1")
+    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
+        family.parent.workspace.seen.record(seen, b"x = 1")
+        await run_loop(family.parent, RunLimits(turns=10))
+        (fork,) = family.forks
+        fork.workspace.seen.check(seen)
+        fork.workspace.seen.record(tmp_path / "other", b"")
+        assert family.parent.workspace.seen.known().keys() == {str(seen)}
+        assert family.log("fork-1")[0]["turn"] == 1
+        assert fork.fork_of == "main"
+
+
+async def test_a_fork_cannot_be_forked(tmp_path: Path) -> None:
+    """Its own record refuses, and so does its conversation after the record is gone."""
+    script = [{"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
+        await run_loop(family.parent, RunLimits(turns=10))
+        (fork,) = family.forks
+        assert is_fork(fork.conversation)
+        assert not is_fork(family.parent.conversation)
+        with pytest.raises(ForkRefused):
+            create_fork_point(fork)
+        fork.fork_of = None
+        with pytest.raises(ForkRefused):
+            create_fork_point(fork)
+        fork.fork_of = "main"
+        fork.conversation.rewrite([("user", [text_block("A summary.")]), ("assistant", [text_block("Yes.")])])
+        with pytest.raises(ForkRefused):
+            create_fork_point(fork)
+
+
+async def test_an_agent_that_has_said_nothing_cannot_be_forked(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [DONE]) as family:
+        with pytest.raises(ForkRefused, match="nothing to fork"):
+            create_fork_point(family.parent)
+
+
+async def test_a_fork_that_does_not_begin_with_the_parents_bytes_is_an_error(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [READ, DONE]) as family:
+        await run_loop(family.parent, RunLimits(turns=10))
+        point = create_fork_point(family.parent)
+        other = begin_fork(point, "Go.")
+        other.rewrite([*other.messages[:1], ("assistant", [text_block("Something else.")])])
+        with pytest.raises(PrefixDiffers, match="text of 40 bytes") as caught:
+            point.check(other.prefix)
+        assert caught.value.index == 5
+        changed = attrs.evolve(point.prefix.header, effort="low")
+        with pytest.raises(PrefixDiffers, match="key header differs"):
+            point.check(point.prefix.under(changed))
+        with pytest.raises(PrefixDiffers, match="nothing instead of"):
+            point.check(point.prefix.cut(3))
+        damaged = point.to_bytes().replace(b"All done.", b"All gone.")
+        with pytest.raises(PrefixDiffers) as caught:
+            ForkPoint.from_bytes(damaged)
+        assert caught.value.index == len(point.prefix) - 1

@@ -1,0 +1,141 @@
+"""Helpers and refresh calls read what their agent had cached, and leave no trace in it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.layers.prompt_cache.keepalive import refresh_prefix
+from coterie.agents.loop.agent import ToolAnswer
+from coterie.agents.loop.forks.helper import HelperStart, run_helper
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.tools.files.edit import Edit
+from coterie.agents.tools.tool import allow_all
+from tests.agents.loop.forks.fork_family import Family, open_family
+
+READ: dict[str, Any] = {"thinking": "Look.", "tools": [{"Read": {"text": "a"}}]}
+DONE: dict[str, Any] = {"text": "All done."}
+NOTES: dict[str, Any] = {"text": "Noted.", "when": {"purpose": "notes"}, "times": "always"}
+
+
+def code(_text: str) -> str:
+    return "code\n" * 2_000
+
+
+def cached(family: Family) -> int:
+    usage = family.log("main")[-1]["usage"]
+    return int(usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
+
+
+async def test_a_helper_reads_what_its_agent_had_cached_and_writes_nothing(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [READ, DONE, NOTES], read=code) as family:
+        await run_loop(family.parent, RunLimits())
+        before = family.parent.conversation.prefix_hash, family.parent.conversation.marks, family.parent.turn
+        reply = await run_helper(family.parent, "Write the notes.", "notes")
+        (entry,) = family.log("main", "notes")
+        assert reply.text == "Noted."
+        assert entry["usage"]["cache_read_input_tokens"] == cached(family)
+        assert entry["usage"]["cache_creation_input_tokens"] == 0
+        conversation = family.parent.conversation
+        assert before == (conversation.prefix_hash, conversation.marks, family.parent.turn)
+
+
+async def test_a_helper_starts_also_from_open_calls_and_from_what_the_user_said_last(tmp_path: Path) -> None:
+    async def spawn(family: Family) -> None:
+        await run_helper(family.parent, "Write the notes.", "notes")
+
+    script = [READ, {"thinking": "Go.", "tools": [{"Agent": {}}]}, DONE, NOTES]
+    async with open_family(tmp_path, script, read=code, spawn=spawn) as family:
+        await run_loop(family.parent, RunLimits(turns=1))
+        assert (await run_helper(family.parent, "Write the notes.", "notes")).text == "Noted."
+        assert (await run_loop(family.parent, RunLimits())).reason == "completed"
+        assert [entry["status"] for entry in family.log("main", "notes")] == [200, 200]
+
+
+async def test_a_helpers_calls_are_denied_by_rule_and_its_turns_are_counted(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def read(text: str) -> str:
+        asked.append(text)
+        return code(text)
+
+    script = [READ, DONE, {"tools": [{"Read": {"text": "b"}}], "when": {"purpose": "notes"}, "times": "always"}]
+    async with open_family(tmp_path, script, read=read) as family:
+        await run_loop(family.parent, RunLimits())
+        reply = await run_helper(family.parent, "Write the notes.", "notes", max_turns=2)
+        assert [call["name"] for call in reply.tool_calls] == ["Read"]
+        assert asked == ["a"]
+        assert b"cannot be used here" in family.bodies["main"][-1]
+        await run_helper(family.parent, "Write the notes.", "notes", max_turns=3, denial=allow_all)
+        assert asked == ["a", "b", "b"]
+
+
+async def test_a_helper_can_start_from_where_its_agent_was(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [READ, DONE, NOTES], read=code) as family:
+        await run_loop(family.parent, RunLimits(turns=1))
+        start, before = HelperStart.of(family.parent), cached(family)
+        await run_loop(family.parent, RunLimits())
+        await run_helper(family.parent, "Write the notes.", "notes", start=attrs.evolve(start, number=7))
+        (entry,) = family.log("main", "notes")
+        assert (entry["turn"], entry["usage"]["cache_read_input_tokens"]) == (7, before)
+        assert b"All done." not in family.bodies["main"][-1]
+
+
+async def test_a_helper_ends_when_the_answers_to_its_calls_are_enough(tmp_path: Path) -> None:
+    heard: list[list[str]] = []
+
+    def until(_reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
+        heard.append([answer.result.text for answer in answers])
+        return True
+
+    script = [READ, DONE, {"tools": [{"Read": {"text": "b"}}], "when": {"purpose": "notes"}, "times": "always"}]
+    async with open_family(tmp_path, script) as family:
+        await run_loop(family.parent, RunLimits())
+        await run_helper(family.parent, "Write the notes.", "notes", max_turns=3, denial=allow_all, until=until)
+        assert heard == [["b"]]
+        assert len(family.log("main", "notes")) == 1
+
+
+async def test_a_helper_knows_the_files_that_it_is_told_of(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    for file in (path, other):
+        file.write_text("old")
+    edits = [{"Edit": {"file_path": str(file), "old_string": "old", "new_string": "new"}} for file in (path, other)]
+    async with open_family(tmp_path, [DONE, {"purpose": "notes", "tools": edits, "times": "always"}]) as family:
+        family.parent.tools = {**family.parent.tools, "Edit": Edit()}
+        await run_loop(family.parent, RunLimits())
+        start = attrs.evolve(HelperStart.of(family.parent), known={path: b"old"})
+        await run_helper(family.parent, "Edit.", "notes", max_turns=2, denial=allow_all, start=start)
+        assert (path.read_text(), other.read_text()) == ("new", "old")
+        assert not family.parent.workspace.seen.known()
+
+
+@pytest.mark.parametrize(("model", "output"), [("claude-opus-5-5", 1), ("claude-sonnet-4-5", 0)])
+async def test_a_refresh_keeps_a_waiting_agents_prefix_alive(tmp_path: Path, model: str, output: int) -> None:
+    script = [
+        {"tools": [{"Read": {"text": "a"}}]},
+        DONE,
+        {"text": "x", "when": {"purpose": "refresh"}, "times": "always"},
+    ]
+    async with open_family(tmp_path, script, read=code, model=model) as family:
+        parent = family.parent
+        await run_loop(parent, RunLimits(turns=1))
+        for _ in range(3):
+            expected = cached(family)
+            family.served.clock.advance(290)
+            usage = await refresh_prefix(parent)
+            assert usage is not None
+            assert (usage.read, usage.output, usage.write_5m) == (expected, output, 0)
+        family.served.clock.advance(290)
+        await run_loop(parent, RunLimits())
+        assert family.log("main")[-1]["usage"]["cache_read_input_tokens"] == expected
+
+
+async def test_there_is_nothing_to_refresh_before_the_first_reply(tmp_path: Path) -> None:
+    async with open_family(tmp_path, [DONE]) as family:
+        assert await refresh_prefix(family.parent) is None
+        assert not family.served.requests

@@ -1,0 +1,121 @@
+import contextlib
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.errors import ModelFailed, ModelOverloaded, ReplyMalformed
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder
+from coterie.agents.loop.model.sse import SseParser
+
+START = {
+    "type": "message_start",
+    "message": {"id": "msg_1", "model": "m", "content": [], "usage": {"input_tokens": 3, "output_tokens": 1}},
+}
+END = [
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+    {"type": "message_stop"},
+]
+
+
+def build(*events: dict[str, Any]) -> Reply:
+    builder = ReplyBuilder()
+    for event in (START, *events, *END):
+        builder.feed(json.dumps(event).encode())
+    return builder.build()
+
+
+def block(start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+    ]
+
+
+def tool(*pieces: str) -> list[dict[str, Any]]:
+    start = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
+    return block(start, *({"type": "input_json_delta", "partial_json": piece} for piece in pieces))
+
+
+def test_text_is_joined_from_its_deltas() -> None:
+    deltas = [{"type": "text_delta", "text": text} for text in ("Hel", "lo, ", "Zoë\n")]
+    reply = build(*block({"type": "text", "text": ""}, *deltas))
+    assert reply.text == "Hello, Zoë\n"
+    assert json.loads(reply.blocks[0].data) == {"type": "text", "text": "Hello, Zoë\n"}
+    assert (reply.usage.input, reply.usage.output, reply.stop_reason) == (3, 9, "end_turn")
+
+
+def test_tool_input_keeps_the_text_the_model_streamed() -> None:
+    r"""Spaces, key order, `1.0` and `\u00e9` would not survive a parse and a dump."""
+    text = '{ "path":  "caf\\u00e9",\n"n": 1.0, "a": 1e5 }'
+    reply = build(*tool("", text[:7], text[7:]))
+    assert text.encode() in reply.blocks[0].data
+    assert reply.tool_calls[0]["input"] == {"path": "café", "n": 1.0, "a": 1e5}
+
+
+def test_a_tool_call_without_input_has_an_empty_one() -> None:
+    assert build(*tool("")).tool_calls[0]["input"] == {}
+
+
+def test_a_tool_call_cut_in_the_middle_is_not_whole() -> None:
+    reply = build(*tool('{"path": "a'))
+    assert not reply.blocks[0].is_whole
+    assert reply.tool_calls == ()
+
+
+def test_thinking_keeps_its_signature() -> None:
+    deltas = [{"type": "thinking_delta", "thinking": "hm"}, {"type": "signature_delta", "signature": "c2ln"}]
+    reply = build(*block({"type": "thinking", "thinking": "", "signature": ""}, *deltas))
+    assert json.loads(reply.blocks[0].data) == {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+
+
+def test_events_and_deltas_of_a_later_api_are_ignored() -> None:
+    later = block({"type": "text", "text": "x"}, {"type": "glow_delta", "glow": 1})
+    assert build({"type": "ping"}, {"type": "weather"}, *later).text == "x"
+
+
+@pytest.mark.parametrize(("kind", "error"), [("overloaded_error", ModelOverloaded), ("api_error", ModelFailed)])
+def test_an_error_event_is_raised_with_what_is_known(kind: str, error: type[Exception]) -> None:
+    builder = ReplyBuilder()
+    builder.feed(json.dumps(START).encode())
+    with pytest.raises(error) as caught:
+        builder.feed(json.dumps({"type": "error", "error": {"type": kind, "message": "no"}}).encode())
+    assert (caught.value.kind, caught.value.begun) == (kind, True)  # type: ignore[attr-defined]  # both are ModelError
+
+
+def test_an_unfinished_stream_gives_no_reply() -> None:
+    builder = ReplyBuilder()
+    builder.feed(json.dumps(START).encode())
+    with pytest.raises(ReplyMalformed, match="before the reply"):
+        builder.build()
+
+
+@given(
+    st.one_of(st.binary(max_size=60), st.recursive(st.none() | st.text(max_size=8), st.lists).map(repr).map(str.encode))
+)
+@example(b'{"type":"","":0}')
+def test_garbage_gives_only_malformed_replies(data: bytes) -> None:
+    builder = ReplyBuilder()
+    with contextlib.suppress(ReplyMalformed, ModelFailed):
+        event = builder.feed(data)
+        # What is no garbage is an event of a kind that is not known yet, which is passed over.
+        assert isinstance(event["type"], str)
+    assert not builder.has_begun
+
+
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="\r\n")
+EVENTS = st.lists(st.text(CHARACTERS, min_size=1), max_size=8)
+
+
+@settings(max_examples=200)
+@given(EVENTS, st.lists(st.integers(0, 400)), st.sampled_from(["\n", "\r\n"]))
+def test_events_are_cut_alike_wherever_the_chunks_end(events: list[str], cuts: list[int], newline: str) -> None:
+    stream = "".join(f"event: x{newline}data: {data}{newline}{newline}" for data in events).encode()
+    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    cutter = SseParser()
+    found = [data for a, b in itertools.pairwise(edges) for data in cutter.feed(stream[a:b])]
+    assert found == [event.encode() for event in events]

@@ -1,0 +1,339 @@
+"""Two decoders of one stream: what ours puts together is what the SDK's typed events come to, field by field."""
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import anthropic
+import pytest
+import trio
+from anthropic._streaming import SSEDecoder
+from anthropic.lib.streaming._messages import accumulate_event
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.client import open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder
+from coterie.agents.loop.model.request import Identity, ModelRequest
+from coterie.agents.loop.model.sse import SseParser
+from coterie.scenarios.api_server.http.http_connection import HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder
+from tests.agents.conversation_blocks import CHARACTERS, RAW_INPUTS
+from tests.embedded_server import open_served
+from tests.scenarios.api_server.http.http_peer import serving
+
+Event = dict[str, Any]
+Facts = dict[str, Any]
+"""What both decoders know of a reply, under the API's names."""
+
+MODEL = load_models().get("claude-opus-5-5")
+ASKED: Facts = {"model": MODEL.id, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Go on."}]}
+THINKING: Facts = {"thinking": {"type": "adaptive"}}
+
+
+def facts_of(reply: Reply) -> Facts:
+    return {
+        "id": reply.message_id,
+        "model": reply.model,
+        "content": [block.value for block in reply.blocks],
+        "stop_reason": reply.stop_reason,
+        "stop_details": reply.stop_details,
+        "usage": reply.raw_usage,
+    }
+
+
+def typed_facts(message: anthropic.BaseModel) -> Facts:
+    members = message.to_dict()
+    names = ("id", "model", "content", "stop_reason", "stop_details", "usage")
+    return {name: members.get(name) for name in names}
+
+
+async def decode_both(url: str, **changes: Any) -> tuple[Reply, Facts]:
+    """The reply to one request, asked for twice over HTTP: by our client, and by the SDK's typed streaming."""
+    body = {**ASKED, **changes}
+    request = ModelRequest(
+        body=json.dumps({**body, "stream": True}).encode(),
+        model=MODEL,
+        max_tokens=body["max_tokens"],
+        prompt_tokens=1,
+        identity=Identity(agent="main"),
+    )
+    # By these the server knows the same turn of the same agent again, and gives it the same ids.
+    who = {name: value for name, value in request.headers(is_loopback=True).items() if name.startswith("x-coterie-")}
+    transport = anthropic.DefaultAsyncHttpxClient(verify=False)
+    with trio.fail_after(10):
+        async with (
+            open_model_client(LocalGateway(), base_url=url, api_key="k") as client,
+            anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0, http_client=transport) as sdk,
+        ):
+            reply = await client.ask(request)
+            async with sdk.messages.stream(**body, extra_headers=who) as stream:
+                return reply, typed_facts(await stream.get_final_message())
+
+
+LONG = "The clock moves for every process that reads its file. " * 20
+ODD_INPUT = {
+    "escaped": 'a "quote", a \\ and \u0001',
+    "wide": "Zoë 😀 \u2028",
+    "numbers": [0, -0.0, 1.0, 1e5, 2**53 + 1, 0.1],
+    "nested": {"a": [{"b": {"c": [[], {}, None, True]}}]},
+}
+
+SCRIPTED: dict[str, tuple[Facts, Facts]] = {
+    "text": ({"text": LONG}, {}),
+    "text of many languages": ({"text": "Zoë\n\n日本語 😀 \u2028 {{open}}"}, {}),
+    "one event at a time": ({"text": LONG, "token_delay": 0.001}, {}),
+    "nothing": ({"stop": "end_turn"}, {}),
+    "thinking": ({"thinking": ["Hm. " * 50, "And so?"], "text": "Yes."}, THINKING),
+    "thinking that is not shown": (
+        {"thinking": "Hm.", "text": "Yes."},
+        {"thinking": {**THINKING["thinking"], "display": "omitted"}},
+    ),
+    "redacted thinking": ({"content": [{"redacted_thinking": "secret"}, {"text": "Yes."}]}, THINKING),
+    "a call": ({"text": "Look.", "tools": [{"Read": {"path": "a.py"}}]}, {}),
+    "a call without input": ({"tools": [{"Read": {}}]}, {}),
+    "a call with odd input": ({"tools": [{"Read": ODD_INPUT}]}, {}),
+    "a call with long input": ({"tools": [{"Write": {"path": "a.py", "text": LONG}}]}, {}),
+    "many calls": ({"text": "All.", "tools": [{"Read": {"path": f"{number}.py"}} for number in range(20)]}, {}),
+    "text between calls": (
+        {"content": [{"tool": "Read", "input": {}}, "And", {"tool": "Grep", "input": {"a": 1}}]},
+        {},
+    ),
+    "text cut off": ({"text": LONG}, {"max_tokens": 7}),
+    "thinking cut off": ({"thinking": LONG, "text": "Yes."}, {"max_tokens": 7, **THINKING}),
+    "a stop sequence": ({"text": "One, two, three."}, {"stop_sequences": ["two"]}),
+    "a refusal": ({"stop": "refusal", "text": "No.", "refusal": {"category": "bio", "explanation": "Harm."}}, {}),
+    "a refusal without words": ({"stop": "refusal"}, {}),
+    "a pause": ({"text": "Wait.", "stop": "pause_turn"}, {}),
+    "a full window": ({"text": "So far.", "stop": "model_context_window_exceeded"}, {}),
+}
+"""What the model says, as a script has it, and what else the request asks for."""
+
+
+def script(said: Facts) -> str:
+    """One that always says the same. JSON is YAML, but for its way to escape what needs two escapes."""
+    return json.dumps({"default": [{**said, "times": "always"}]}, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("case", SCRIPTED)
+async def test_both_decoders_agree_on_a_scripted_reply(case: str) -> None:
+    said, asked = SCRIPTED[case]
+    async with open_served(script(said)) as served:
+        reply, typed = await decode_both(served.url, **asked)
+    assert facts_of(reply) == typed
+    assert [json.loads(block.data) for block in reply.blocks] == typed["content"]
+
+
+async def test_a_call_that_was_cut_off_is_none_although_the_sdk_makes_one_of_its_beginning() -> None:
+    async with open_served(script({"tools": [{"Write": {"path": "a.py", "text": LONG}}]})) as served:
+        reply, typed = await decode_both(served.url, max_tokens=20)
+    assert typed["content"][0]["input"] == {"path": "a.py"}
+    assert (reply.stop_reason, reply.tool_calls) == ("max_tokens", ())
+    assert not reply.blocks[0].is_whole
+    typed["content"][0]["input"] = {}
+    assert facts_of(reply) == typed
+
+
+START = {
+    "type": "message_start",
+    "message": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": MODEL.id,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 1},
+    },
+}
+
+
+def ending(stop_reason: str = "end_turn", **usage: int) -> list[Event]:
+    delta = {"stop_reason": stop_reason, "stop_sequence": None}
+    return [
+        {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9, **usage}},
+        {"type": "message_stop"},
+    ]
+
+
+def block(index: int, start: Event, *deltas: Event) -> list[Event]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def text_deltas(*pieces: str) -> list[Event]:
+    return [{"type": "text_delta", "text": piece} for piece in pieces]
+
+
+def input_deltas(*pieces: str) -> list[Event]:
+    return [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+
+
+def call(*pieces: str) -> tuple[Event, ...]:
+    return {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}, *input_deltas(*pieces)
+
+
+CITED = {
+    "type": "citations_delta",
+    "citation": {
+        "type": "char_location",
+        "cited_text": "So it is.",
+        "document_index": 0,
+        "document_title": None,
+        "start_char_index": 0,
+        "end_char_index": 9,
+        "file_id": None,
+    },
+}
+TEXT = {"type": "text", "text": ""}
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+PING: Event = {"type": "ping"}
+LATER: Event = {"type": "weather", "index": 0, "delta": {"type": "text_delta", "text": "rain"}}
+"""An event that no version of the API has yet."""
+
+STREAMED: dict[str, list[Event]] = {
+    "pings everywhere": [PING, START, PING, *block(0, TEXT, *text_deltas("a", "b")), PING, *ending(), PING],
+    "events of a later API": [START, LATER, *block(0, TEXT, *text_deltas("a")), LATER, *ending()],
+    "citations": [START, *block(0, {**TEXT, "citations": []}, CITED, *text_deltas("a"), CITED), *ending()],
+    "citations where none were begun": [START, *block(0, TEXT, CITED, CITED), *ending()],
+    "text in the first event of its block": [START, *block(0, {**TEXT, "text": "a"}, *text_deltas("b")), *ending()],
+    "a call of the server's own tool": [START, *block(0, SEARCH, *input_deltas('{"query":', ' "x"}')), *ending()],
+    "only empty pieces": [START, *block(0, *call("", "", "")), *ending("tool_use")],
+    "blocks whose deltas alternate": [
+        START,
+        *block(0, TEXT)[:1],
+        *block(1, *call())[:1],
+        *block(0, TEXT, *text_deltas("a"))[1:2],
+        *block(1, *call('{"a":1}'))[1:2],
+        *block(0, TEXT, *text_deltas("b"))[1:],
+        *block(1, *call())[-1:],
+        *ending("tool_use"),
+    ],
+    "usage that only the end knows": [START, *ending(input_tokens=30, cache_creation_input_tokens=5)],
+    **{
+        f"input {raw.decode()}": [START, *block(0, *call(raw.decode()[:9], raw.decode()[9:])), *ending("tool_use")]
+        for raw in RAW_INPUTS
+    },
+}
+
+
+def lines(event: Event, newline: str = "\n", indent: int | None = None) -> str:
+    data = json.dumps(event, ensure_ascii=False, indent=indent).split("\n")
+    return newline.join([f"event: {event['type']}", *(f"data: {line}" for line in data), "", ""])
+
+
+@pytest.mark.parametrize("case", STREAMED)
+async def test_both_decoders_agree_on_what_no_script_makes(case: str) -> None:
+    async def answer(_request: HttpRequest, respond: Responder) -> None:
+        await respond.start(200, [("content-type", "text/event-stream")])
+        for event in STREAMED[case]:
+            await respond.write(lines(event).encode())
+        await respond.finish()
+
+    async with serving(answer) as port:
+        reply, typed = await decode_both(f"http://127.0.0.1:{port}")
+    assert facts_of(reply) == typed
+
+
+def build(chunks: Iterable[bytes]) -> Facts:
+    cutter, builder = SseParser(), ReplyBuilder()
+    for chunk in chunks:
+        for data in cutter.feed(chunk):
+            builder.feed(data)
+    return facts_of(builder.build())
+
+
+def accumulate(chunks: Iterable[bytes]) -> Facts:
+    """What `AsyncMessageStream` does, without a connection."""
+    message, buffers = None, dict[int, bytes]()
+    for sent in SSEDecoder().iter_bytes(iter(chunks)):
+        if sent.event in (None, "ping") or (message is None and sent.event != "message_start"):
+            continue
+        message = accumulate_event(event=sent.json(), current_snapshot=message, json_bufs=buffers)
+    assert message is not None
+    return typed_facts(message)
+
+
+@st.composite
+def pieces(draw: st.DrawFn, whole: str) -> list[str]:
+    """A text in parts, some of them empty."""
+    cuts = draw(st.lists(st.integers(0, len(whole)), max_size=5).map(sorted))
+    return [whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])]
+
+
+WORDS = st.text(CHARACTERS, max_size=40)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
+)
+INPUT_TEXT = st.one_of(
+    st.builds(
+        json.dumps,
+        st.dictionaries(WORDS, JSON, max_size=4),
+        ensure_ascii=st.booleans(),
+        indent=st.none() | st.integers(0, 2),
+    ),
+    st.sampled_from([raw.decode() for raw in RAW_INPUTS]),
+)
+NOISE = st.lists(st.sampled_from([PING, LATER]), max_size=2)
+
+
+@st.composite
+def blocks(draw: st.DrawFn, index: int) -> list[Event]:
+    match draw(st.sampled_from(["text", "cited", "thinking", "redacted", "call"])):
+        case "text":
+            return block(index, TEXT, *text_deltas(*draw(WORDS.flatmap(pieces))))
+        case "cited":
+            return block(index, {**TEXT, "citations": []}, *text_deltas(*draw(WORDS.flatmap(pieces))), CITED)
+        case "thinking":
+            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in draw(WORDS.flatmap(pieces))]
+            signature = {"type": "signature_delta", "signature": "c2ln"}
+            return block(index, {"type": "thinking", "thinking": "", "signature": ""}, *deltas, signature)
+        case "redacted":
+            return block(index, {"type": "redacted_thinking", "data": draw(WORDS)})
+        case _:
+            return block(index, *call(*draw(INPUT_TEXT.flatmap(pieces))))
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> bytes:
+    """A whole reply as it is sent, with what a client must pass over between its events."""
+    said = [event for index in range(draw(st.integers(0, 4))) for event in draw(blocks(index))]
+    reason = draw(st.sampled_from(["end_turn", "tool_use", "max_tokens", "pause_turn"]))
+    newline, indent = draw(st.sampled_from(["\n", "\r\n", "\r"])), draw(st.none() | st.integers(0, 1))
+    events: list[Event] = [START, *said, *ending(reason)]
+    sent: list[str] = []
+    for event in events:
+        sent += [lines(noise, newline) for noise in draw(NOISE)]
+        sent.append(draw(st.sampled_from(["", f": a comment{newline}{newline}", newline, f"retry: 3{newline}"])))
+        sent.append(lines(event, newline, indent))
+    return "".join(sent).encode()
+
+
+def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
+    edges = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(streams(), st.lists(st.integers(0, 10_000), max_size=12))
+def test_both_decoders_agree_wherever_the_chunks_end(stream: bytes, places: list[int]) -> None:
+    chunks = cut(stream, places)
+    assert build(chunks) == accumulate(chunks) == build([stream])
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(streams())
+def test_both_decoders_agree_on_single_bytes(stream: bytes) -> None:
+    chunks = [stream[index : index + 1] for index in range(len(stream))]
+    assert build(chunks) == accumulate(chunks)

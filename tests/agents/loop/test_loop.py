@@ -1,0 +1,330 @@
+"""The turn loop against the embedded server: real HTTP, real files, tools of the test's own."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
+from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
+from coterie.agents.loop.agent import Durability
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.loop import INTERRUPTED, UNREADABLE, close_open_calls, run_loop
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.client import open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.tools.tool import Tool, Workspace
+from coterie.files import file_faults
+from coterie.scenarios.api_server.http.http_connection import HttpRequest
+from coterie.scenarios.api_server.http.http_server import Responder
+from coterie.scenarios.api_server.script.http_faults import HttpFault
+from tests.agents.loop.model.test_stream_decoders import START, block, call, ending, lines
+from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.scenarios.api_server.http.http_peer import serving
+
+NINE = RunLimits(turns=9)
+
+
+async def test_it_works_until_the_model_has_no_more_calls(tmp_path: Path) -> None:
+    script = "default: [{thinking: hm, text: one, tools: [{Note: {text: a}}]}, {text: 'done: {{last_tool_result}}'}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
+        events = watch(agent)
+        ended = await run_loop(agent, NINE)
+        assert (ended.reason, ended.text, ended.turns) == ("completed", "done: A", 2)
+        assert [type(event) for event in events] == [TextEmitted, ToolStarted, ToolEnded, TextEmitted]
+        assert ended.cost == sum(Decimal(entry["cost_usd"]) for entry in served.requests)
+        assert [entry["turn"] for entry in served.requests] == [1, 2]
+        recorded = load_transcript(tmp_path / "transcript.jsonl").conversation
+        assert recorded is not None
+        assert recorded.prefix_bytes() == agent.conversation.prefix_bytes()
+
+
+async def test_a_call_is_recorded_before_it_runs_and_its_result_before_the_model_sees_it(tmp_path: Path) -> None:
+    def recorded(_: str) -> str:
+        conversation = load_transcript(tmp_path / "transcript.jsonl").conversation
+        assert conversation is not None
+        return " ".join(segment.block_type for segment in conversation.segments if segment.role)
+
+    script = "default: [{tools: [{Note: {}}]}, {text: 'saw {{last_tool_result}}'}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note", act=recorded)) as (agent, _):
+        assert (await run_loop(agent, NINE)).text == "saw text tool_use"
+
+
+async def test_readers_run_together_and_others_alone_and_in_order(tmp_path: Path) -> None:
+    running = 0
+    seen: list[tuple[str, int]] = []
+
+    async def watch(name: str) -> str:
+        nonlocal running
+        running += 1
+        await trio.testing.wait_all_tasks_blocked()
+        seen.append((name, running))
+        await trio.testing.wait_all_tasks_blocked()
+        running -= 1
+        return name
+
+    tools = (NotingTool(name="Look", act=watch), NotingTool(name="Do", act=watch, access="run"))
+    calls = "Look: {text: a}}, {Look: {text: b}}, {Do: {text: c}}, {Do: {text: d}}, {Look: {text: e}"
+    answer = "{{tool_result.0}}{{tool_result.2}}{{tool_result.4}}"
+    script = f"default: [{{tools: [{{{calls}}}]}}, {{text: '{answer}'}}]"
+    async with open_agent(script, tmp_path, *tools) as (agent, _):
+        assert (await run_loop(agent, NINE)).text == "ace"
+    assert sorted(seen[:2]) == [("a", 2), ("b", 2)]
+    assert seen[2:] == [("c", 1), ("d", 1), ("e", 1)]
+
+
+async def test_at_most_ten_readers_run_at_once(tmp_path: Path) -> None:
+    running = most = 0
+
+    async def watch(_: str) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await trio.testing.wait_all_tasks_blocked()
+        running -= 1
+        return ""
+
+    calls = ", ".join("{Look: {}}" for _ in range(23))
+    script = f"default: [{{tools: [{calls}]}}, {{text: done}}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Look", act=watch)) as (agent, _):
+        assert (await run_loop(agent, NINE)).reason == "completed"
+    assert most == 10
+
+
+async def test_a_reply_that_was_cut_is_asked_for_again_with_more_room(tmp_path: Path) -> None:
+    async with open_agent(f"default: [{{text: {'x' * 40_000}}}]", tmp_path) as (agent, served):
+        ended = await run_loop(agent, NINE)
+        assert (ended.reason, len(ended.text), ended.turns) == ("completed", 40_000, 1)
+        assert [entry["stop_reason"] for entry in served.requests] == ["max_tokens", "end_turn"]
+        assert ended.usage.output == 8_000 + 10_000
+
+
+async def test_a_reply_larger_than_the_largest_size_is_cut_off(tmp_path: Path) -> None:
+    async with open_agent(f"default: [{{text: {'x' * 260_000}}}]", tmp_path) as (agent, served):
+        assert (await run_loop(agent, NINE)).reason == "cut_off"
+        assert len(served.requests) == 4
+
+
+async def test_a_paused_turn_goes_on(tmp_path: Path) -> None:
+    script = "default: [{text: one, stop: pause_turn}, {text: two}]"
+    async with open_agent(script, tmp_path, is_strict=False) as (agent, _):
+        ended = await run_loop(agent, NINE)
+        assert (ended.reason, ended.text, ended.turns) == ("completed", "two", 2)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [("{text: no, stop: refusal}", "refused"), ("{text: x, stop: model_context_window_exceeded}", "prompt_too_long")],
+)
+async def test_a_stop_reason_ends_it_with_its_own_name(tmp_path: Path, reply: str, reason: str) -> None:
+    async with open_agent(f"default: [{reply}]", tmp_path) as (agent, _):
+        assert (await run_loop(agent, NINE)).reason == reason
+
+
+async def test_a_prompt_that_is_too_long_is_told_from_other_refusals(tmp_path: Path) -> None:
+    overlay = tmp_path / "models.toml"
+    overlay.write_text("[models.claude-opus-5-5]\nwindow = 1\n")
+    async with open_agent("default: [{text: x}]", tmp_path, models=load_models(overlay)) as (agent, _):
+        ended = await run_loop(agent, NINE)
+        assert ended.reason == "prompt_too_long"
+        assert isinstance(ended.error, ModelRefusedRequest)
+        assert ended.error.status == 400
+
+
+async def test_it_ends_at_the_limit_of_turns(tmp_path: Path) -> None:
+    script = "default: [{tools: [{Note: {}}], times: always}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note", act=str)) as (agent, served):
+        ended = await run_loop(agent, RunLimits(turns=3))
+        assert (ended.reason, ended.turns, len(served.requests)) == ("max_turns", 3, 3)
+
+
+async def test_a_service_that_stays_away_ends_it_with_the_error(tmp_path: Path) -> None:
+    async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
+        served.server.control.faults.add(HttpFault(kind="disconnect", count=None))
+        ended = await run_loop(agent, NINE)
+        assert ended.reason == "model_error"
+        assert isinstance(ended.error, ModelUnreachable)
+
+
+async def test_a_denied_call_is_answered_and_the_tool_stays_in_the_request(tmp_path: Path) -> None:
+    def never(_: str) -> str:
+        pytest.fail("a denied tool ran")
+
+    async def deny(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
+        return f"{tool.name} is not for you"
+
+    script = "default: [{tools: [{Do: {}}]}, {text: '{{last_tool_result}}'}]"
+    tool = NotingTool(name="Do", act=never, access="run")
+    async with open_agent(script, tmp_path, tool, denial=deny) as (agent, served):
+        assert (await run_loop(agent, NINE)).text == "Do is not for you"
+        first, second = served.requests
+        assert first["tools_hash"] == second["tools_hash"]
+
+
+async def test_a_call_left_open_by_a_crash_gets_an_error_and_is_not_run_again(tmp_path: Path) -> None:
+    ran: list[str] = []
+    script = "default: [{thinking: hm, tools: [{Do: {text: a}}]}, {text: 'told: {{last_tool_result}}'}]"
+
+    async def crash(word: str) -> str:
+        ran.append(word)
+        raise KeyError(word)
+
+    tool = NotingTool(name="Do", act=crash, access="run")
+    with pytest.RaisesGroup(KeyError, allow_unwrapped=True, flatten_subgroups=True):
+        async with open_agent(script, tmp_path, tool) as (agent, _):
+            await run_loop(agent, NINE)
+    async with open_agent(script, tmp_path, tool) as (agent, served):
+        before = agent.conversation.prefix_bytes()
+        assert close_open_calls(agent) == 1
+        assert (await run_loop(agent, NINE)).text == f"told: {INTERRUPTED.text}"
+        assert agent.conversation.prefix_bytes().startswith(before)
+        assert [entry["turn"] for entry in served.requests] == [2]
+        assert close_open_calls(agent) == 0
+    assert ran == ["a"]
+
+
+async def test_cancellation_leaves_what_was_recorded(tmp_path: Path) -> None:
+    begun = trio.Event()
+
+    async def hang(_: str) -> str:
+        begun.set()
+        await trio.sleep_forever()
+        return ""
+
+    tool = NotingTool(name="Note", act=hang)
+    async with (
+        open_agent("default: [{tools: [{Note: {}}]}]", tmp_path, tool) as (agent, _),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(lambda: run_loop(agent, NINE))
+        await begun.wait()
+        nursery.cancel_scope.cancel()
+    loaded = load_transcript(tmp_path / "transcript.jsonl").conversation
+    assert loaded is not None
+    assert len(loaded.open_tool_uses) == 1
+
+
+async def test_an_interrupted_turn_keeps_the_results_it_had_and_can_go_on(tmp_path: Path) -> None:
+    begun = trio.Event()
+
+    async def hang(word: str) -> str:
+        if word == "quick":
+            return "quick is done"
+        begun.set()
+        await trio.sleep_forever()
+        return ""
+
+    answer = "{{tool_result.0}}, {{tool_result.1}}"
+    script = f"default: [{{tools: [{{Note: {{text: quick}}}}, {{Do: {{text: slow}}}}]}}, {{text: '{answer}'}}]"
+    tools = (NotingTool(name="Note", act=hang), NotingTool(name="Do", act=hang, access="run"))
+    async with open_agent(script, tmp_path, *tools) as (agent, _), trio.open_nursery() as nursery:
+
+        async def interrupt() -> None:
+            await begun.wait()
+            agent.interrupt()
+
+        nursery.start_soon(interrupt)
+        ended = await run_loop(agent, NINE)
+        assert (ended.reason, ended.turns) == ("cancelled", 1)
+        assert agent.conversation.open_tool_uses == []
+        assert (await run_loop(agent, NINE)).text == f"quick is done, {INTERRUPTED.text}"
+
+
+async def test_the_limit_of_seconds_ends_the_turn(tmp_path: Path) -> None:
+    async def hang(_: str) -> str:
+        await trio.sleep_forever()
+        return ""
+
+    script = "default: [{tools: [{Note: {}}]}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note", act=hang)) as (agent, _):
+        ended = await run_loop(agent, RunLimits(seconds=0.2))
+        assert ended.reason == "budget"
+        assert agent.conversation.open_tool_uses == []
+
+
+async def test_the_limit_of_tokens_ends_it_before_the_next_call(tmp_path: Path) -> None:
+    script = "default: [{tools: [{Note: {}}], times: always}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, served):
+        ended = await run_loop(agent, RunLimits(tokens=300))
+        assert ended.reason == "budget"
+        *others, _ = served.requests
+        assert ended.usage.total >= 300
+        assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
+
+
+async def test_a_budget_of_dollars_is_never_exceeded(tmp_path: Path) -> None:
+    gate = LocalGateway(budget=Decimal("0.35"))
+    script = f"default: [{{text: {'x' * 16_000}, tools: [{{Note: {{}}}}], times: always}}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note"), gate=gate) as (agent, served):
+        ended = await run_loop(agent, NINE)
+        assert ended.reason == "budget"
+        assert isinstance(ended.error, BudgetSpent)
+        assert Decimal("0.1") < gate.spent == ended.cost <= Decimal("0.35")
+        assert len(served.requests) == ended.turns
+
+
+async def test_a_retry_is_told(tmp_path: Path) -> None:
+    async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
+        served.server.control.faults.add(HttpFault(kind="error", status=529))
+        events = watch(agent)
+        assert (await run_loop(agent, NINE)).reason == "completed"
+        assert [event.error for event in events if isinstance(event, Retrying)] == [
+            "529 api_error: injected fault: error"
+        ]
+
+
+async def test_a_resumed_agent_goes_on_with_the_number_of_its_turn_and_its_count_of_tokens(tmp_path: Path) -> None:
+    script = "default: [{tools: [{Note: {text: a}}]}, {text: done}, {text: again}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
+        await run_loop(agent, NINE)
+        tokens = agent.meter.tokens(agent.conversation)
+        turn = agent.turn
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
+        assert agent.turn == turn == 3
+        assert agent.meter.tokens(agent.conversation) == tokens
+        assert agent.replied_at is not None
+
+
+async def test_a_call_whose_input_is_no_json_is_answered_and_not_made(tmp_path: Path) -> None:
+    """No script makes such a reply, so a server of the test's own streams it, once."""
+    events = [START, *block(0, *call('{"text": }')), *ending("tool_use")]
+
+    async def answer(_request: HttpRequest, respond: Responder) -> None:
+        agent.client = scripted  # for the next call, which may come before this one has returned
+        await respond.start(200, [("content-type", "text/event-stream")])
+        await respond.write("".join(map(lines, events)).encode())
+        await respond.finish()
+
+    def never(_: str) -> str:
+        pytest.fail("a call without input was made")
+
+    script = "default: [{text: unused}, {text: '{{last_tool_result}}'}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Read", act=never)) as (agent, _), serving(answer) as port:
+        scripted = agent.client
+        async with open_model_client(LocalGateway(), base_url=f"http://127.0.0.1:{port}", api_key="k") as client:
+            agent.client = client
+            assert (await run_loop(agent, NINE)).text == UNREADABLE.text
+
+
+@pytest.mark.parametrize(("durability", "syncs"), [("never", 0), ("turn", 2), ("always", 3)])
+async def test_a_transcript_is_made_durable_as_often_as_was_asked_for(
+    tmp_path: Path, durability: Durability, syncs: int
+) -> None:
+    """Two calls of the model, and one turn with effects."""
+    counted: list[Path] = []
+
+    class Counting:
+        def before(self, operation: str, path: Path, size: int) -> int:
+            if operation == "fsync":
+                counted.append(path)
+            return size
+
+    script = "default: [{tools: [{Note: {}}]}, {text: done}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
+        agent.durability = durability
+        with file_faults(Counting()):
+            assert (await run_loop(agent, NINE)).reason == "completed"
+    assert counted == [tmp_path / "transcript.jsonl"] * syncs

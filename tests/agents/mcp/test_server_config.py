@@ -1,0 +1,81 @@
+"""How servers are configured, and what is wrong with it."""
+
+from typing import Any
+
+import pytest
+
+from coterie.agents.mcp.server_config import ServerConfig, parse_server
+from coterie.errors import ConfigInvalid
+
+
+def read(value: object, name: str = "s") -> tuple[ServerConfig | None, list[tuple[str, str | None]]]:
+    told: list[tuple[str, str | None]] = []
+    return parse_server(name, value, lambda reason, key: told.append((reason, key))), told
+
+
+def test_both_transports_are_read() -> None:
+    stdio, told = read({"command": "x", "args": ["-a"], "env": {"K": "${V}"}, "cwd": "sub", "shared": False})
+    assert stdio == ServerConfig(
+        name="s", transport="stdio", command=("x", "-a"), env={"K": "${V}"}, cwd="sub", is_shared=False
+    )
+    http, more = read({"type": "http", "url": "https://h/mcp", "headers": {"A": "b"}})
+    assert http == ServerConfig(name="s", transport="http", url="https://h/mcp", headers={"A": "b"})
+    assert read({"url": "https://h"})[0] == ServerConfig(name="s", transport="http", url="https://h")
+    assert (told, more) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "words"),
+    [
+        ([], None, "must be an object with a command, or with a url"),
+        ({}, "command", "has no command"),
+        ({"command": ""}, "command", "has no command"),
+        ({"command": "x", "args": "-a"}, "args", "must be a list of strings"),
+        ({"command": "x", "args": [1]}, "args", "must be a list of strings"),
+        ({"command": "x", "env": {"A": 1}}, "env", "must be strings by name"),
+        ({"command": "x", "cwd": 1}, "cwd", "must be a path"),
+        ({"url": "ftp://h"}, "url", "has no url"),
+        ({"url": "https://h", "headers": []}, "headers", "must be strings by name"),
+        ({"type": "sse", "url": "https://h"}, "type", "sse, which is no longer spoken"),
+        ({"type": "ws", "url": "https://h"}, "type", "it can be stdio or http"),
+    ],
+)
+def test_what_cannot_be_a_server_is_told_with_its_key(value: Any, key: str | None, words: str) -> None:
+    config, told = read(value)
+    assert config is None
+    assert [(words in reason, where) for reason, where in told] == [(True, key)]
+
+
+def test_unknown_keys_are_told_and_passed_over() -> None:
+    config, told = read({"command": "x", "arg": [], "shared": "maybe"})
+    assert config == ServerConfig(name="s", transport="stdio", command=("x",))
+    assert [key for _, key in told] == ["arg", "shared"]
+    assert "did you mean args?" in told[0][0]
+
+
+def test_a_disabled_server_is_none_without_a_word() -> None:
+    assert read({"command": "x", "disabled": True}) == (None, [])
+
+
+@pytest.mark.parametrize("name", ["", "___", "x" * 65])
+def test_a_name_that_cannot_be_one_is_told(name: str) -> None:
+    config, told = read({"command": "x"}, name)
+    assert (config, len(told)) == (None, 1)
+
+
+def test_variables_are_filled_in_everywhere_and_defaults_count() -> None:
+    written, _ = read({"command": "${A}/x", "args": ["${B:-b}"], "env": {"K": "k${C:-}"}})
+    assert written is not None
+    filled = written.with_variables({"A": "a"})
+    assert (filled.command, filled.env) == (("a/x", "b"), {"K": "k"})
+    assert written.variables == {"A", "B", "C"}
+    with pytest.raises(ConfigInvalid, match=r"the variable A is not set; set it, or write \$\{A:-default\}"):
+        written.with_variables({})
+
+
+def test_what_is_approved_is_what_is_written_to_the_last_byte() -> None:
+    one, other = read({"command": "x"})[0], read({"command": "x", "env": {"A": "b"}})[0]
+    assert one is not None
+    assert other is not None
+    assert one.content == read({"command": "x", "args": []})[0].content  # type: ignore[union-attr]  # it is one
+    assert one.content != other.content

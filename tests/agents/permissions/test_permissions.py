@@ -1,0 +1,262 @@
+"""Modes, role limits, the order of judgement, and permissions within others."""
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import attrs
+import pytest
+
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import RoleLimit, Rule
+from coterie.agents.permissions.types import MODES, Allowed, Denied, Mode, NeedsPrompt, Verdict
+from coterie.agents.sandbox.sandbox import Sandbox
+from coterie.agents.tools.files.read import Read, ReadInput
+from coterie.agents.tools.files.write import Write, WriteInput
+from coterie.agents.tools.shell.bash import Bash, BashInput
+from coterie.agents.tools.tool import Tool, Workspace
+
+Kind = Literal["read", "read outside", "edit", "edit outside", "edit protected", "run"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CALLS: dict[Kind, tuple[Tool, Any]] = {
+    "read": (Read(), ReadInput(file_path="a.py")),
+    "read outside": (Read(), ReadInput(file_path="/etc/hosts")),
+    "edit": (Write(), WriteInput(file_path="src/a.py", content="x")),
+    "edit outside": (Write(), WriteInput(file_path="/etc/hosts", content="x")),
+    "edit protected": (Write(), WriteInput(file_path=".git/config", content="x")),
+    "run": (Bash(), BashInput(command="ls -l")),
+}
+STRICTNESS = (Allowed, NeedsPrompt, Denied)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path / "scratch")
+
+
+def _rules(*texts: str) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(text, "test") for text in texts)
+
+
+def _judge(permissions: Permissions, kind: Kind, workspace: Workspace, granted: tuple[Rule, ...] = ()) -> Verdict:
+    return permissions.evaluate(*CALLS[kind], workspace, granted)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("default", (Allowed, NeedsPrompt, NeedsPrompt, NeedsPrompt, Denied, NeedsPrompt)),
+        ("acceptEdits", (Allowed, NeedsPrompt, Allowed, NeedsPrompt, Denied, NeedsPrompt)),
+        ("plan", (Allowed, NeedsPrompt, Denied, Denied, Denied, Denied)),
+        ("dontAsk", (Allowed, Denied, Denied, Denied, Denied, Denied)),
+        ("bypassPermissions", (Allowed,) * len(KINDS)),
+    ],
+)
+def test_a_mode_without_rules(mode: Mode, expected: tuple[type[Verdict], ...], workspace: Workspace) -> None:
+    assert tuple(type(_judge(Permissions(mode=mode), kind, workspace)) for kind in KINDS) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("default", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
+        ("acceptEdits", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
+        ("plan", (Allowed, Allowed, Denied, Denied, Denied, Denied)),
+        ("dontAsk", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
+        ("bypassPermissions", (Allowed,) * len(KINDS)),
+    ],
+)
+def test_a_mode_with_everything_allowed(mode: Mode, expected: tuple[type[Verdict], ...], workspace: Workspace) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("*"))
+    assert tuple(type(_judge(permissions, kind, workspace)) for kind in KINDS) == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_deny_wins_over_everything(mode: Mode, workspace: Workspace) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("*"), ask=_rules("*"), deny=_rules("*"))
+    for kind in KINDS:
+        verdict = _judge(permissions, kind, workspace, _rules("*"))
+        assert isinstance(verdict, Denied)
+        assert verdict.by == "*"
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("default", NeedsPrompt), ("acceptEdits", NeedsPrompt), ("dontAsk", Denied), ("bypassPermissions", Allowed)],
+)
+def test_ask_wins_over_allow_and_mode_but_not_over_bypass(
+    mode: Mode, expected: type[Verdict], workspace: Workspace
+) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("*"), ask=_rules("Read(*.py)", "Bash(ls:*)", "Edit(src/**)"))
+    kinds: tuple[Kind, ...] = ("read", "edit", "run")
+    for kind in kinds:
+        assert isinstance(_judge(permissions, kind, workspace), expected)
+
+
+def test_planning_is_told_to_wait_for_approval(workspace: Workspace) -> None:
+    verdict = _judge(Permissions(mode="plan", allow=_rules("Bash")), "run", workspace)
+    assert isinstance(verdict, Denied)
+    assert "until your plan is approved" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("limit", "denied"),
+    [
+        (RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Read"})), {"edit", "run"}),
+        (RoleLimit(name="helper", reason="no edits", denied=frozenset({"Write"})), {"edit"}),
+        (RoleLimit(name="nothing", reason="none"), set()),
+        (RoleLimit(name="all", reason="none", denied=frozenset({"*"})), {"read", "edit", "run"}),
+        (RoleLimit(name="lists", reason="only ls", only=(Rule.parse("Bash(ls:*)", "test"),)), set()),
+        (RoleLimit(name="counts", reason="only wc", only=(Rule.parse("Bash(wc:*)", "test"),)), {"run"}),
+    ],
+)
+def test_a_role_limit_comes_first_in_every_mode(limit: RoleLimit, denied: set[Kind], workspace: Workspace) -> None:
+    permissions = Permissions(mode="bypassPermissions", limits=(limit,))
+    kinds: tuple[Kind, ...] = ("read", "edit", "run")
+    for kind in kinds:
+        expected = Denied(by=limit.name, reason=limit.reason) if kind in denied else Allowed()
+        assert _judge(permissions, kind, workspace) == expected
+
+
+@pytest.mark.parametrize("own", MODES)
+@pytest.mark.parametrize("parents", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_is_judged_as_strictly_as_its_parent_and_as_itself(
+    own: Mode, parents: Mode, kind: Kind, workspace: Workspace
+) -> None:
+    child, parent = Permissions(mode=own, allow=_rules("Bash(ls:*)")), Permissions(mode=parents)
+    strictest = max(
+        STRICTNESS.index(type(_judge(child, kind, workspace))), STRICTNESS.index(type(_judge(parent, kind, workspace)))
+    )
+    assert isinstance(_judge(child.within(parent), kind, workspace), STRICTNESS[strictest])
+
+
+def test_rules_of_all_parents_hold_and_role_limits_of_none(workspace: Workspace) -> None:
+    limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset())
+    grandparent = Permissions(mode="bypassPermissions", deny=_rules("Bash(ls:*)"), limits=(limit,))
+    parent = Permissions(mode="bypassPermissions", ask=_rules("Edit(src/**)"), limits=(limit,)).within(grandparent)
+    child = Permissions(mode="bypassPermissions").within(parent)
+    assert isinstance(_judge(child, "run", workspace), Denied)
+    assert isinstance(_judge(child, "read", workspace), Allowed)
+    nested = Permissions(mode="acceptEdits").within(Permissions(ask=_rules("Edit(src/**)"))).within(grandparent)
+    assert isinstance(_judge(nested, "run", workspace), Denied)
+    assert isinstance(_judge(nested, "edit", workspace), NeedsPrompt)
+
+
+def test_both_must_allow_what_a_rule_allows(workspace: Workspace) -> None:
+    rules = _rules("Bash(ls:*)")
+    for child, parent in ((rules, ()), ((), rules)):
+        verdict = _judge(Permissions(allow=child).within(Permissions(allow=parent)), "run", workspace)
+        assert isinstance(verdict, NeedsPrompt)
+        assert isinstance(
+            _judge(Permissions(allow=child).within(Permissions(allow=parent)), "run", workspace, rules), Allowed
+        )
+    assert isinstance(_judge(Permissions(allow=rules).within(Permissions(allow=rules)), "run", workspace), Allowed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wide", "exact"), [("run", "Bash(ls:*)", "Bash(ls -l)"), ("edit", "Edit(src/**)", "Edit(src/a.py)")]
+)
+def test_what_was_granted_waives_an_ask_rule_only_if_it_names_the_call(
+    kind: Kind, wide: str, exact: str, workspace: Workspace
+) -> None:
+    permissions = Permissions(ask=_rules(wide))
+    verdict = _judge(permissions, kind, workspace, _rules(wide))
+    assert isinstance(verdict, NeedsPrompt)
+    assert [rule.text for rule in verdict.question.rules] == [exact]
+    assert isinstance(_judge(permissions, kind, workspace, verdict.question.rules), Allowed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        ("edit", "the rule Edit(src/**) or the mode acceptEdits"),
+        ("edit outside", "the rule Edit(/etc/hosts) or the mode bypassPermissions"),
+        ("read outside", "the rule Read(/etc/hosts) or the mode bypassPermissions"),
+        ("run", "the rule Bash(ls:*) or the mode bypassPermissions"),
+    ],
+)
+def test_a_denial_says_how_the_user_could_allow_it(kind: Kind, remedy: str, workspace: Workspace) -> None:
+    verdict = _judge(Permissions(mode="dontAsk"), kind, workspace)
+    assert isinstance(verdict, Denied)
+    assert verdict.reason.endswith(f"The user could allow it with {remedy}.")
+    assert "\n" not in verdict.reason
+
+
+def test_a_question_shows_what_is_asked_and_why(workspace: Workspace) -> None:
+    command = "ls $(pwd) $((1))"
+    verdict = Permissions().evaluate(Bash(), BashInput(command=command), workspace)
+    assert isinstance(verdict, NeedsPrompt)
+    assert verdict.question.subject == command
+    assert "it has arithmetic" in verdict.question.reason
+    assert verdict.question.rules == ()
+
+
+@pytest.mark.parametrize(("place", "is_free"), [("tool-results", True), ("jobs", True), ("transcript.jsonl", False)])
+def test_an_agent_may_read_what_its_own_calls_gave(place: str, is_free: bool, tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "root", scratch=tmp_path / "scratch")
+    call = ReadInput(file_path=str(workspace.scratch / place))
+    assert isinstance(Permissions().evaluate(Read(), call, workspace), Allowed) is is_free
+
+
+def test_a_question_shows_the_arguments_that_matter(workspace: Workspace) -> None:
+    asks = _judge(Permissions(), "edit", workspace)
+    assert isinstance(asks, NeedsPrompt)
+    assert (asks.question.subject, asks.question.details) == ("src/a.py", {"content": "x"})
+    asks = _judge(Permissions(), "run", workspace)
+    assert isinstance(asks, NeedsPrompt)
+    assert asks.question.details == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_the_agents_of_a_session_share_is_open_to_them_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+    """Neither what lies beside it, nor where a link in it leads, nor a command that writes there."""
+    shared = tmp_path / "home" / "sessions" / "x" / "scratch"
+    shared.mkdir(parents=True)
+    (shared / "link").symlink_to(tmp_path / "home")
+    workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "own", shared=shared)
+    permissions = Permissions(mode=mode)
+
+    def verdict(tool: Tool, arguments: Any) -> Verdict:
+        return permissions.evaluate(tool, arguments, workspace)
+
+    for path in (shared / "a.md", shared / "deeper" / "a.md"):
+        assert verdict(Write(), WriteInput(file_path=str(path), content="x")) == Allowed()
+        assert verdict(Read(), ReadInput(file_path=str(path))) == Allowed()
+    if mode == "bypassPermissions":
+        return
+    for path in (shared.parent / "a.md", shared / "link" / "a.md", shared / ".." / "roster.json"):
+        assert verdict(Write(), WriteInput(file_path=str(path), content="x")) != Allowed()
+        assert verdict(Read(), ReadInput(file_path=str(path))) != Allowed()
+    assert verdict(Bash(), BashInput(command=f"touch {shared}/a")) != Allowed()
+
+
+def test_a_rule_closes_also_what_agents_share(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "own", shared=tmp_path / "scratch")
+    call = WriteInput(file_path=str(tmp_path / "scratch" / "a.md"), content="x")
+    assert isinstance(Permissions(deny=_rules("Write")).evaluate(Write(), call, workspace), Denied)
+    limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Agent"}))
+    assert isinstance(Permissions(limits=(limit,)).evaluate(Write(), call, workspace), Denied)
+
+
+@pytest.mark.parametrize(
+    ("permissions", "expected"),
+    [
+        (Permissions(), Allowed(by="sandbox")),
+        (Permissions(mode="dontAsk"), Allowed(by="sandbox")),
+        (Permissions(mode="plan"), Denied),
+        (Permissions(deny=_rules("Bash(ls:*)")), Denied),
+        (Permissions(ask=_rules("Bash(ls:*)")), NeedsPrompt),
+    ],
+)
+def test_a_command_in_a_sandbox_may_need_no_permission(
+    permissions: Permissions, expected: Verdict | type[Verdict], tmp_path: Path
+) -> None:
+    sandbox = Sandbox(way="landlock", root=tmp_path, temporary=tmp_path)
+    held, free = (
+        Workspace(root=tmp_path, scratch=tmp_path / "scratch", sandbox=attrs.evolve(sandbox, asks_no_more=is_free))
+        for is_free in (False, True)
+    )
+    verdict = _judge(permissions, "run", free)
+    assert expected in (verdict, type(verdict))
+    assert not isinstance(_judge(permissions, "run", held), Allowed), "being held is no permission"
+    assert isinstance(_judge(Permissions(), "edit", free), NeedsPrompt), "other tools are not held"

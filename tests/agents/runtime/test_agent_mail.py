@@ -1,0 +1,118 @@
+"""The mail of agents that share a process: nearby by queue, and never lost, doubled or out of order because of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.runtime.agent_mail import AgentMail, ProcessMail, open_process_mail
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Sender
+from coterie.mailbox.message_bodies import ShutdownRequest, TaskNotification
+from coterie.mailbox.router import OutgoingMessage, SendResult
+from coterie.mailbox.session_mail import SessionKeys
+from coterie.session_directory import SessionDirectory
+
+
+@pytest.fixture
+def mailrooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessMail]:
+    """Those of one process."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    with open_process_mail(session, Clock(), SessionKeys.new()) as opened:
+        yield opened
+
+
+async def send(mailrooms: ProcessMail, body: str, **members: str) -> str:
+    """Let ann write to bob; by which way it went."""
+    ann = Sender(name="ann", incarnation=1, session=mailrooms.session_mail.session.id, kind="peer")
+    draft = OutgoingMessage(**{"to": "bob", "body": body} | members)  # type: ignore[arg-type]  # the names of its fields
+    [posted] = await mailrooms.router.send(ann, draft)
+    return way(posted)
+
+
+def way(posted: SendResult) -> str:
+    """By which a message went."""
+    assert posted.receipt is not None
+    return posted.receipt.transport
+
+
+async def read(room: AgentMail) -> list[str]:
+    """What waits in *room*, taken and acknowledged as the agent does."""
+    inbox = room.messaging._inbox  # noqa: SLF001 - what the agent reads from
+    envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
+    await inbox.acknowledge([envelope.id for envelope in envelopes])
+    return [envelope.body for envelope in envelopes]
+
+
+async def test_agents_of_one_process_write_by_queue_and_to_others_by_file(mailrooms: ProcessMail) -> None:
+    for name in ("ann", "bob"):
+        await mailrooms.session_mail.roster.join(name)
+    assert await send(mailrooms, "early") == "file"
+    async with mailrooms.open((), name="bob", incarnation=1) as room:
+        assert await read(room) == ["early"]
+        assert await send(mailrooms, "near") == "queue"
+        assert await read(room) == ["near"]
+    assert await send(mailrooms, "late") == "file"
+
+
+async def test_no_message_overtakes_an_earlier_one_that_is_in_a_file(mailrooms: ProcessMail) -> None:
+    for name in ("ann", "bob"):
+        await mailrooms.session_mail.roster.join(name)
+    await send(mailrooms, "one")
+    async with mailrooms.open((), name="bob", incarnation=1) as room:
+        assert await send(mailrooms, "two") == "file"
+        assert await read(room) == ["one", "two"]
+        assert await send(mailrooms, "three") == "queue"
+        assert await send(mailrooms, "four") == "queue"
+        assert await read(room) == ["three", "four"]
+
+
+async def test_what_an_agent_has_not_read_is_in_its_files_when_it_has_ended(mailrooms: ProcessMail) -> None:
+    for name in ("ann", "bob"):
+        await mailrooms.session_mail.roster.join(name)
+    async with mailrooms.open((), name="bob", incarnation=1) as room:
+        await send(mailrooms, "read")
+        assert await read(room) == ["read"]
+        await send(mailrooms, "taken")
+        assert room.messaging._inbox.take_nowait()  # noqa: SLF001 - and not acknowledged
+        await send(mailrooms, "untouched")
+    assert mailrooms.session_mail.files.backlog("bob").messages == 2
+    assert await send(mailrooms, "late") == "file"
+    async with mailrooms.open((), name="bob", incarnation=2) as room:
+        assert await read(room) == ["taken", "untouched", "late"]
+    assert mailrooms.session_mail.dead_letters.pending() == []
+
+
+async def test_a_report_outlives_the_process(mailrooms: ProcessMail) -> None:
+    for name in ("ann", "bob"):
+        await mailrooms.session_mail.roster.join(name)
+    report = TaskNotification(status="completed", summary="The task is done.")
+    async with mailrooms.open((), name="bob", incarnation=1):
+        assert await send(mailrooms, report.to_body(), kind=report.kind) == "file"
+        assert mailrooms.session_mail.files.backlog("bob").messages == 1
+
+
+async def test_what_carries_authority_is_for_one_start_and_never_in_a_file(mailrooms: ProcessMail) -> None:
+    office = mailrooms.session_mail
+    await office.roster.join("bob")
+    request = ShutdownRequest(reason="enough")
+    async with mailrooms.open((), name="bob", incarnation=1):
+        [posted] = await mailrooms.router.send(
+            office.human_sender(), OutgoingMessage(to="bob", body=request.to_body(), kind=request.kind)
+        )
+        assert way(posted) == "queue"
+    assert office.files.backlog("bob").messages == 0
+    async with mailrooms.open((), name="bob", incarnation=2) as room:
+        assert await read(room) == []
+
+
+async def test_what_the_files_do_not_take_is_a_dead_letter(mailrooms: ProcessMail) -> None:
+    for name in ("ann", "bob"):
+        await mailrooms.session_mail.roster.join(name)
+    async with mailrooms.open((), name="bob", incarnation=1):
+        await send(mailrooms, "unread")
+        await mailrooms.session_mail.roster.set_state("bob", "ended")
+    [(_, letter)] = mailrooms.session_mail.dead_letters.pending()
+    assert (letter.reason, letter.mailbox) == ("refused", "bob")
+    assert "has ended" in letter.detail

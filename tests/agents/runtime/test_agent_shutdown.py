@@ -1,0 +1,311 @@
+"""How an agent ends that is asked to: in order, at the deadline, or not at all when nobody entitled asked."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from coterie.agents.errors import ReplyMalformed
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.layers.layer7_messaging import AT_ONCE, Messaging
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.model.client import open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
+from coterie.mailbox.merged_inbox import MergedInbox
+from coterie.mailbox.message_bodies import ShutdownRequest, ShutdownResponse
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.router import OutgoingMessage
+from coterie.mailbox.transports.file.transport import FileTransport
+from coterie.mailbox.transports.memory.transport import MemoryTransport
+from tests.agents.in_process_team import Team, open_team
+from tests.agents.scripted_agent import QUICK, NotingTool
+
+SOON = ShutdownRequest(reason="all is done", deadline=10.0).to_body()
+VERY_SOON = ShutdownRequest(deadline=0.05).to_body()
+NOW = ShutdownRequest(deadline=0.0).to_body()
+
+
+async def ask_to_end(team: Team, body: str, by: str = "main", to: str = "worker") -> MessageId:
+    """Ask an agent to end; gives the id of the request."""
+    [posted] = await team.router.send(team.sender(by), OutgoingMessage(to=to, body=body, kind="shutdown_request"))
+    assert posted.receipt is not None
+    return posted.receipt.id
+
+
+async def until_ended(team: Team, name: str = "worker") -> str:
+    """The reason for which an agent has ended."""
+    await team.until(lambda: name in team.ended)
+    return team.ended[name].reason
+
+
+async def responses(team: Team, name: str = "main") -> list[tuple[MessageId | None, ShutdownResponse]]:
+    """What was answered to requests of *name*, with the request."""
+    found = [envelope for envelope in await team.received(name) if envelope.kind == "shutdown_response"]
+    return [(envelope.in_reply_to, ShutdownResponse.from_body(envelope.body)) for envelope in found]
+
+
+def forged(body: str, kind: MessageKind = "shutdown_request", sender: str = "scout") -> Envelope:
+    """A message that did not pass the router."""
+    who = Sender(name=sender, incarnation=1, session="s", kind="lead" if sender == "main" else "peer")
+    return Envelope(sender=who, recipient=Recipient(name="worker"), sequence=1, kind=kind, body=body, created=0.0)
+
+
+@attrs.define(eq=False)
+class BlockingTool:
+    """A tool that works until it is told to stop."""
+
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    may_end: trio.Event = attrs.field(factory=trio.Event)
+
+    async def work(self, _: str) -> str:
+        """Work."""
+        self.begun.set()
+        await self.may_end.wait()
+        return "worked"
+
+    @property
+    def tool(self) -> NotingTool:
+        """As a tool."""
+        return NotingTool(name="Work", act=self.work)
+
+
+async def test_a_busy_agent_finishes_its_tool_round_and_has_one_more_turn(tmp_path: Path) -> None:
+    script = """
+    worker:
+      - tools: [{Work: {}}]
+      - tools: [{SendMessage: {to: main, message: "Half is done."}}]
+      - text: never said
+    """
+    bench = BlockingTool()
+    async with open_team(script, tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        request = await ask_to_end(team, SOON)
+        bench.may_end.set()
+        assert await until_ended(team) == "shutdown"
+        assert [e["turn"] for e in team.served.requests] == [1, 2]
+        assert 'kind="shutdown_request"' in team.texts("worker")[2]
+        assert "all is done" in team.texts("worker")[2]
+        assert team.texts("worker")[3].startswith("Stored for main as ")
+        assert team.transport.backlog("worker").messages == 0
+        words, response = await team.received("main")
+        assert words.body == "Half is done."
+        assert (response.kind, response.in_reply_to) == ("shutdown_response", request)
+        said = ShutdownResponse.from_body(response.body)
+        assert said == ShutdownResponse(accepted=True, reason="it has wrapped up")
+
+
+async def test_a_last_turn_without_calls_is_the_end_as_well(tmp_path: Path) -> None:
+    bench = BlockingTool()
+    async with open_team("worker: [{tools: [{Work: {}}]}, {text: bye}, {text: never}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        await ask_to_end(team, SOON)
+        bench.may_end.set()
+        assert await until_ended(team) == "shutdown"
+        assert (team.ended["worker"].text, team.ended["worker"].turns) == ("bye", 2)
+        assert ("worker", "idle") not in team.states
+
+
+async def test_mail_that_had_no_place_in_the_last_turn_is_left_to_the_next_start(tmp_path: Path) -> None:
+    bench = BlockingTool()
+    async with open_team("worker: [{tools: [{Work: {}}]}, {text: bye}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        await ask_to_end(team, SOON)
+        for number in range(AT_ONCE):
+            await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=f"{number}."))
+        bench.may_end.set()
+        assert await until_ended(team) == "shutdown"
+        assert team.ended["worker"].text == "bye"
+        assert team.texts("worker")[-1].count("</message>") == AT_ONCE
+        assert [envelope.body for envelope in await team.received("worker")] == [f"{AT_ONCE - 1}."]
+
+
+async def test_at_the_deadline_the_run_is_interrupted_and_can_be_taken_up_again(tmp_path: Path) -> None:
+    script = "worker: [{tools: [{Work: {}}]}, {text: back}]"
+    bench = BlockingTool()
+    async with open_team(script, tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        request = await ask_to_end(team, VERY_SOON)
+        assert await until_ended(team) == "shutdown"
+        [(answered, said)] = await responses(team)
+        assert (answered, said.accepted) == (request, False)
+        assert said.reason.startswith("the deadline has passed")
+        loaded = load_transcript(team.path("worker")).conversation
+        assert loaded is not None
+        assert not loaded.open_tool_uses
+        assert "interrupted before this call had a result" in team.texts("worker")[1]
+        assert 'kind="shutdown_request"' in team.texts("worker")[2]
+
+        team.start("worker", None, bench.tool)
+        await team.until_asked("worker", 2)
+        await team.until(lambda: ("worker", "idle") in team.states)
+        assert team.dead == []
+
+
+async def test_a_model_that_does_not_answer_does_not_keep_an_agent_from_ending(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: too late, delay: 15}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.")
+        await team.until(lambda: ("worker", "running") in team.states)
+        request = await ask_to_end(team, VERY_SOON)
+        assert await until_ended(team) == "shutdown"
+        [(answered, said)] = await responses(team)
+        assert (answered, said.accepted) == (request, False)
+        assert team.texts("worker") == ["Work."]
+        assert (team.transport.backlog("worker").messages, team.dead) == (0, [])
+
+
+async def test_the_earliest_deadline_counts_and_everybody_who_asked_is_answered(tmp_path: Path) -> None:
+    bench = BlockingTool()
+    async with open_team("worker: [{tools: [{Work: {}}]}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        requests = [await ask_to_end(team, body) for body in (SOON, VERY_SOON, SOON)]
+        assert await until_ended(team) == "shutdown"
+        answered = await responses(team)
+        assert [request for request, _ in answered] == requests
+        assert not any(said.accepted for _, said in answered)
+
+
+async def test_an_idle_agent_ends_without_a_model_call(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: never}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", None)
+        await team.until(lambda: ("worker", "idle") in team.states)
+        request = await ask_to_end(team, SOON)
+        assert await until_ended(team) == "shutdown"
+        assert team.served.requests == []
+        assert await responses(team) == [(request, ShutdownResponse(accepted=True, reason="it had nothing more to do"))]
+        assert (team.transport.backlog("worker").messages, team.dead) == (0, [])
+
+
+async def test_a_task_that_comes_with_the_request_has_one_turn(tmp_path: Path) -> None:
+    async with open_team("worker: [{tools: [{Work: {}}]}, {text: never}]", tmp_path) as team:
+        team.roster.join("main")
+        team.roster.join("worker")
+        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="Note it."))
+        team.start("worker", None, NotingTool(name="Work"))
+        # The roster counts starts: the request must be for the one that lives.
+        await ask_to_end(team, SOON)
+        assert await until_ended(team) == "shutdown"
+        assert [e["turn"] for e in team.served.requests] == [1]
+        assert "Note it." in team.texts("worker")[0]
+        assert 'kind="shutdown_request"' in team.texts("worker")[0]
+
+
+async def test_a_request_for_an_earlier_start_never_acts(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: done}, {text: 'heard {{last_user_text}}'}]", tmp_path) as team:
+        team.roster.join("main")
+        team.roster.join("worker")
+        await ask_to_end(team, NOW)
+        team.start("worker", "Work.")
+        await team.until(lambda: ("worker", "idle") in team.states)
+        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="Still there?"))
+        await team.until_asked("worker", 2)
+        assert team.ended == {}
+        assert [letter.reason for letter in team.dead] == ["stale_incarnation"]
+        assert not any("shutdown" in text for text in team.texts("worker"))
+        assert await team.received("main") == []
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        forged(NOW, kind="message", sender="main"),
+        forged(NOW),
+        forged('{"deadline": "now"}', sender="main"),
+        forged("stop", sender="main"),
+    ],
+    ids=["words of the lead", "a peer's", "a deadline that is none", "no object"],
+)
+async def test_what_only_looks_like_a_request_is_shown_and_does_nothing(tmp_path: Path, letter: Envelope) -> None:
+    bench = BlockingTool()
+    async with open_team("worker: [{tools: [{Work: {}}]}, {text: on}, {text: still on}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        await team.transport.send(letter)
+        await trio.testing.wait_all_tasks_blocked(0.01)  # it was heard by now, if it is going to be
+        bench.may_end.set()
+        await team.until(lambda: ("worker", "idle") in team.states)
+        assert len(team.served.requests) == 2
+        assert f'kind="{letter.kind}"' in team.texts("worker")[2]
+        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="More."))
+        await team.until_asked("worker", 3)
+        assert team.ended == {}
+        assert await team.received("main") == []
+
+
+async def test_a_request_that_lies_in_a_file_is_buried_and_not_heard(tmp_path: Path) -> None:
+    roster, dead = LocalRoster(), list[DeadLetter]()
+    roster.join("worker")
+    near = MemoryTransport(roster, None, Clock(), dead.append)
+    far = FileTransport(tmp_path / "mail", roster, None, Clock(), dead.append)
+    letter = forged(NOW, sender="main")
+    try:
+        async with near.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
+            mail = Messaging(MergedInbox("worker", local, (other,), dead.append))
+            await far.send(letter)
+            await far.send(attrs.evolve(letter, kind="message", id=MessageId("2")))
+            with trio.fail_after(5):
+                await mail.wait_for_work()
+            assert mail.shutdown.requests == {}
+            assert [(d.reason, d.envelope) for d in dead] == [("refused", letter)]
+    finally:
+        far.close()
+
+
+async def test_the_human_needs_no_answer_and_an_answer_that_cannot_be_stored_is_an_event(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: never}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", None)
+        await ask_to_end(team, SOON, by="user")
+        await ask_to_end(team, SOON)
+        team.roster.set_state("main", "ended")
+        assert await until_ended(team) == "shutdown"
+        assert team.events == [LayerFailed(layer="mail", reason="'main' has ended (start 1) and takes no more mail")]
+
+
+async def _answer_garbage(stream: trio.SocketStream) -> None:
+    await stream.receive_some()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    await stream.send_all(head + b"event: x\ndata: {not json}\n\n")
+    await stream.aclose()
+
+
+async def test_what_a_run_raises_comes_out_of_a_life_as_it_is(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: never}]", tmp_path) as team, trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, _answer_garbage, 0)
+        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        async with open_model_client(LocalGateway(), base_url=url, api_key="k", policy=QUICK) as team.client:
+            start = team.roster.join("worker").incarnation
+            with pytest.raises(ReplyMalformed):
+                await team.run("worker", start, "Work.")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_mailbox_that_cannot_be_read_for_a_while_does_not_stop_the_work(tmp_path: Path) -> None:
+    bench = BlockingTool()
+    async with open_team("worker: [{tools: [{Work: {}}]}, {text: done}]", tmp_path) as team:
+        team.start("worker", "Work.", bench.tool)
+        await bench.begun.wait()
+        team.is_disk_full = True
+        await team.transport.send(attrs.evolve(forged(SOON), recipient=Recipient(name="worker", incarnation=9)))
+        await team.until(lambda: any(isinstance(event, LayerFailed) for event in team.events))
+        team.is_disk_full = False
+        bench.may_end.set()
+        await team.until(lambda: ("worker", "idle") in team.states)
+        assert [letter.reason for letter in team.dead] == ["stale_incarnation"]

@@ -1,0 +1,60 @@
+"""Whose progress is told, and by which settings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.layers.progress.summarizer import ProgressSummarizer
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import Identity
+from coterie.agents.runtime.agent_files import AgentWork
+from coterie.agents.runtime.setup.layer_setup import open_progress_summaries
+from coterie.agents.settings import Settings
+from coterie.session_directory import MAIN
+from tests.agents.scripted_agent import open_agent, watch
+from tests.embedded_server import ECHO
+
+
+def work(project: Path, *, is_embedded: bool = False, **progress: Any) -> AgentWork:
+    settings = Settings.build({f"progress.{key}": value for key, value in progress.items()}, {})
+    model = known_models().get("sonnet")
+    return AgentWork(task="t", project=project, model=model, settings=settings, is_embedded=is_embedded)
+
+
+async def is_watched(agent: Agent, given: AgentWork) -> bool:
+    before = agent.pipeline
+    async with open_progress_summaries(agent, given, LocalGateway()):
+        watchers = [step for step in agent.pipeline.replies if isinstance(step, ProgressSummarizer)]
+    agent.pipeline = before
+    return bool(watchers)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_embedded", "given", "expected"),
+    [
+        ("scout", False, {}, True),
+        (MAIN, False, {"enabled": True}, False),
+        ("scout", False, {"enabled": False}, False),
+        ("scout", True, {}, False),
+        ("scout", True, {"enabled": True}, True),
+    ],
+)
+async def test_all_but_the_lead_are_watched_unless_it_is_off_or_the_model_is_scripted(
+    tmp_path: Path, *, name: str, is_embedded: bool, given: dict[str, Any], expected: bool
+) -> None:
+    async with open_agent(ECHO, tmp_path) as (agent, _):
+        agent.identity = Identity(agent=name)
+        assert await is_watched(agent, work(tmp_path, is_embedded=is_embedded, **given)) == expected
+
+
+async def test_a_model_that_there_is_not_is_an_event_and_nobody_is_asked(tmp_path: Path) -> None:
+    async with open_agent(ECHO, tmp_path) as (agent, _):
+        agent.identity, events = Identity(agent="scout"), watch(agent)
+        assert not await is_watched(agent, work(tmp_path, model="hayku"))
+    (event,) = events
+    assert isinstance(event, LayerFailed)
+    assert (event.layer, "'hayku' is not a known model; did you mean haiku" in event.reason) == ("progress", True)

@@ -1,0 +1,263 @@
+"""Asking for a yes and waiting for it: what is the answer, what is only mail, and what becomes of each."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from coterie.agents.layers.layer7_messaging import Messaging
+from coterie.agents.layers.layer7_team_protocol import ReplyMatcher
+from coterie.agents.runtime.team_membership import ReplyReceived, TeamMembership
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
+from coterie.mailbox.errors import NotAllowed, UnknownRecipient
+from coterie.mailbox.merged_inbox import MergedInbox
+from coterie.mailbox.message_bodies import (
+    MessageBody,
+    PermissionRequest,
+    PermissionResponse,
+    PlanApprovalRequest,
+    PlanApprovalResponse,
+    ShutdownRequest,
+    ShutdownResponse,
+)
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.router import OutgoingMessage, Router
+from coterie.mailbox.transports.file.transport import FileTransport
+from coterie.mailbox.transports.memory.transport import MemoryTransport
+from tests.agents.in_process_team import NoKeys, Team, open_team
+from tests.agents.scripted_agent import NotingTool
+
+PLAN = PlanApprovalRequest(plan="1. Look.")
+YES = PlanApprovalResponse(approve=True)
+
+
+@attrs.define(eq=False, kw_only=True)
+class TwoMembers:
+    """Two members of one process, and the mail of `worker`, which also has a file mailbox."""
+
+    router: Router
+    near: MemoryTransport
+    far: FileTransport
+    mail: Messaging
+    answers: list[ReplyReceived[PlanApprovalResponse]] = attrs.field(factory=list)
+
+    def member(self, name: str, lead: str | None = None) -> TeamMembership:
+        """How one of them sends."""
+        who = Sender(name=name, incarnation=1, session="s", kind="lead" if name == "main" else "peer")
+        return TeamMembership(router=self.router, sender=who, lead=lead)
+
+    async def ask(self, request: PlanApprovalRequest = PLAN) -> None:
+        """Let the worker ask, and keep what came of it."""
+        self.answers.append(await self.member("worker").request(self.mail, "main", request, PlanApprovalResponse))
+
+    async def requests(self) -> list[Envelope]:
+        """What the lead was asked, once everybody waits."""
+        await trio.testing.wait_all_tasks_blocked()
+        async with self.near.open_inbox("main", 1) as inbox:
+            return [delivery.envelope for delivery in inbox.take_nowait()]
+
+    async def answer(self, request: Envelope, body: MessageBody) -> None:
+        """Let the lead answer."""
+        draft = OutgoingMessage(to="worker", body=body.to_body(), kind=body.kind, in_reply_to=request.id)
+        await self.router.send(self.member("main").sender, draft)
+
+    def shown(self) -> str:
+        """What the worker's model would be told now."""
+        return b"".join(self.mail.add(None, ()).blocks).decode()  # type: ignore[arg-type]  # it asks nothing of it
+
+
+@asynccontextmanager
+async def open_two_members(directory: Path) -> AsyncIterator[TwoMembers]:
+    roster, dead = LocalRoster(), list[DeadLetter]()
+    for name in ("main", "worker"):
+        roster.join(name)
+    near = MemoryTransport(roster, None, Clock(), dead.append)
+    far = FileTransport(directory / "mail", roster, None, Clock(), dead.append)
+    try:
+        with trio.fail_after(10):
+            async with near.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
+                mail = Messaging(MergedInbox("worker", local, (other,), dead.append))
+                router = Router(roster, NoKeys(), near, far, locals={"main", "worker"})
+                yield TwoMembers(router=router, near=near, far=far, mail=mail)
+    finally:
+        far.close()
+
+
+async def test_the_answer_goes_to_who_asked_and_all_other_mail_to_the_conversation(tmp_path: Path) -> None:
+    async with open_two_members(tmp_path) as desk:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.ask)
+            [request] = await desk.requests()
+            assert PlanApprovalRequest.from_body(request.body) == PLAN
+            await desk.router.send(desk.member("main").sender, OutgoingMessage(to="worker", body="I am reading it."))
+            await trio.testing.wait_all_tasks_blocked()
+            assert desk.answers == []
+            await desk.answer(request, YES)
+        assert desk.answers == [ReplyReceived(sender=desk.member("main").sender, body=YES)]
+        told = desk.shown()
+        assert "I am reading it." in told
+        assert "plan_approval_response" not in told
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"in_reply_to": MessageId("another")},
+        {"in_reply_to": None},
+        {"kind": "permission_response"},
+        {"kind": "message"},
+        {"sender": Sender(name="worker", incarnation=1, session="s", kind="peer")},
+        {"sender": Sender(name="main", incarnation=1, session="s", kind="peer")},
+        {"body": '{"approve": "yes"}'},
+    ],
+    ids=["of another request", "of none", "of another kind", "words", "one's own", "a peer's", "unreadable"],
+)
+async def test_what_is_not_the_answer_is_mail_as_any_other(tmp_path: Path, flaw: dict[str, Any]) -> None:
+    """It passes by the router, as from somebody who got hold of the transport."""
+    async with open_two_members(tmp_path) as desk, trio.open_nursery() as nursery:
+        nursery.start_soon(desk.ask)
+        [request] = await desk.requests()
+        kind: MessageKind = "plan_approval_response"
+        answer = Envelope(
+            sender=desk.member("main").sender,
+            recipient=Recipient(name="worker", incarnation=1),
+            sequence=1,
+            kind=kind,
+            body=YES.to_body(),
+            in_reply_to=request.id,
+            created=0.0,
+        )
+        await desk.near.send(attrs.evolve(answer, id=MessageId("x"), **flaw))
+        await trio.testing.wait_all_tasks_blocked()
+        assert desk.answers == []
+        assert desk.shown().count("</message>") == 1
+        await desk.near.send(answer)
+
+
+async def test_a_peer_cannot_answer_for_another(tmp_path: Path) -> None:
+    expected = ReplyMatcher(request=MessageId("r"), asked="worker", kind="shutdown_response")
+    async with open_two_members(tmp_path) as desk:
+        for name in ("scout", "worker"):
+            who = Sender(name=name, incarnation=1, session="s", kind="peer")
+            body = ShutdownResponse(accepted=True, reason=name).to_body()
+            await desk.near.send(
+                Envelope(
+                    sender=who,
+                    recipient=Recipient(name="worker"),
+                    sequence=1,
+                    kind="shutdown_response",
+                    body=body,
+                    in_reply_to=MessageId("r"),
+                    created=0.0,
+                )
+            )
+        # It is here before anybody waits for it.
+        await desk.mail.receive()
+        assert (await desk.mail.wait_for_answer(expected)).sender.name == "worker"
+        assert "scout" in desk.shown()
+
+
+async def test_several_who_ask_at_once_each_get_their_own_answer(tmp_path: Path) -> None:
+    """They wait on one mailbox, whose file can be watched by one task at a time."""
+    plans = [PlanApprovalRequest(plan=str(number)) for number in range(5)]
+    async with open_two_members(tmp_path) as desk:
+        async with trio.open_nursery() as nursery:
+            for plan in plans:
+                nursery.start_soon(desk.ask, plan)
+            for request in reversed(await desk.requests()):
+                plan = PlanApprovalRequest.from_body(request.body)
+                await desk.answer(request, PlanApprovalResponse(approve=False, feedback=plan.plan))
+        assert sorted(answered.body.feedback for answered in desk.answers) == ["0", "1", "2", "3", "4"]
+        assert desk.shown() == ""
+
+
+async def test_when_one_gives_up_the_others_go_on_waiting(tmp_path: Path) -> None:
+    async with open_two_members(tmp_path) as desk, trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+
+        async def give_up() -> None:
+            with scope:
+                await desk.ask(PlanApprovalRequest(plan="first"))
+
+        nursery.start_soon(give_up)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(desk.ask)
+        first, second = await desk.requests()
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        for request in (first, second):
+            await desk.answer(request, YES)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(desk.answers) == 1
+        assert f'reply-to=\\"{first.id}\\"' in desk.shown()
+
+
+async def test_an_answer_that_comes_as_one_gives_up_is_not_lost(tmp_path: Path) -> None:
+    async with open_two_members(tmp_path) as desk:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(desk.ask)
+                [request] = await desk.requests()
+                await desk.answer(request, YES)
+                scope.cancel()
+                assert desk.shown() == ""  # it was taken, for who asked
+        assert desk.answers == []
+        assert "plan_approval_response" in desk.shown()
+
+
+async def test_asking_nobody_or_without_the_right_to_is_an_error(tmp_path: Path) -> None:
+    async with open_two_members(tmp_path) as desk:
+        with pytest.raises(UnknownRecipient):
+            await desk.member("worker").request(desk.mail, "mian", PLAN, PlanApprovalResponse)
+        with pytest.raises(NotAllowed):
+            await desk.member("main").request(desk.mail, "worker", PLAN, PlanApprovalResponse)
+
+
+async def test_a_tool_asks_while_its_agent_is_busy(tmp_path: Path) -> None:
+    script = "worker: [{tools: [{Push: {text: git push}}]}, {text: pushed}]"
+    async with open_team(script, tmp_path) as team:
+
+        async def push(command: str) -> str:
+            request = PermissionRequest(tool="Bash", subject=command)
+            answered = await team.member("worker").request(team.mail["worker"], "main", request, PermissionResponse)
+            return f"{answered.sender.name} says {answered.body.reason}"
+
+        team.roster.join("main")
+        team.start("worker", "Push.", NotingTool(name="Push", act=push))
+        await team.until(lambda: team.transport.backlog("main").messages == 1)
+        [request] = await team.received("main")
+        body = PermissionResponse(approve=False, reason="not on Fridays").to_body()
+        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="By the way."))
+        await team.router.send(
+            team.sender("main"),
+            OutgoingMessage(to="worker", body=body, kind="permission_response", in_reply_to=request.id),
+        )
+        await team.until_asked("worker", 2)
+        assert team.texts("worker")[1] == "main says not on Fridays"
+        [text] = team.texts("worker")[2:]
+        assert "By the way." in text
+        assert "permission_response" not in text
+        assert team.transport.backlog("worker").messages == 0
+
+
+async def test_the_lead_asks_an_agent_to_end_and_knows_when_it_has(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: never}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", None)
+        async with team.transport.open_inbox("main", 1) as inbox:
+            mail = Messaging(inbox)
+            answered = await team.member("main").request(mail, "worker", ShutdownRequest(), ShutdownResponse)
+        assert answered.body.accepted
+        await ended(team)
+
+
+async def ended(team: Team) -> None:
+    await team.until(lambda: "worker" in team.ended)
+    assert team.ended["worker"].reason == "shutdown"

@@ -1,0 +1,92 @@
+"""A workspace whose commands run in a sandbox, and files outside of it."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.sandbox.capabilities import unavailable_reason
+from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
+from coterie.agents.sandbox.sensitive_paths import Repository
+from coterie.agents.tools.shell.background_jobs import open_jobs
+from coterie.agents.tools.shell.bash import Bash
+from coterie.agents.tools.shell.bash_output import BashOutput, KillBash
+from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+
+PYTHON = str(Path(sys.executable).resolve())
+"""The interpreter itself: that of a virtual environment may be in a place that is not seen."""
+
+
+def needs(way: SandboxBackend) -> None:
+    """Skip the test where the kernel really lacks it."""
+    if missing := unavailable_reason(way):
+        pytest.skip(missing)
+
+
+@attrs.frozen
+class SandboxedWorkspace:
+    """A directory on the disk of which commands see parts."""
+
+    directory: Path
+    workspace: Workspace
+
+    @classmethod
+    def make(cls, directory: Path, way: SandboxBackend | None, **changes: Any) -> "SandboxedWorkspace":
+        """The workspace `project` in *directory*, held by *way* or by nothing."""
+        names = ("project", "own", "own/temporary", "hidden", "hidden/shown", "hidden/open")
+        root, own, temporary, hidden, shown, opened = (directory / name for name in names)
+        for path in (root, own, temporary, hidden, shown, opened):
+            path.mkdir(exist_ok=True)
+        (directory / "outside").write_text("as it was")
+        (hidden / "key").write_text("a secret")
+        (shown / "result").write_text("a result")
+        repository = Repository.of(root)
+        sandbox = None
+        if way is not None:
+            sandbox = Sandbox(
+                way=way,
+                root=root,
+                temporary=temporary,
+                hidden=(hidden,),
+                readable=(shown, *repository.readable),
+                writable=(opened, *repository.writable),
+                protected=repository.protected,
+                unwanted=repository.unwanted,
+            )
+            sandbox = attrs.evolve(sandbox, **changes)
+        return cls(directory, Workspace(root=root, scratch=own, sandbox=sandbox))
+
+    async def bash(self, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
+        """What Bash answers."""
+        with trio.fail_after(20):
+            return await call_tool({"Bash": Bash(grace=grace)}, "Bash", {"command": command, **value}, self.workspace)
+
+    async def python(self, program: str, *arguments: object) -> str:
+        """What a program prints."""
+        (self.workspace.root / "program.py").write_text(program)
+        words = " ".join(map(str, arguments))
+        return (await self.bash(f"{PYTHON} -I program.py {words}")).text
+
+    @asynccontextmanager
+    async def jobs(self) -> AsyncIterator["SandboxedJobs"]:
+        """Commands in the background, until the block ends."""
+        async with open_jobs(self.directory / "own/jobs", grace=0.1) as jobs:
+            yield SandboxedJobs(attrs.evolve(self.workspace, jobs=jobs))
+
+
+@attrs.frozen
+class SandboxedJobs:
+    """What the model can do with jobs."""
+
+    workspace: Workspace
+
+    async def call(self, name: str, **value: Any) -> str:
+        """What a tool answers."""
+        tools: dict[str, Tool] = {"Bash": Bash(grace=0.1), "BashOutput": BashOutput(), "KillBash": KillBash()}
+        with trio.fail_after(20):
+            return (await call_tool(tools, name, value, self.workspace)).text

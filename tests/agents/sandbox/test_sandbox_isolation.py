@@ -1,0 +1,293 @@
+"""A sandbox holds: real commands, real files, real sockets, both ways."""
+
+import itertools
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import attrs
+import psutil
+import pytest
+import trio
+
+from coterie.agents.sandbox import backends
+from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.process_identity import wait_ended
+from tests.agents.sandbox.local_listeners import CALLER, open_listeners
+from tests.agents.sandbox.sandboxed_workspace import PYTHON, SandboxedWorkspace, needs
+
+pytestmark = pytest.mark.slow
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def way(request: pytest.FixtureRequest) -> SandboxBackend:
+    wanted: SandboxBackend = request.param
+    needs(wanted)
+    return wanted
+
+
+@pytest.fixture
+def place(tmp_path: Path, way: SandboxBackend) -> SandboxedWorkspace:
+    return SandboxedWorkspace.make(tmp_path, way)
+
+
+async def test_a_command_writes_in_the_workspace_and_in_what_is_temporary_alone(
+    place: SandboxedWorkspace, way: SandboxBackend
+) -> None:
+    result = await place.bash("mkdir -p a/b && echo one > a/b/c && mv a/b/c d && echo two >> d && rm -r a && cat d")
+    assert (result.text, result.is_error) == ("one\ntwo", False)
+    assert (await place.bash('echo later > "$TMPDIR/kept" && cat "$TMPDIR/kept"')).text == "later"
+    assert (await place.bash('cat "$TMPDIR/kept"; f=$(mktemp) && echo x > "$f" && cat "$f"')).text == "later\nx"
+    outside = Path.home() / f".coterie-test-{os.getpid()}"
+    for command in (
+        f"echo x > {outside}",
+        f"mkdir {outside}",
+        f"touch {outside}",
+        f"ln -s / {outside}",
+        "echo x > /etc/coterie-test",
+    ):
+        assert (await place.bash(command)).is_error, command
+    assert not outside.exists()
+
+
+async def test_what_stands_outside_stays_as_it_was(place: SandboxedWorkspace) -> None:
+    outside = place.directory / "outside"
+    for command in (f"echo x > {outside}", f"rm {outside}", f"mv {outside} here", f"truncate -s 0 {outside}"):
+        await place.bash(command)
+    assert outside.read_text() == "as it was"
+
+
+async def test_a_failed_command_says_what_it_ran_in(place: SandboxedWorkspace) -> None:
+    lines = (await place.bash("exit 3")).text.splitlines()
+    assert "sandbox" in lines[-2]
+    assert "no network" in lines[-2]
+    assert lines[-1] == "[exit code 3]"
+    assert "sandbox" not in (await place.bash("echo well")).text
+
+
+async def test_nothing_is_reached(place: SandboxedWorkspace) -> None:
+    with open_listeners(place.directory / "hidden") as listeners:
+        said = await place.python(CALLER, *listeners.addresses())
+        # A datagram may be sent into nothing.
+        assert [line.split()[:2] for line in said.splitlines() if "udp" not in line] == [
+            ["tcp", "refused"],
+            ["unix", "refused"],
+            ["abstract", "refused"],
+        ]
+        assert listeners.reached() == set()
+
+
+async def test_without_a_sandbox_all_of_it_is_reached(tmp_path: Path) -> None:
+    """Otherwise the test above would prove nothing."""
+    place = SandboxedWorkspace.make(tmp_path, None)
+    with open_listeners(place.directory / "hidden") as listeners:
+        said = await place.python(CALLER, *listeners.addresses())
+        assert (said.count("called"), listeners.reached()) == (4, {"tcp", "udp", "unix", "abstract"})
+
+
+async def test_a_network_that_is_allowed_is_reached_and_what_is_hidden_is_not(
+    tmp_path: Path, way: SandboxBackend
+) -> None:
+    place = SandboxedWorkspace.make(tmp_path, way, network=True)
+    with open_listeners(place.directory / "hidden") as listeners:
+        await place.python(CALLER, *listeners.addresses())
+        heard = listeners.reached()
+    assert {"tcp", "udp"} <= heard
+    assert "unix" not in heard
+
+
+async def test_what_is_hidden_cannot_be_read_and_what_is_shown_in_it_can(place: SandboxedWorkspace) -> None:
+    hidden = place.directory / "hidden"
+    result = await place.bash(
+        f"cat {hidden}/key; cat {hidden}/shown/result; echo x > {hidden}/new; echo x > {hidden}/shown/new"
+    )
+    assert "a secret" not in result.text
+    assert "a result" in result.text
+    assert (await place.bash(f"echo written > {hidden}/open/it && cat {hidden}/open/it")).text == "written"
+    assert sorted(path.name for path in hidden.rglob("*")) == ["it", "key", "open", "result", "shown"]
+
+
+async def test_a_hidden_file_cannot_be_read(tmp_path: Path, way: SandboxBackend) -> None:
+    place = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path / "outside",))
+    assert "as it was" not in (await place.bash(f"cat {tmp_path}/outside")).text
+
+
+async def test_what_is_hidden_in_the_workspace_is_hidden_there_too(tmp_path: Path) -> None:
+    """As for one who works in his home directory."""
+    needs("bubblewrap")
+    keys = tmp_path / "project/.ssh"
+    place = SandboxedWorkspace.make(tmp_path, "bubblewrap", hidden=(keys,), protected=(keys,))
+    keys.mkdir()
+    (keys / "id").write_text("a secret")
+    result = await place.bash(f"cat {keys}/id; ls {keys}; echo x > {keys}/id; echo y > here; cat here")
+    assert "a secret" not in result.text
+    assert result.text.endswith("y")
+    assert (keys / "id").read_text() == "a secret"
+
+
+async def test_the_deepest_place_decides(tmp_path: Path, way: SandboxBackend) -> None:
+    """A workspace may lie in a place that is hidden."""
+    place = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path,))
+    result = await place.bash(f"echo x > here && cat here; cat {tmp_path}/outside")
+    assert result.text.startswith("x\n")
+    assert "as it was" not in result.text
+
+
+async def test_what_the_user_opens_is_open(tmp_path: Path, way: SandboxBackend) -> None:
+    (tmp_path / "cache").mkdir()
+    place = SandboxedWorkspace.make(tmp_path, way, opened=(tmp_path / "cache", tmp_path / "not-there"))
+    assert (await place.bash(f"echo x > {tmp_path}/cache/it")).is_error is False
+    assert (tmp_path / "cache/it").read_text() == "x\n"
+
+
+async def test_it_has_no_powers_and_cannot_touch_processes_outside(
+    place: SandboxedWorkspace, way: SandboxBackend
+) -> None:
+    assert (await place.bash("grep CapEff /proc/self/status")).text.split() == ["CapEff:", "0" * 16]
+    assert (await place.bash(f"cat /proc/{os.getpid()}/environ")).is_error
+    if way == "bubblewrap" or backends.landlock_version() >= 6:
+        result = await place.bash(f"kill -0 {os.getpid()}")
+        assert result.is_error
+
+
+async def test_a_command_starts_where_the_last_one_ended(place: SandboxedWorkspace) -> None:
+    await place.bash("mkdir -p sub/deep; cd sub/deep")
+    assert (await place.bash("pwd")).text == str(place.workspace.root / "sub/deep")
+    assert list((place.directory / "own/temporary").glob(".shell-*")) == []
+
+
+@pytest.mark.parametrize(
+    "trick", ["ln -sf {secret} {end}", "rm -f {end}; mkfifo {end}", "mv {folder} {folder}x; ln -s {hidden} {folder}"]
+)
+async def test_no_trick_with_its_own_report_makes_the_agent_read_for_it(place: SandboxedWorkspace, trick: str) -> None:
+    """What the shell tells of its directory is read by the agent, whom nothing holds."""
+    (place.directory / "hidden/end").write_text("a secret")
+    own = place.directory / "own/temporary"
+    words = {
+        "secret": place.directory / "hidden/key",
+        "hidden": place.directory / "hidden",
+        "folder": '"$f"',
+        "end": '"$f"/end',
+    }
+    result = await place.bash(f"trap - EXIT; f=$(echo {own}/.shell-*); {trick.format(**words)}")
+    assert "a secret" not in result.text
+    assert place.workspace.shell.directory == place.workspace.root
+
+
+async def test_jobs_are_held_too(place: SandboxedWorkspace) -> None:
+    outside = place.directory / "outside"
+    async with place.jobs() as jobs:
+        started = await jobs.call(
+            "Bash", command=f"echo x > {outside}; echo y > here; echo done; sleep 100", run_in_background=True
+        )
+        assert "bash_1" in started
+        with trio.fail_after(20):
+            while "done" not in (await jobs.call("BashOutput", bash_id="bash_1")):  # noqa: ASYNC110 - what a model does
+                await trio.sleep(0.02)
+        await jobs.call("KillBash", bash_id="bash_1")
+    assert outside.read_text() == "as it was"
+    assert (place.workspace.root / "here").read_text() == "y\n"
+
+
+async def test_a_command_that_is_ended_may_tidy_up(place: SandboxedWorkspace) -> None:
+    result = await place.bash(
+        "trap 'echo tidied > it; exit' TERM; echo ready; sleep 100 & wait", timeout=1.0, grace=10.0
+    )
+    assert "timed out" in result.text
+    assert (place.workspace.root / "it").read_text() == "tidied\n"
+
+
+async def test_a_stubborn_command_is_killed(place: SandboxedWorkspace) -> None:
+    length = _length()
+    result = await place.bash(f"trap '' TERM; sleep {length} & sleep {length}", timeout=1.0, grace=0.2)
+    assert "timed out" in result.text
+    assert not _running(length)
+
+
+async def test_who_leaves_the_group_does_not_leave_bubblewrap(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    place, length = SandboxedWorkspace.make(tmp_path, "bubblewrap"), _length()
+    await place.bash(f"trap '' TERM; setsid sleep {length} & sleep {length}", timeout=1.0, grace=0.2)
+    await _end_of_all(length)
+
+
+def _length() -> str:
+    """Seconds that no other process sleeps."""
+    return f"{os.getpid()}.{next(_NUMBERS)}"
+
+
+async def _end_of_all(length: str) -> None:
+    """Nobody tells of a stranger's end."""
+    with trio.fail_after(20):
+        while _running(length):  # noqa: ASYNC110 - see above
+            await trio.sleep(0.01)
+
+
+def _running(argument: str) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", argument]]
+
+
+async def test_what_is_in_the_background_ends_with_its_command(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    place, length = SandboxedWorkspace.make(tmp_path, "bubblewrap"), _length()
+    await place.bash(f"setsid sleep {length} > /dev/null 2>&1 &")
+    await _end_of_all(length)
+
+
+async def test_the_death_of_the_agent_ends_its_commands(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    place, length = SandboxedWorkspace.make(tmp_path, "bubblewrap"), _length()
+    sandbox = place.workspace.sandbox
+    assert sandbox is not None
+    command = sandbox.command(["/bin/bash", "-c", f"exec sleep {length}"], place.workspace.root)
+    program = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    async with trio.open_nursery() as nursery:
+        agent = await nursery.start(_start_agent, program, command)
+        with trio.fail_after(20):
+            while not _running(length):  # noqa: ASYNC110 - it is nobody's child here
+                await trio.sleep(0.01)
+        os.kill(agent, signal.SIGKILL)
+        await _end_of_all(length)
+
+
+async def _start_agent(program: str, command: list[str], *, task_status: trio.TaskStatus[int]) -> None:
+    process = subprocess.Popen([PYTHON, "-I", "-c", program, *command], stdout=subprocess.DEVNULL)  # noqa: ASYNC220 - inline, as the tool does
+    task_status.started(process.pid)
+    await wait_ended(process.pid)
+    process.wait()
+
+
+async def test_landlock_is_not_got_round_by_other_kinds_of_sockets(tmp_path: Path) -> None:
+    needs("landlock")
+    place = SandboxedWorkspace.make(tmp_path, "landlock", network=True)
+    program = """
+import ctypes, socket
+for family, type_ in ((socket.AF_UNIX, socket.SOCK_DGRAM), (40, socket.SOCK_STREAM), (17, socket.SOCK_RAW)):
+    try:
+        socket.socket(family, type_)
+        print("made")
+    except OSError:
+        print("refused")
+try:
+    socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    print("made")
+except OSError:
+    print("refused")
+socket.socketpair()
+libc = ctypes.CDLL(None, use_errno=True)
+print("refused" if libc.syscall(425, 1, bytes(200)) < 0 and ctypes.get_errno() == 13 else "made")
+"""
+    assert (await place.python(program)).split() == ["refused"] * 5
+
+
+def test_landlock_says_what_it_cannot_hide(tmp_path: Path) -> None:
+    sandbox = SandboxedWorkspace.make(tmp_path, "landlock").workspace.sandbox
+    assert sandbox is not None
+    assert sandbox.problem() is None
+    (tmp_path / "project/.ssh").mkdir()
+    wider = attrs.evolve(sandbox, hidden=(tmp_path / "project/.ssh",))
+    assert f"{tmp_path}/project/.ssh, because it is inside {tmp_path}/project" in (wider.problem() or "")
+    assert attrs.evolve(wider, way="bubblewrap").problem() is None

@@ -1,0 +1,129 @@
+"""A scripted agent: real HTTP to the embedded server, real files, tools of the test."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.layers.layer2_clearing import api_clearing
+from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.transcript import TranscriptWriter
+from coterie.agents.loop.conversation.transcript_records import UserTextRecord
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.client import RetryPolicy, open_model_client
+from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.token_estimate import Thresholds
+from coterie.agents.tools.tool import (
+    RESULT_CAP,
+    Access,
+    Denial,
+    Tool,
+    ToolResult,
+    Workspace,
+    allow_all,
+    tool_definition,
+)
+from tests.embedded_server import Served, open_served
+
+QUICK = RetryPolicy(attempts=2, first_wait=0.001, longest_wait=0.001)
+
+
+@attrs.frozen(kw_only=True)
+class NoteInput:
+    """What the test's tools are called with."""
+
+    text: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class NotingTool:
+    """A tool that does what the test says."""
+
+    name: str
+    act: Callable[[str], Any] = str
+    access: Access = "read"
+    is_clearable: bool = True
+    result_cap: int | None = RESULT_CAP
+    description: str = "Takes a note."
+    input_type: type[attrs.AttrsInstance] = NoteInput
+
+    def paths_affected(self, _arguments: NoteInput, _workspace: Workspace) -> Iterable[Path]:
+        """It names no path."""
+        return ()
+
+    async def run(self, arguments: NoteInput, _workspace: Workspace) -> ToolResult:
+        """Give back what the test's function gives."""
+        result = self.act(arguments.text)
+        if hasattr(result, "__await__"):
+            result = await result
+        return ToolResult(text=str(result))
+
+
+@asynccontextmanager
+async def open_agent(
+    script: str,
+    directory: Path,
+    *tools: Tool,
+    denial: Denial = allow_all,
+    model: str = "claude-opus-5-5",
+    layers: PipelineOptions | None = None,
+    gate: LocalGateway | None = None,
+    window: int | None = None,
+    compact: CompactionStep | None = None,
+    **options: Any,
+) -> AsyncIterator[tuple[Agent, Served]]:
+    """An agent with a task, or the one whose transcript is in *directory*; with *layers* it has their pipeline.
+
+    Its clock is the server's.
+    """
+    with trio.fail_after(30):
+        async with (
+            open_served(script, **options) as served,
+            open_model_client(gate or LocalGateway(), base_url=served.url, api_key="k", policy=QUICK) as client,
+        ):
+            chosen = (options.get("models") or load_models()).get(model)
+            thresholds = Thresholds.for_window(window or max(chosen.window, 200_000), chosen.max_output)
+            by_name = {tool.name: tool for tool in tools}
+            header = KeyHeader(model=model)
+            if layers is not None and layers.clears_by_api:
+                header = api_clearing(header, chosen, thresholds, layers.clearing, by_name)
+            if layers is not None and layers.clears_by_cache:
+                header = attrs.evolve(header, betas=(*header.betas, load_models().betas["cache_edits"]))
+            with TranscriptWriter.open(directory / "transcript.jsonl", served.clock) as transcript:
+                begun = transcript.loaded.conversation
+                agent = Agent(
+                    identity=Identity(agent="main"),
+                    model=chosen,
+                    client=client,
+                    conversation=begun or Conversation.begin(header, tools=[tool_definition(tool) for tool in tools]),
+                    transcript=transcript,
+                    tools=by_name,
+                    workspace=Workspace(root=directory, scratch=directory),
+                    denial=denial,
+                    meter=WindowMeter(thresholds),
+                    clock=served.clock,
+                    durability="never",
+                )
+                if layers is not None:
+                    agent.pipeline = build_pipeline(layers, dict(by_name), directory, compact)
+                if begun is None:
+                    agent.append_message("user", [text_block("the task")], UserTextRecord(texts=["the task"]))
+                yield agent, served
+
+
+def watch(agent: Agent) -> list[Event]:
+    """The events that the agent tells from now on."""
+    events: list[Event] = []
+    agent.emit = events.append
+    return events

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.skills.skill import Skill, parse_skill
+
+PATH = Path("/skills/release-notes/SKILL.md")
+
+
+def read(*lines: str, body: str = "Write them.", path: Path = PATH) -> tuple[Skill | None, list[str]]:
+    """The skill, and its problems as text."""
+    skill, problems = parse_skill("\n".join(["---", *lines, "---", body]), path=path, scope="project")
+    return skill, [f"{problem.line} {problem.severity}: {problem.reason}" for problem in problems]
+
+
+def test_a_skill_says_what_it_is_for_and_who_may_start_it() -> None:
+    skill, problems = read(
+        "name: release-notes",
+        "description: >\n  Writes notes.\n  Use before a release.",
+        "argument-hint: [version]",
+        "disable-model-invocation: yes",
+        "user_invocable: false",
+    )
+    assert skill is not None
+    assert (skill.name, skill.description) == ("release-notes", "Writes notes. Use before a release.")
+    assert (skill.argument_hint, skill.is_for_model, skill.is_for_user) == ("[version]", False, False)
+    assert problems == ["8 note: 'user_invocable' is read as 'user-invocable'"]
+
+
+def test_fields_of_others_are_noted_and_allowed_tools_give_nothing() -> None:
+    skill, problems = read(
+        *("name: a", "description: b", "license: MIT", "model: opus", "frobnicate: 1", "descripton: x"),
+        "allowed-tools: Bash(git log:*), Read",
+    )
+    assert skill is not None
+    assert skill.allowed_tools == ("Bash(git log:*)", "Read")
+    kinds = [problem.partition(":")[0] for problem in problems]
+    assert kinds == ["4 note", "5 note", "6 note", "7 warning", "8 note"]
+    assert "unknown key 'frobnicate'" in problems[2]
+    assert "did you mean description?" in problems[3]
+    assert "gives no rights" in problems[4]
+
+
+@pytest.mark.parametrize("name", ["Release Notes", "release_notes", "x" * 65, ""])
+def test_a_name_that_cannot_be_one_gives_way_to_that_of_the_directory(name: str) -> None:
+    skill, problems = read(f"name: {name}", "description: b")
+    assert skill is not None
+    assert skill.name == "release-notes"
+    assert "it is called release-notes, as its directory" in problems[0]
+
+
+def test_without_any_usable_name_there_is_no_skill() -> None:
+    skill, problems = read("name: A B", "description: b", path=Path("/skills/A B/SKILL.md"))
+    assert skill is None
+    assert len(problems) == 1
+    assert problems[0].startswith("2 error: 'A B' cannot be a name: a name is at most 64 lower-case letters")
+
+
+def test_a_missing_description_is_the_first_paragraph_and_a_long_one_is_cut() -> None:
+    skill, problems = read("name: a", body="# Notes\n\nWrites\nnotes.\n\nMore.")
+    assert skill is not None
+    assert skill.description == "Writes notes."
+    assert problems[0].startswith("1 warning: there is no description")
+    skill, problems = read("name: a", f"description: {'x' * 2_000}")
+    assert skill is not None
+    assert len(skill.description) == 1_024
+    assert "2,000 characters" in problems[0]
+
+
+def test_without_front_matter_or_anything_to_describe_it_there_is_no_skill() -> None:
+    assert parse_skill("# Just text\n", path=PATH, scope="user")[0] is None
+    skill, problems = read("name: a", body="")
+    assert skill is None
+    assert problems[0].startswith("1 error: there is no description")

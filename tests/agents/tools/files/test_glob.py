@@ -1,0 +1,290 @@
+"""Glob finds files by their names, in real trees with and without git."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.files import directory_walk
+from coterie.agents.tools.files.directory_walk import list_files
+from coterie.agents.tools.files.glob import SHOWN, Glob, GlobInput
+from coterie.agents.tools.files.glob_pattern import GlobPattern
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path)
+
+
+def _grow(root: Path, *names: str) -> None:
+    """Make empty files, each a second younger than the one before."""
+    for age, name in enumerate(names):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1_000_000 + age, 1_000_000 + age))
+
+
+def _git(directory: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=directory, check=True, capture_output=True)  # noqa: S607 - git of the path
+
+
+async def _glob(workspace: Workspace, pattern: str, **value: Any) -> ToolResult:
+    return await call_tool({"Glob": Glob()}, "Glob", {"pattern": pattern, **value}, workspace)
+
+
+async def _names(directory: Path) -> list[str]:
+    return list((await list_files(directory)).names)
+
+
+async def test_the_newest_file_comes_first(workspace: Workspace) -> None:
+    _grow(workspace.root, "b.py", "src/a.py", "src/deep/c.py", "src/d.txt")
+    assert await _glob(workspace, "**/*.py") == ToolResult(text="src/deep/c.py\nsrc/a.py\nb.py")
+
+
+async def test_files_of_one_age_come_in_the_order_of_their_paths(workspace: Workspace) -> None:
+    _grow(workspace.root, "c", "a", "b/x")
+    for name in ("c", "a", "b/x"):
+        os.utime(workspace.root / name, (5, 5))
+    assert (await _glob(workspace, "**")).text == "a\nb/x\nc"
+
+
+async def test_paths_are_relative_to_the_working_directory_also_in_another_one(workspace: Workspace) -> None:
+    _grow(workspace.root, "src/a.py", "lib/a.py")
+    assert (await _glob(workspace, "*.py", path="src")).text == "src/a.py"
+    assert (await _glob(workspace, "*.py", path=str(workspace.root / "lib"))).text == "lib/a.py"
+
+
+async def test_outside_the_working_directory_paths_are_absolute(workspace: Workspace) -> None:
+    _grow(workspace.root, "inside/x", "outside/a.py")
+    inside = Workspace(root=workspace.root / "inside", scratch=workspace.root)
+    assert (await _glob(inside, "*.py", path="../outside")).text == str(workspace.root / "outside" / "a.py")
+
+
+async def test_no_match_is_an_answer_and_no_error(workspace: Workspace) -> None:
+    _grow(workspace.root, "a.py", "b.py")
+    assert await _glob(workspace, "*.rs") == ToolResult(text="no file matches '*.rs' (2 files looked at)")
+
+
+async def test_a_hundred_are_shown_and_the_others_counted(workspace: Workspace) -> None:
+    _grow(workspace.root, *(f"f{n:03}" for n in range(SHOWN + 1)))
+    lines = (await _glob(workspace, "*")).text.split("\n")
+    assert lines[0] == "f100"
+    assert lines[99:] == ["f001", "[1 more match: use a narrower pattern, or name a deeper directory]"]
+    (workspace.root / "f000").unlink()
+    assert (await _glob(workspace, "*")).text.split("\n")[99:] == ["f001"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("/etc/*", "leads out"),
+        ("src/../../*", "leads out"),
+        ("{a,/b}", "leads out"),
+        ("{a,b", "without its }"),
+        ("{a,b}" * 7, "over 64 alternatives"),
+        ("{" * 249 + "}" * 249, "no file matches"),
+        ("{,}" * 166, "over 64 alternatives"),
+        ("*" * 501, "may have 500 characters"),
+    ],
+)
+async def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str, words: str, workspace: Workspace) -> None:
+    assert words in (await _glob(workspace, pattern)).text
+
+
+async def test_what_is_no_directory_is_refused(workspace: Workspace) -> None:
+    _grow(workspace.root, "a.py")
+    for path, words in (("nowhere", "No such file"), ("a.py", "Not a directory")):
+        result = await _glob(workspace, "*", path=path)
+        assert result.is_error
+        assert words in result.text
+
+
+async def test_a_name_that_cannot_be_printed_is_shown_as_one_line_that_json_can_carry(workspace: Workspace) -> None:
+    _grow(workspace.root, os.fsdecode(b"caf\xe9\n.py"))
+    assert (await _glob(workspace, "*.py")).text == "caf\ufffd\ufffd.py"
+
+
+def test_it_touches_the_directory_behind_its_links(workspace: Workspace) -> None:
+    (workspace.root / "link").symlink_to("/etc")
+    assert Glob().paths_affected(GlobInput(pattern="*", path="link"), workspace) == [Path("/etc")]
+    assert Glob().paths_affected(GlobInput(pattern="*"), workspace) == [workspace.root.resolve()]
+    with pytest.raises(ToolFailed, match="not a usable path"):
+        Glob().paths_affected(GlobInput(pattern="*", path="a\0"), workspace)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("*.py", ["a.py", ".py"], ["src/a.py", "a.pyc"]),
+        ("**/*.py", ["a.py", "src/a.py", "src/x/a.py"], ["a.txt"]),
+        ("./src/*.ts", ["src/a.ts"], ["src/x/a.ts", "a.ts"]),
+        ("src/**", ["src/a", "src/x/a"], ["src", "lib/a"]),
+        ("src/**/test/*.py", ["src/test/a.py", "src/x/y/test/a.py"], ["src/test/x/a.py"]),
+        ("**/a/**/b", ["a/b", "x/a/y/b", "a/a/b"], ["b", "a/c"]),
+        ("*.{ts,tsx}", ["a.ts", "a.tsx"], ["a.t", "a.tsxx"]),
+        ("{src,lib/{a,b}}/*.py", ["src/x.py", "lib/a/x.py", "lib/b/x.py"], ["lib/x.py"]),
+        ("{a,}b", ["ab", "b"], ["a"]),
+        ("test_?.py", ["test_1.py"], ["test_.py", "test_12.py"]),
+        ("[a-c]x", ["ax", "cx"], ["dx"]),
+        ("[!a]x", ["bx"], ["ax", "/x"]),
+        ("[^a]x", ["bx"], ["ax"]),
+        ("a**b", ["ab", "axb"], ["a/b"]),
+        ("a+(b).txt", ["a+(b).txt"], ["aab.txt"]),
+        ("", [], ["a"]),
+    ],
+)
+def test_a_pattern_matches_what_a_shell_would(pattern: str, matching: list[str], other: list[str]) -> None:
+    wildcard = GlobPattern.parse(pattern)
+    assert [path for path in [*matching, *other] if wildcard.matches(path)] == matching
+
+
+def test_many_stars_do_not_make_it_slow() -> None:
+    """Tried star by star, this would take longer than the universe is old."""
+    assert not GlobPattern.parse("*a" * 60 + "b").matches("a" * 255)
+    assert not GlobPattern.parse("**/a/" * 60 + "b").matches("a/" * 400 + "c")
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    parts=st.lists(st.text("ab.", min_size=1, max_size=3), min_size=1, max_size=4),
+    steps=st.lists(st.sampled_from(["**", "*", "a", "?b", "a*", "*.b"]), min_size=1, max_size=4),
+)
+def test_two_stars_stand_for_any_number_of_directories(parts: list[str], steps: list[str]) -> None:
+    """Compared with the definition, followed word for word."""
+
+    def fits(steps: list[str], parts: list[str]) -> bool:
+        if not steps or not parts:
+            return not parts and all(step == "**" for step in steps)
+        if steps[0] == "**":
+            return fits(steps[1:], parts) or fits(steps, parts[1:])
+        return GlobPattern.parse(steps[0]).matches(parts[0]) and fits(steps[1:], parts[1:])
+
+    expected = [*steps, "*"] if steps[-1] == "**" else steps
+    assert GlobPattern.parse("/".join(steps)).matches("/".join(parts)) == fits(expected, parts)
+
+
+async def test_a_walk_is_sorted_and_leaves_out_what_is_made_by_machines(tmp_path: Path) -> None:
+    left_out = [f"{name}/x" for name in (".git", "node_modules", ".venv", "__pycache__", "src/node_modules")]
+    _grow(tmp_path, "b", "a/x", "a-b/x", "a/.hidden", *left_out)
+    assert await _names(tmp_path) == ["a-b/x", "a/.hidden", "a/x", "b"]
+    assert await _names(tmp_path / "node_modules") == ["x"]
+
+
+async def test_a_walk_follows_no_link(tmp_path: Path) -> None:
+    _grow(tmp_path, "outside/secret", "top/a/x")
+    (tmp_path / "top" / "a" / "round").symlink_to("..")
+    (tmp_path / "top" / "file").symlink_to("../outside/secret")
+    (tmp_path / "top" / "directory").symlink_to("../outside")
+    os.mkfifo(tmp_path / "top" / "pipe")
+    assert await _names(tmp_path / "top") == ["a/x"]
+
+
+async def test_in_a_work_tree_ignored_files_are_left_out(tmp_path: Path) -> None:
+    _git(tmp_path, "init")
+    _grow(tmp_path, "a.py", "b.log", "forced.log", "build/x", "src/c.py", "src/d.tmp", "node_modules/tracked", "gone")
+    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
+    (tmp_path / "src" / ".gitignore").write_text("*.tmp\n")
+    _git(tmp_path, "add", "a.py", "gone", "node_modules")
+    _git(tmp_path, "add", "-f", "forced.log")
+    (tmp_path / "gone").unlink()
+    assert await _names(tmp_path) == [".gitignore", "a.py", "forced.log", "src/.gitignore", "src/c.py"]
+    assert await _names(tmp_path / "src") == [".gitignore", "c.py"]
+
+
+async def test_an_ignored_directory_is_listed_when_it_is_named(tmp_path: Path) -> None:
+    _git(tmp_path, "init")
+    _grow(tmp_path, "build/x", "build/deep/y", "logs/a.log")
+    (tmp_path / ".gitignore").write_text("build/\n*.log\n")
+    assert await _names(tmp_path / "build") == ["deep/y", "x"]
+    assert await _names(tmp_path / "build" / "deep") == ["y"]
+    assert await _names(tmp_path / "logs") == []
+
+
+async def test_an_empty_work_tree_has_no_files(tmp_path: Path) -> None:
+    _git(tmp_path, "init")
+    assert await _names(tmp_path) == []
+    _grow(tmp_path, "a.log")
+    (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
+    assert await _names(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_outer_a_repository", [True, False])
+async def test_repositories_below_have_their_own_rules(is_outer_a_repository: bool, tmp_path: Path) -> None:
+    _grow(tmp_path, "a.txt", "deep/inner/b.txt", "deep/inner/b.log")
+    if is_outer_a_repository:
+        _git(tmp_path, "init")
+    _git(tmp_path / "deep" / "inner", "init")
+    (tmp_path / "deep" / "inner" / ".gitignore").write_text("*.log\n")
+    assert await _names(tmp_path) == ["a.txt", "deep/inner/.gitignore", "deep/inner/b.txt"]
+
+
+async def test_a_tracked_directory_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
+    _grow(tmp_path, "outside/x", "top/a/x")
+    _git(tmp_path / "top", "init")
+    _git(tmp_path / "top", "add", "a")
+    (tmp_path / "top" / "a").rename(tmp_path / "top" / "b")
+    (tmp_path / "top" / "a").symlink_to("../outside")
+    assert await _names(tmp_path / "top") == ["b/x"]
+
+
+async def test_a_repository_cannot_have_its_programs_run(tmp_path: Path) -> None:
+    _git(tmp_path, "init")
+    _grow(tmp_path, "a")
+    _git(tmp_path, "add", "a")
+    hook = tmp_path.parent / f"{tmp_path.name}.hook"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    _git(tmp_path, "config", "core.fsmonitor", str(hook))
+    assert await _names(tmp_path) == ["a"]
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_the_variables_of_a_hook_do_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _git(tmp_path, "init")
+    _grow(tmp_path, "a.log", "b")
+    (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert await _names(tmp_path) == ["b"]
+
+
+async def test_without_git_everything_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _git(tmp_path, "init")
+    _grow(tmp_path, "a.log", "b")
+    (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert await _names(tmp_path) == ["a.log", "b"]
+
+
+async def test_a_walk_that_finds_too_much_ends_and_says_so(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory_walk, "FILE_LIMIT", 3)
+    _grow(workspace.root, "a/1", "b/2", "c/3")
+    assert not (await list_files(workspace.root)).is_cut
+    _grow(workspace.root, "a/1", "b/2", "c/3", "d/4")
+    assert await _names(workspace.root) == ["a/1", "b/2", "c/3"]
+    text = (await _glob(workspace, "**/[34]")).text
+    assert text == "c/3\n[only the first 3 files were looked at: name a deeper directory]"
+
+
+async def test_a_cancelled_walk_ends_a_git_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "ready")
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/ready\nexec sleep 60\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(list_files, tmp_path)
+            pid = int(await trio.to_thread.run_sync((tmp_path / "ready").read_text, abandon_on_cancel=True))
+            nursery.cancel_scope.cancel()
+    assert not psutil.pid_exists(pid)

@@ -1,0 +1,160 @@
+"""Read shows images as images, and lets none into a conversation that the API would refuse."""
+
+import base64
+import struct
+import zlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coterie.agents.tools.files.images import LARGEST_IMAGE, LONGEST_SIDE
+from coterie.agents.tools.files.read import Read
+from coterie.agents.tools.files.write import Write
+from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path)
+
+
+def _png(width: int, height: int, *, padding: int = 0) -> bytes:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    pixels = zlib.compress((b"\0" + b"\0" * width) * height)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
+    if padding:
+        parts.insert(1, chunk(b"tEXt", b"x" * padding))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def _gif(width: int, height: int) -> bytes:
+    return b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0) + b"\x2c\0\0\0\0\1\0\1\0\0\2\2\x44\1\0\x3b"
+
+
+def _jpeg(width: int, height: int, *, frame: int = 0xC0) -> bytes:
+    """With a table between the header and the frame whose marker looks like that of a frame, and a filled marker."""
+    header = b"\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0"
+    table = b"\xff\xc4\x00\x05\1\2\3"
+    return (
+        b"\xff\xd8"
+        + header
+        + table
+        + b"\xff"
+        + struct.pack(">BBHBHHB", 0xFF, frame, 8, 8, height, width, 0)
+        + b"\xff\xd9"
+    )
+
+
+def _webp(kind: bytes, body: bytes) -> bytes:
+    chunk = kind + struct.pack("<I", len(body)) + body
+    return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
+
+
+def _lossy(width: int, height: int) -> bytes:
+    return _webp(b"VP8 ", b"\x30\x01\x00\x9d\x01\x2a" + struct.pack("<HH", width, height) + b"\0" * 8)
+
+
+def _lossless(width: int, height: int) -> bytes:
+    return _webp(b"VP8L", b"\x2f" + struct.pack("<I", (width - 1) | (height - 1) << 14) + b"\0" * 8)
+
+
+def _extended(width: int, height: int) -> bytes:
+    sides = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return _webp(b"VP8X", b"\0\0\0\0" + sides)
+
+
+async def _read(workspace: Workspace, content: bytes, name: str = "picture") -> ToolResult:
+    (workspace.root / name).write_bytes(content)
+    return await call_tool({"Read": Read()}, "Read", {"file_path": name}, workspace)
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type"),
+    [
+        (_png(640, 480), "image/png"),
+        (_gif(640, 480), "image/gif"),
+        (_jpeg(640, 480), "image/jpeg"),
+        (_jpeg(640, 480, frame=0xC2), "image/jpeg"),
+        (_lossy(640, 480), "image/webp"),
+        (_lossless(640, 480), "image/webp"),
+        (_extended(640, 480), "image/webp"),
+    ],
+)
+async def test_an_image_is_shown_whatever_its_name(content: bytes, media_type: str, workspace: Workspace) -> None:
+    result = await _read(workspace, content, "notes.txt")
+    assert result == ToolResult(
+        text=f"[notes.txt: {media_type}, 640 x 480 pixels, {len(content):,} bytes]",
+        images=(Image(media_type=media_type, data=base64.b64encode(content).decode()),),
+    )
+
+
+async def test_an_image_goes_into_a_block_behind_its_words(workspace: Workspace) -> None:
+    block = msgspec.json.decode((await _read(workspace, _png(2, 2))).block("toolu_1"))
+    assert [part["type"] for part in block["content"]] == ["text", "image"]
+
+
+async def test_an_image_may_be_larger_than_a_text(workspace: Workspace) -> None:
+    content = _png(2, 2, padding=LARGEST_IMAGE - len(_png(2, 2)) - 12)
+    assert len(content) == LARGEST_IMAGE
+    result = await _read(workspace, content)
+    assert not result.is_error
+    assert len(result.images[0].data) == 5 * 1024 * 1024
+
+
+@pytest.mark.parametrize("padding", [LARGEST_IMAGE, 9 * 1024 * 1024])
+async def test_an_image_that_is_too_heavy_is_refused(padding: int, workspace: Workspace) -> None:
+    result = await _read(workspace, _png(2, 2, padding=padding))
+    assert result.is_error
+    assert "an image of over 3.75 MB" in result.text
+    assert "Make a smaller copy" in result.text
+
+
+@pytest.mark.parametrize("content", [_jpeg(LONGEST_SIDE + 1, 2), _extended(2, LONGEST_SIDE + 1)])
+async def test_an_image_that_is_too_long_is_refused(content: bytes, workspace: Workspace) -> None:
+    result = await _read(workspace, content)
+    assert result.is_error
+    assert "8,001" in result.text
+    assert "Make a smaller copy" in result.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _png(640, 480)[:16],
+        _png(0, 480),
+        _gif(640, 480)[:6] + b"\0",
+        _jpeg(640, 480)[:24],
+        b"\xff\xd8\xff\xe0\0\0" + b"\xff" * 100,
+        _lossy(640, 480)[:25],
+        _webp(b"ALPH", b"\0" * 20),
+        *(picture[:-2] for picture in (_png(640, 480), _gif(640, 480), _jpeg(640, 480), _lossy(640, 480))),
+    ],
+)
+async def test_a_damaged_image_is_refused(content: bytes, workspace: Workspace) -> None:
+    result = await _read(workspace, content)
+    assert result.is_error
+    assert not result.images
+    assert "is damaged" in result.text
+
+
+@pytest.mark.parametrize("content", [b"RIFF\0\0\0\0WAVE", b"\x7fELF\0"])
+async def test_other_binaries_are_refused(content: bytes, workspace: Workspace) -> None:
+    result = await _read(workspace, content)
+    assert result.is_error
+    assert "is binary" in result.text
+
+
+async def test_a_text_about_an_image_is_a_text(workspace: Workspace) -> None:
+    assert (await _read(workspace, b"GIF89a is a format\n")).text == "     1\tGIF89a is a format"
+
+
+async def test_an_image_that_was_read_is_not_to_be_read_again_but_no_text(workspace: Workspace) -> None:
+    await _read(workspace, _png(2, 2))
+    value = {"file_path": "picture", "content": "new"}
+    result = await call_tool({"Write": Write()}, "Write", value, workspace)
+    assert result.is_error
+    assert "not valid UTF-8" in result.text

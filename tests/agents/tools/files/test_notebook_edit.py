@@ -1,0 +1,245 @@
+"""NotebookEdit changes one cell, and not one byte beside it."""
+
+import copy
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.agents.tools.files.notebook import Notebook
+from coterie.agents.tools.files.notebook_edit import NotebookEdit
+from coterie.agents.tools.files.read import Read
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from tests.agents.tools.files.notebook_files import LAYOUTS, analysis, code, notebook, prose, written
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path)
+
+
+async def _seen(workspace: Workspace, text: str, name: str = "a.ipynb") -> Path:
+    path = workspace.root / name
+    path.write_bytes(text.encode())
+    await call_tool({"Read": Read()}, "Read", {"file_path": name}, workspace)
+    return path
+
+
+async def _edit(workspace: Workspace, **value: Any) -> ToolResult:
+    value = {"notebook_path": "a.ipynb", **value}
+    return await call_tool({"NotebookEdit": NotebookEdit()}, "NotebookEdit", value, workspace)
+
+
+async def _refusal(workspace: Workspace, **value: Any) -> str:
+    result = await _edit(workspace, **value)
+    assert result.is_error
+    return result.text
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_replacing_gives_what_the_program_that_wrote_it_would_have_written(
+    workspace: Workspace, layout: str, end: str
+) -> None:
+    value = analysis()
+    path = await _seen(workspace, written(value, layout, end))
+    result = await _edit(workspace, cell_id="load", new_source='import csv\nrows = "ä"')
+    assert result.text == "replaced cell 2 (id load), and removed what the old code gave, in a.ipynb"
+    value["cells"][1] |= {"execution_count": None, "outputs": [], "source": ["import csv\n", 'rows = "ä"']}
+    assert path.read_text() == written(value, layout, end)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("after", [0, 1, 4])
+async def test_inserting_gives_what_the_program_would_have_written(
+    workspace: Workspace, layout: str, after: int
+) -> None:
+    value = analysis()
+    path = await _seen(workspace, written(value, layout))
+    where = {"cell_number": after} if after else {}
+    result = await _edit(workspace, edit_mode="insert", cell_type="code", new_source="x = 1\n", **where)
+    id_ = json.loads(path.read_text())["cells"][after]["id"]
+    assert result.text == f"inserted cell {after + 1} (id {id_}), code in a.ipynb"
+    value["cells"].insert(after, code(["x = 1\n"], id_=id_))
+    assert path.read_text() == written(value, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("number", [1, 2, 4])
+async def test_deleting_gives_what_the_program_would_have_written(
+    workspace: Workspace, layout: str, number: int
+) -> None:
+    value = analysis()
+    path = await _seen(workspace, written(value, layout))
+    assert not (await _edit(workspace, edit_mode="delete", cell_number=number)).is_error
+    del value["cells"][number - 1]
+    assert path.read_text() == written(value, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_the_last_cell_can_go_and_a_first_one_can_come(workspace: Workspace, layout: str) -> None:
+    path = await _seen(workspace, written(notebook(prose(["a"], id_="a")), layout))
+    assert not (await _edit(workspace, edit_mode="delete", cell_id="a")).is_error
+    assert path.read_text() == written(notebook(), layout)
+    assert not (await _edit(workspace, edit_mode="insert", cell_type="markdown", new_source="b")).is_error
+    id_ = json.loads(path.read_text())["cells"][0]["id"]
+    assert path.read_text() == written(notebook(prose(["b"], id_=id_)), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_a_cell_can_become_another_kind_and_back(workspace: Workspace, layout: str) -> None:
+    value = analysis()
+    path = await _seen(workspace, written(value, layout))
+    assert not (await _edit(workspace, cell_id="load", new_source="words", cell_type="markdown")).is_error
+    value["cells"][1] = prose(["words"], id_="load")
+    assert path.read_text() == written(value, layout)
+    assert not (await _edit(workspace, cell_id="load", new_source="words", cell_type="code")).is_error
+    value["cells"][1] = code(["words"], id_="load")
+    assert path.read_text() == written(value, layout)
+
+
+async def test_what_is_odd_about_other_cells_stays(workspace: Workspace) -> None:
+    """Escapes, numbers, keys in any order, sources as one string, line ends of another system: all as they were."""
+    odd = (
+        '\ufeff{ "nbformat":4,\r\n  "nbformat_minor" : 4, "metadata":{"x": 1.50e+3, "é":"\\u00e9\\/"},\r\n'
+        ' "cells":[ {"source":"a\\u0041","cell_type":"raw"  , "metadata":{ } },\r\n\r\n'
+        '   {"metadata":{},"source":"old","cell_type":"code","outputs":[{"output_type":"stream"}],'
+        '"execution_count":7}]}'
+    )
+    path = await _seen(workspace, odd)
+    assert not (await _edit(workspace, cell_number=2, new_source="new\nlines")).is_error
+    expected = (
+        odd.replace('"old"', '"new\\nlines"').replace('[{"output_type":"stream"}]', "[]").replace(":7}", ":null}")
+    )
+    assert path.read_bytes() == expected.encode()
+
+
+async def test_an_old_notebook_gets_no_ids(workspace: Workspace) -> None:
+    value = analysis(minor=4)
+    path = await _seen(workspace, written(value))
+    inserted = await _edit(workspace, edit_mode="insert", cell_number=1, cell_type="raw", new_source="r")
+    assert inserted.text == "inserted cell 2, raw in a.ipynb"
+    value["cells"].insert(1, {"cell_type": "raw", "metadata": {}, "source": ["r"]})
+    assert path.read_text() == written(value)
+
+
+async def test_ids_are_new_and_the_same_change_gives_the_same_one(workspace: Workspace) -> None:
+    text = written(analysis())
+    ids = []
+    for _ in range(2):
+        path = await _seen(workspace, text)
+        for _ in range(5):
+            await _edit(workspace, edit_mode="insert", cell_type="code", new_source="x")
+        ids.append([cell["id"] for cell in json.loads(path.read_text())["cells"]])
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == len(ids[0]) == 9
+
+
+async def test_who_has_not_read_this_version_changes_nothing(workspace: Workspace) -> None:
+    path = workspace.root / "a.ipynb"
+    path.write_text(written(analysis()))
+    assert "has not been read yet" in await _refusal(workspace, cell_id="load", new_source="x")
+    await _seen(workspace, written(analysis()))
+    other = written(analysis()).replace("of the year", "of a month")
+    path.write_text(other)
+    assert "has changed since it was read" in await _refusal(workspace, cell_id="load", new_source="x")
+    assert path.read_text() == other
+
+
+async def test_one_change_after_another_needs_no_reading(workspace: Workspace) -> None:
+    await _seen(workspace, written(analysis()))
+    for source in ("a", "b"):
+        assert not (await _edit(workspace, cell_id="load", new_source=source)).is_error
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"new_source": "x"}, "name it by cell_id or cell_number"),
+        ({"edit_mode": "delete"}, "name it by cell_id or cell_number"),
+        ({"cell_id": "laod", "new_source": "x"}, "no cell with the id 'laod': did you mean load"),
+        ({"cell_number": 0, "new_source": "x"}, "cells are counted from 1, and there are 4"),
+        ({"cell_number": 5, "new_source": "x"}, "there is no cell 5"),
+        ({"cell_number": 1, "cell_id": "load", "new_source": "x"}, "cell 1 has not the id 'load' but 'intro'"),
+        ({"cell_id": "load"}, "new_source is missing"),
+        ({"edit_mode": "insert", "new_source": "x"}, "cell_type is missing"),
+        ({"edit_mode": "insert", "cell_type": "code"}, "new_source is missing"),
+        ({"cell_id": "fail", "new_source": "1 / 0"}, "cell 4 (id fail) is like this already"),
+        ({"cell_id": "fail", "new_source": "x", "cell_type": "sql"}, "must be one of 'code', 'markdown', 'raw'"),
+        ({"notebook_path": "b.ipynb", "cell_id": "x", "new_source": "x"}, "does not exist; did you mean a.ipynb"),
+        ({"notebook_path": "a.py", "cell_id": "x", "new_source": "x"}, "Change other files with Edit"),
+        ({"cell_id": "fail", "new_source": "\ud800"}, "half of a pair"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_and_changes_nothing(
+    workspace: Workspace, value: dict[str, Any], reason: str
+) -> None:
+    path = await _seen(workspace, written(analysis()))
+    assert reason in await _refusal(workspace, **value)
+    assert path.read_text() == written(analysis())
+
+
+async def test_one_id_for_two_cells_names_neither(workspace: Workspace) -> None:
+    await _seen(workspace, written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))))
+    assert "2 cells have the id 'x': say which by cell_number, 1, 2" in await _refusal(
+        workspace, cell_id="x", new_source="c"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Expecting"),
+        ("[]", "Expecting '{'"),
+        ('{"nbformat": 3, "worksheets": []}', "it says nbformat 3"),
+        ('{"nbformat": 4, "cells": {}}', "no list of cells"),
+        ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
+        (written(analysis()) + "}", "more behind its end"),
+        ('{"cells": ' + "[" * 200_000, "nested too deep"),
+    ],
+)
+async def test_what_is_no_notebook_is_left_alone(workspace: Workspace, text: str, reason: str) -> None:
+    path = await _seen(workspace, text)
+    assert reason in await _refusal(workspace, cell_number=1, new_source="x")
+    assert path.read_text() == text
+
+
+_SOURCES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@given(
+    sources=st.lists(_SOURCES, min_size=1, max_size=5),
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    number=st.integers(0, 4),
+    source=_SOURCES,
+)
+def test_any_change_of_any_source_touches_one_cell(sources: list[str], layout: str, number: int, source: str) -> None:
+    value = notebook(*(prose(each.splitlines(keepends=True), id_=f"c{n}") for n, each in enumerate(sources)))
+    text = written(value, layout)
+    number %= len(sources)
+    read = Notebook.read(text)
+    changed = json.loads(read.replaced(read.cells[number], source))
+    expected = copy.deepcopy(value)
+    expected["cells"][number]["source"] = source.splitlines(keepends=True)
+    assert changed == expected
+    longer = json.loads(read.inserted(number, source, "markdown"))
+    assert [each["source"] for each in longer["cells"]] == [
+        *(each["source"] for each in value["cells"][:number]),
+        source.splitlines(keepends=True),
+        *(each["source"] for each in value["cells"][number:]),
+    ]
+    assert [each["id"] for each in json.loads(read.without(read.cells[number]))["cells"]] == [
+        f"c{n}" for n in range(len(sources)) if n != number
+    ]
+
+
+async def test_a_change_is_a_small_difference(workspace: Workspace) -> None:
+    before = written(analysis())
+    path = await _seen(workspace, before)
+    await _edit(workspace, cell_id="intro", new_source="# Übersicht\nof the month")
+    lines = list(difflib.unified_diff(before.split("\n"), path.read_text().split("\n"), n=0))[3:]
+    assert lines == ['-    "of the year"', '+    "of the month"']

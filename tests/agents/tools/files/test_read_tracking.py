@@ -1,0 +1,169 @@
+"""The version of a file that the model has seen is the only one it may change."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.files.read import Read
+from coterie.agents.tools.files.read_tracking import LARGEST, REMEMBERED, ReadFiles
+from coterie.agents.tools.tool import Workspace, call_tool
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+    return path
+
+
+def test_a_file_never_seen_is_to_be_read_first(path: Path) -> None:
+    with pytest.raises(ToolFailed, match=r"has not been read yet\. Read it first"):
+        ReadFiles().check(path)
+
+
+def test_a_file_seen_as_it_is_passes(path: Path) -> None:
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    seen.check(path)
+
+
+def test_a_changed_file_is_to_be_read_again(path: Path) -> None:
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    path.write_text("two\n")
+    with pytest.raises(ToolFailed, match=r"has changed since it was read\. Read it again"):
+        seen.check(path)
+    seen.record(path, b"two\n")
+    seen.check(path)
+
+
+def test_a_touch_is_no_change(path: Path) -> None:
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    os.utime(path, ns=(1, 1))
+    seen.check(path)
+
+
+def test_a_change_that_keeps_time_and_size_is_one(path: Path) -> None:
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    before = path.stat()
+    path.write_text("two\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ToolFailed, match="has changed"):
+        seen.check(path)
+
+
+def test_content_at_hand_is_checked_in_place_of_the_file(path: Path) -> None:
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    with pytest.raises(ToolFailed, match="has changed"):
+        seen.check(path, b"two\n")
+    path.unlink()
+    seen.check(path, b"one\n")
+
+
+def test_of_too_many_files_the_one_noted_longest_ago_is_forgotten() -> None:
+    seen = ReadFiles()
+    for number in range(REMEMBERED):
+        seen.record(Path(f"/{number}"), b"")
+    seen.record(Path("/0"), b"again")
+    seen.record(Path("/new"), b"")
+    seen.check(Path("/0"), b"again")
+    seen.check(Path("/2"), b"")
+    with pytest.raises(ToolFailed, match="not been read"):
+        seen.check(Path("/1"), b"")
+
+
+def test_what_was_noted_is_drained_once_and_restored_elsewhere(path: Path) -> None:
+    seen, resumed = ReadFiles(), ReadFiles()
+    seen.record(Path("/other"), b"")
+    seen.record(path, b"old\n")
+    seen.record(path, b"one\n")
+    drained = seen.take_changes()
+    assert list(drained) == ["/other", str(path)]
+    assert seen.take_changes() == {}
+    resumed.restore(drained)
+    resumed.check(path)
+    with pytest.raises(ToolFailed, match="has changed"):
+        resumed.check(path, b"old\n")
+
+
+def test_a_version_that_was_drained_is_not_drained_again(path: Path) -> None:
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    first = seen.take_changes()
+    seen.record(path, b"one\n")
+    assert seen.take_changes() == {}
+    seen.record(path, b"two\n")
+    assert seen.take_changes().keys() == first.keys()
+
+
+def test_what_was_restored_is_not_drained(path: Path) -> None:
+    seen, resumed = ReadFiles(), ReadFiles()
+    seen.record(path, b"one\n")
+    resumed.restore(seen.take_changes())
+    resumed.record(path, b"one\n")
+    assert resumed.take_changes() == {}
+
+
+def test_a_path_that_is_not_utf8_is_seen_but_not_drained() -> None:
+    seen = ReadFiles()
+    path = Path(os.fsdecode(b"/caf\xe9"))
+    seen.record(path, b"")
+    seen.check(path, b"")
+    assert seen.take_changes() == {}
+
+
+def test_a_forgotten_file_is_not_drained() -> None:
+    seen = ReadFiles()
+    for number in range(REMEMBERED + 1):
+        seen.record(Path(f"/{number}"), b"")
+    drained = seen.take_changes()
+    assert len(drained) == REMEMBERED
+    assert "/0" not in drained
+
+
+async def _read(workspace: Workspace, **value: object) -> bool:
+    return not (await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt", **value}, workspace)).is_error
+
+
+async def test_what_read_shows_is_seen_whole_or_in_part(path: Path) -> None:
+    for value in ({}, {"offset": 1, "limit": 1}):
+        workspace = Workspace(root=path.parent, scratch=path.parent)
+        assert await _read(workspace, **value)
+        workspace.seen.check(path)
+
+
+async def test_what_read_refuses_is_not_seen(path: Path) -> None:
+    workspace = Workspace(root=path.parent, scratch=path.parent)
+    assert not await _read(workspace, offset=5)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+
+
+async def test_what_a_cancelled_read_would_have_shown_is_not_seen(path: Path) -> None:
+    workspace = Workspace(root=path.parent, scratch=path.parent)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await _read(workspace)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+
+
+async def test_a_file_too_large_to_edit_is_shown_but_not_noted(path: Path) -> None:
+    workspace = Workspace(root=path.parent, scratch=path.parent)
+    (workspace.root / "a.txt").write_bytes(b"x\n" * (LARGEST // 2 + 1))
+    assert await _read(workspace, limit=1)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+
+
+async def test_each_workspace_has_seen_its_own_files(path: Path) -> None:
+    first, second = (Workspace(root=path.parent, scratch=path.parent) for _ in range(2))
+    assert await _read(first)
+    with pytest.raises(ToolFailed, match="not been read"):
+        second.seen.check(path)

@@ -1,0 +1,330 @@
+"""Grep finds lines in real files, and no expression can hold it up."""
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.tools.search.grep import WORKER, Grep, GrepInput
+from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, search
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+
+EVIL = "(a+)+$"
+"""On a row of letters a and something else this takes longer than anybody waits."""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, scratch=tmp_path)
+
+
+@pytest.fixture
+def tree(workspace: Workspace) -> Workspace:
+    """A small project."""
+    (workspace.root / "src").mkdir()
+    (workspace.root / "src" / "main.py").write_text("import os\n\ndef main():\n    run()\n\ndef Run():\n    pass\n")
+    (workspace.root / "src" / "note.txt").write_text("how to run\n")
+    (workspace.root / "readme.md").write_text("Run it.\nrun, run\n")
+    return workspace
+
+
+async def _grep(workspace: Workspace, pattern: str, *, time_limit: float = 10, **value: Any) -> ToolResult:
+    tool = Grep(time_limit=time_limit)
+    return await call_tool({"Grep": tool}, "Grep", {"pattern": pattern, **value}, workspace)
+
+
+async def _content(workspace: Workspace, pattern: str, **value: Any) -> list[str]:
+    result = await _grep(workspace, pattern, output_mode="content", **value)
+    assert not result.is_error, result.text
+    return result.text.split("\n")
+
+
+async def test_files_that_match_come_in_the_order_of_their_paths(tree: Workspace) -> None:
+    assert await _grep(tree, "run") == ToolResult(text="readme.md\nsrc/main.py\nsrc/note.txt")
+
+
+async def test_content_comes_with_paths_and_line_numbers(tree: Workspace) -> None:
+    assert await _content(tree, r"def \w+\(") == ["src/main.py:3:def main():", "src/main.py:6:def Run():"]
+
+
+async def test_a_count_is_of_lines_and_only_where_there_are_some(tree: Workspace) -> None:
+    assert (await _grep(tree, "[Rr]un", output_mode="count")).text == "readme.md:2\nsrc/main.py:2\nsrc/note.txt:1"
+    assert (await _grep(tree, "how", output_mode="count")).text == "src/note.txt:1"
+
+
+async def test_case_can_be_ignored(tree: Workspace) -> None:
+    assert (await _grep(tree, "DEF RUN", ignore_case=True)).text == "src/main.py"
+    assert (await _grep(tree, "DEF RUN")).text == "no line matches 'DEF RUN' (3 files searched)"
+
+
+async def test_a_file_can_be_searched_alone_also_one_that_git_ignores(tree: Workspace) -> None:
+    assert await _content(tree, "run", path="src/note.txt") == ["src/note.txt:1:how to run"]
+    (tree.root / "node_modules").mkdir()
+    (tree.root / "node_modules" / "x.js").write_text("run\n")
+    assert await _content(tree, "run", path="node_modules/x.js") == ["node_modules/x.js:1:run"]
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "expected"),
+    [
+        ("*.py", None, "src/main.py"),
+        ("src/*", None, "src/main.py\nsrc/note.txt"),
+        ("*.{md,txt}", None, "readme.md\nsrc/note.txt"),
+        ("*.md", "src", "no line matches 'run' (0 files searched)"),
+        ("*.py", "src", "src/main.py"),
+    ],
+)
+async def test_a_glob_chooses_the_files(glob: str, path: str | None, expected: str, tree: Workspace) -> None:
+    assert (await _grep(tree, "run", glob=glob, path=path)).text == expected
+
+
+async def test_outside_the_working_directory_paths_are_absolute(tree: Workspace) -> None:
+    inside = Workspace(root=tree.root / "src", scratch=tree.root)
+    assert (await _grep(inside, "it", path="..", glob="*.md")).text == f"{tree.root}/readme.md"
+    assert (await _grep(inside, "it", path="../readme.md")).text == f"{tree.root}/readme.md"
+
+
+async def test_context_lines_are_told_from_matches_and_gaps_are_marked(workspace: Workspace) -> None:
+    (workspace.root / "a").write_text("x1\n2\n3\n4\n5\nx6\n7\nx8\n9\n")
+    (workspace.root / "b").write_text("1\nx2\n")
+    assert await _content(workspace, "x", context=1) == [
+        *("a:1:x1", "a-2-2", "--", "a-5-5", "a:6:x6", "a-7-7", "a:8:x8", "a-9-9"),
+        *("--", "b-1-1", "b:2:x2"),
+    ]
+    assert await _content(workspace, "x", path="a", context=2) == [
+        *("a:1:x1", "a-2-2", "a-3-3", "a-4-4", "a-5-5", "a:6:x6", "a-7-7", "a:8:x8", "a-9-9"),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["files_with_matches", "content", "count"])
+async def test_output_ends_at_the_limit_and_says_so(mode: str, workspace: Workspace) -> None:
+    for number in range(4):
+        (workspace.root / f"f{number}").write_text("x\n")
+    cut = (await _grep(workspace, "x", output_mode=mode, head_limit=3)).text.split("\n")
+    assert len(cut) == 4
+    assert cut[3] == "[cut after 3 lines: narrow the search, or ask for a larger head_limit]"
+    whole = (await _grep(workspace, "x", output_mode=mode, head_limit=4)).text.split("\n")
+    assert len(whole) == 4
+    assert whole[:3] == cut[:3]
+
+
+async def test_by_default_250_lines_are_shown(workspace: Workspace) -> None:
+    (workspace.root / "a").write_text("x\n" * 300)
+    lines = await _content(workspace, "x")
+    assert lines[249] == "a:250:x"
+    assert lines[250].startswith("[cut after 250 lines")
+    assert len(lines) == 251
+
+
+async def test_a_long_line_is_cut_with_a_note(workspace: Workspace) -> None:
+    (workspace.root / "a").write_text("é" * 500 + "\n" + "é" * 2_000 + "x\n")
+    whole, cut = await _content(workspace, "é$|x$")
+    assert whole == "a:1:" + "é" * 500
+    assert cut == "a:2:" + "é" * 500 + " [line cut after 500 of 2,001 characters]"
+
+
+async def test_binary_files_are_skipped(workspace: Workspace) -> None:
+    (workspace.root / "a.bin").write_bytes(b"word\0")
+    assert (await _grep(workspace, "word")).text == "no line matches 'word' (0 files searched, 1 binary files skipped)"
+    (workspace.root / "a.txt").write_bytes(b"word")
+    assert (await _grep(workspace, "word")).text == "a.txt"
+
+
+async def test_all_kinds_of_text_are_searched(workspace: Workspace) -> None:
+    """Line ends of other systems, a byte order mark, bytes that are not UTF-8, a last line without an end."""
+    (workspace.root / "crlf").write_bytes(b"end\r\n")
+    (workspace.root / "mark").write_bytes(b"\xef\xbb\xbfend\n")
+    (workspace.root / "latin").write_bytes(b"caf\xe9\nend")
+    assert await _content(workspace, "^end$") == ["crlf:1:end", "latin:2:end", "mark:1:end"]
+    assert await _content(workspace, "caf") == ["latin:1:caf\ufffd"]
+
+
+async def test_a_file_too_large_to_search_is_mentioned(workspace: Workspace) -> None:
+    with (workspace.root / "a").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    (workspace.root / "b").write_text("x\n")
+    assert (await _grep(workspace, "x")).text == "b\n[1 files over 256 MB were not searched]"
+
+
+async def test_a_file_that_cannot_be_read_is_mentioned(workspace: Workspace) -> None:
+    """The memory of a process is a regular file that fails at its first byte, whoever asks."""
+    result = await _grep(workspace, "x", path=f"/proc/{os.getpid()}/mem")
+    assert result.text == "no line matches 'x' (0 files searched)\n[1 files could not be read]"
+
+
+def test_a_file_that_became_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x\n")
+    (tmp_path / "link").symlink_to("secret")
+    os.mkfifo(tmp_path / "pipe")
+    names = ["link", "pipe", "gone"]
+    files = [(str(tmp_path / name), name) for name in names]
+    finding = search(GrepRequest(pattern="x", ignore_case=False, mode="content", context=0, limit=9, files=files))
+    assert (finding.lines, finding.searched, finding.unreadable) == ([], 0, 3)
+
+
+async def test_what_git_ignores_is_not_searched_unless_it_is_named(tree: Workspace) -> None:
+    await trio.run_process(["git", "init"], cwd=tree.root, capture_stdout=True, capture_stderr=True)
+    (tree.root / ".gitignore").write_text("src/\n")
+    assert (await _grep(tree, "run")).text == "readme.md"
+    assert (await _grep(tree, "run", path="src")).text == "src/main.py\nsrc/note.txt"
+
+
+async def test_a_link_does_not_lead_the_search_outside(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("word\n")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to("../secret")
+    (root / "directory").symlink_to("..")
+    result = await _grep(Workspace(root=root, scratch=root), "word")
+    assert result.text == "no line matches 'word' (0 files searched)"
+
+
+async def test_a_strange_name_is_searched_and_shown_in_one_line(workspace: Workspace) -> None:
+    (workspace.root / os.fsdecode(b"a\xff\n")).write_text("x\n")
+    assert await _content(workspace, "x") == ["a\ufffd\ufffd:1:x"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("ab(c", "missing ), unterminated subpattern at position 2"),
+        ("abc[", "unterminated character set at position 3"),
+        ("*", "nothing to repeat at position 0"),
+        ("a{99999999999999}", "repetition number is too large"),
+        ("(" * 5_000 + ")" * 5_000, "recursion"),
+    ],
+)
+async def test_a_bad_expression_is_refused_with_the_position(pattern: str, words: str, workspace: Workspace) -> None:
+    result = await _grep(workspace, pattern)
+    assert result.is_error
+    assert "is not a regular expression" in result.text
+    assert words in result.text
+
+
+async def test_an_expression_that_python_warns_about_is_searched_for(workspace: Workspace) -> None:
+    (workspace.root / "a").write_text("[\n")
+    assert await _content(workspace, "[[]") == ["a:1:["]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"context": -1}, "context is -1"),
+        ({"context": 101}, "from 0 to 100"),
+        ({"head_limit": 0}, "head_limit is 0"),
+        ({"head_limit": 10_001}, "from 1 to 10,000"),
+        ({"path": "nowhere"}, "nowhere cannot be searched: No such file"),
+        ({"path": "pipe"}, "neither a regular file nor a directory"),
+        ({"glob": "{a"}, "without its }"),
+        ({"output_mode": "lines"}, "'files_with_matches', 'content', 'count'"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(value: dict[str, Any], words: str, workspace: Workspace) -> None:
+    os.mkfifo(workspace.root / "pipe")
+    result = await _grep(workspace, "x", **value)
+    assert result.is_error
+    assert words in result.text
+
+
+@pytest.mark.slow
+async def test_an_endless_expression_is_stopped_when_its_time_is_up(workspace: Workspace) -> None:
+    (workspace.root / "a").write_text("a" * 60 + "b\n")
+    result = await _grep(workspace, EVIL, time_limit=0.4)
+    assert result.is_error
+    assert "not done after 0.4 s" in result.text
+
+
+@pytest.mark.slow
+async def test_a_cancelled_search_ends_its_process(workspace: Workspace) -> None:
+    (workspace.root / "a").write_text("a" * 60 + "b\n")
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(_grep, workspace, EVIL))
+            while not (workers := _workers()):  # noqa: ASYNC110 - no event tells of a started process
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert not any(worker.is_running() for worker in workers)
+
+
+def _workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if _is_worker(child)]
+
+
+def _is_worker(child: psutil.Process) -> bool:
+    try:
+        return str(WORKER) in child.cmdline()
+    except psutil.NoSuchProcess:  # of another test, and not reaped yet
+        return False
+
+
+@pytest.mark.slow
+def test_a_search_whose_agent_is_gone_ends_by_itself() -> None:
+    """Its first act is to set an alarm; here the alarm ends it at once, with its seconds as the exit code."""
+    script = (
+        f"import runpy, signal; signal.alarm = lambda s: exit(s); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
+    )
+    assert subprocess.run([sys.executable, "-I", "-c", script], check=False).returncode == 60
+
+
+def test_it_touches_what_is_searched(tree: Workspace) -> None:
+    (tree.root / "link").symlink_to("/etc/passwd")
+    assert Grep().paths_affected(GrepInput(pattern="x", path="link"), tree) == [Path("/etc/passwd")]
+    assert Grep().paths_affected(GrepInput(pattern="x"), tree) == [tree.root.resolve()]
+
+
+EXPECTED = {
+    ("run", "-n"): ["readme.md:2:run, run", "src/main.py:4:    run()", "src/note.txt:1:how to run"],
+    ("run", "-nC1"): [
+        *("readme.md-1-Run it.", "readme.md:2:run, run", "--", "src/main.py-3-def main():", "src/main.py:4:    run()"),
+        *("src/main.py-5-", "--", "src/note.txt:1:how to run"),
+    ],
+    (r"^\s+\w", "-c"): ["src/main.py:2"],
+    ("(R|r)un|os", "-l"): ["readme.md", "src/main.py", "src/note.txt"],
+}
+
+
+@pytest.mark.parametrize(("pattern", "options"), EXPECTED)
+async def test_output_is_what_other_search_programs_print(pattern: str, options: str, tree: Workspace) -> None:
+    """Checked against ripgrep itself where it is installed."""
+    values: dict[str, dict[str, Any]] = {
+        "-n": {"output_mode": "content"},
+        "-nC1": {"output_mode": "content", "context": 1},
+        "-c": {"output_mode": "count"},
+        "-l": {},
+    }
+    expected = EXPECTED[pattern, options]
+    assert (await _grep(tree, pattern, **values[options])).text.split("\n") == expected
+    if ripgrep := shutil.which("rg"):
+        command = [ripgrep, "--sort=path", "--no-heading", "--color=never", options, pattern, "readme.md", "src"]
+        told = await trio.run_process(command, cwd=tree.root, capture_stdout=True)
+        assert told.stdout.decode().splitlines() == expected
+
+
+@settings(max_examples=80, deadline=None)
+@given(lines=st.lists(st.sampled_from(["x", "", "y", "-"]), max_size=14), context=st.integers(0, 3))
+def test_context_shows_each_line_near_a_match_once(
+    lines: list[str], context: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "drawn.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    order = GrepRequest(
+        pattern="x", ignore_case=False, mode="content", context=context, limit=99, files=[(str(path), "f")]
+    )
+    matches = {number for number, line in enumerate(lines, 1) if line == "x"}
+    near = [n for n in range(1, len(lines) + 1) if any(abs(n - match) <= context for match in matches)]
+    expected: list[str] = []
+    for before, number in zip([None, *near], near, strict=False):
+        if context and before is not None and number > before + 1:
+            expected.append("--")
+        sign = ":" if number in matches else "-"
+        expected.append(f"f{sign}{number}{sign}{lines[number - 1]}")
+    assert search(order).lines == expected

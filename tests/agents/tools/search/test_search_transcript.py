@@ -1,0 +1,173 @@
+"""The SearchTranscript tool over transcripts written as agents write them: cleared, compacted, forked, torn."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.transcript import TranscriptWriter
+from coterie.agents.loop.conversation.transcript_records import Boundary, MailRecord
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.types import MODES, Mode
+from coterie.agents.tools.search.search_transcript import SearchTranscript, SearchTranscriptInput
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.memory.compaction.result_clearing import clear_results
+from tests.agents.conversation_blocks import HEADER, text, thinking
+from tests.orchestrator.session_writer import reply
+
+BOUNDARY = Boundary(
+    trigger="threshold", by="notes", turn=3, tokens_before=9, tokens_after=5, left=4, kept=1, parts=["summary"]
+)
+
+
+def call(id_: str, name: str, **arguments: Any) -> bytes:
+    return msgspec.json.encode({"type": "tool_use", "id": id_, "name": name, "input": arguments})
+
+
+def result(id_: str, words: str) -> bytes:
+    content = [{"type": "text", "text": words}]
+    return msgspec.json.encode({"type": "tool_result", "tool_use_id": id_, "content": content})
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Iterator[tuple[Conversation, TranscriptWriter]]:
+    """Two turns: a file was read, and a search made; then mail came."""
+    conversation = Conversation.begin(HEADER)
+    with TranscriptWriter.open(tmp_path / "transcript.jsonl") as writer:
+        conversation.append("user", [text("Find the port of the gateway.")])
+        writer.record(conversation)
+        conversation.append("assistant", [thinking(), text("I look."), call("t1", "Read", file_path="conf/a.ini")])
+        writer.record(conversation, reply(1))
+        conversation.append("user", [result("t1", "name = gateway\nport = 4711\n" + "padding " * 1_000)])
+        writer.record(conversation)
+        conversation.append("assistant", [call("t2", "SearchTranscript", pattern="4711")])
+        writer.record(conversation, reply(2))
+        conversation.append("user", [result("t2", "turn 2, 4711"), text('<message from="scout">\nport 99\n</message>')])
+        writer.record(conversation, MailRecord(ids=["m1"]))
+        yield conversation, writer
+
+
+async def search(directory: Path, **arguments: Any) -> ToolResult:
+    tool = SearchTranscript(path=directory / "transcript.jsonl", time_limit=arguments.pop("time_limit", 30))
+    workspace = Workspace(root=directory, scratch=directory)
+    return await call_tool({"SearchTranscript": tool}, "SearchTranscript", arguments, workspace)
+
+
+Past = tuple[Conversation, TranscriptWriter]
+
+
+@pytest.mark.slow
+async def test_a_line_says_when_who_and_what_the_newest_first(past: Past, tmp_path: Path) -> None:
+    lines = (await search(tmp_path, pattern="port|conf/")).text.splitlines()
+    assert lines[0] == 'turn 3, mail: <message from="scout"> port 99 </message>'
+    assert lines[1].startswith("turn 2, result of Read: name = gateway port = 4711 padding padding")
+    assert lines[2] == "turn 1, call Read: file_path: conf/a.ini"
+    assert lines[3] == "turn 1, user: Find the port of the gateway."
+    assert lines[4:] == ["[4 in all; turn=N shows one turn whole]"]
+    assert max(map(len, lines)) < 250
+
+
+@pytest.mark.slow
+async def test_searching_does_not_find_itself(past: Past, tmp_path: Path) -> None:
+    assert (await search(tmp_path, pattern="4711")).text.count("\n") == 1
+
+
+@pytest.mark.slow
+async def test_what_was_cleared_and_what_was_summed_up_is_found_once(past: Past, tmp_path: Path) -> None:
+    conversation, writer = past
+    conversation.rewrite(clear_results(conversation.segments, {"t1"}))
+    writer.record(conversation)
+    assert "4711" not in conversation.prefix_bytes().decode().replace('"pattern":"4711"', "").replace("2, 4711", "")
+    [hit, _] = (await search(tmp_path, pattern="port = 4711")).text.splitlines()
+    assert hit.startswith("turn 2, result of Read: ")
+    conversation.rewrite([("user", [text("Summary: the gateway is known.")])])
+    writer.record(conversation, boundary=BOUNDARY)
+    hits = (await search(tmp_path, pattern="gateway")).text.splitlines()
+    assert hits[0] == "turn 3, earlier summary: Summary: the gateway is known."
+    assert [hit.partition(":")[0] for hit in hits[1:3]] == ["turn 2, result of Read", "turn 1, user"]
+    assert hits[3].startswith("[3 in all")
+    assert (await search(tmp_path, pattern="cleared")).text == "nothing matches 'cleared' in 3 turns"
+
+
+@pytest.mark.slow
+async def test_a_search_can_be_narrowed_and_gone_on_with(past: Past, tmp_path: Path) -> None:
+    first = (await search(tmp_path, pattern="PORT", ignore_case=True, limit=1)).text.splitlines()
+    assert first[0].startswith("turn 3, mail")
+    assert first[1] == (
+        "[3 in all, 2 older ones not shown: narrow the search, or use before_turn; turn=N shows one turn whole]"
+    )
+    older = (await search(tmp_path, pattern="port", before_turn=3, limit=1)).text
+    assert older.startswith("turn 2, result of Read")
+    assert (await search(tmp_path, pattern="port", who="user")).text.startswith("turn 1, user")
+
+
+@pytest.mark.slow
+async def test_one_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> None:
+    shown = (await search(tmp_path, turn=2)).text
+    assert shown.startswith("[result of Read]\nname = gateway\nport = 4711\npadding")
+    assert (
+        shown.endswith("padding \n[cut after 4,000 of 8,027 characters: search for what you need]")
+        or len(shown) < 4_200
+    )
+    assert (await search(tmp_path, turn=1)).text == (
+        "[user]\nFind the port of the gateway.\n[assistant]\nI look.\n[call Read]\nfile_path: conf/a.ini"
+    )
+    missing = await search(tmp_path, turn=9)
+    assert (missing.is_error, missing.text) == (True, "There is nothing of turn 9: the last one is 3")
+
+
+@pytest.mark.slow
+async def test_what_a_fork_began_with_is_older_than_its_first_turn(past: Past, tmp_path: Path) -> None:
+    conversation, _ = past
+    fork = tmp_path / "fork"
+    fork.mkdir()
+    with TranscriptWriter.open(fork / "transcript.jsonl") as writer:
+        writer.record(conversation.fork_with("placeholder", "Look for the host."))
+    lines = (await search(fork, pattern="port =|host")).text.splitlines()
+    assert lines[0] == "turn 1, user: Look for the host."
+    assert lines[1].startswith("turn 0, result of Read")
+
+
+@pytest.mark.slow
+async def test_a_torn_last_line_is_left_out(past: Past, tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    path.write_bytes(path.read_bytes() + b'\n{"kind":"message","v":1,"role":"user","blocks":[{"type":"text","te')
+    assert (await search(tmp_path, pattern="I look")).text.startswith("turn 1, assistant: I look.")
+
+
+@pytest.mark.slow
+async def test_a_search_without_end_is_stopped(past: Past, tmp_path: Path) -> None:
+    conversation, writer = past
+    conversation.append("user", [text("a" * 40)])
+    writer.record(conversation)
+    result = await search(tmp_path, pattern="(a+)+b", time_limit=0.5)
+    assert result.is_error
+    assert result.text.startswith("The search was not done after 0.5 s")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"pattern": "("}, "'(' is not a regular expression: missing ), unterminated subpattern at position 0"),
+        ({}, "Give either a pattern to search for, or the turn to show"),
+        ({"pattern": "a", "turn": 1}, "Give either a pattern to search for, or the turn to show"),
+        ({"pattern": "a", "limit": 51}, "limit is 51, but must be from 1 to 50"),
+    ],
+)
+async def test_what_cannot_be_searched_for_is_said(
+    past: Past, tmp_path: Path, arguments: dict[str, Any], reason: str
+) -> None:
+    result = await search(tmp_path, **arguments)
+    assert (result.is_error, result.text) == (True, reason)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_looking_back_needs_no_permission_in_any_mode(tmp_path: Path, mode: Mode) -> None:
+    tool = SearchTranscript(path=tmp_path / "transcript.jsonl")
+    arguments = SearchTranscriptInput(pattern="x")
+    verdict = Permissions(mode=mode).evaluate(tool, arguments, Workspace(root=tmp_path, scratch=tmp_path))
+    assert type(verdict).__name__ == "Allowed"

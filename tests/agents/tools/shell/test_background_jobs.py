@@ -1,0 +1,357 @@
+"""Commands in the background are started, watched and ended, and none outlives its block."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+import trio.testing
+
+from coterie.agents.tools.shell.background_jobs import MOST_RUNNING, BackgroundJobs, open_jobs
+from coterie.agents.tools.shell.bash import Bash
+from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
+from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.files import SeededFaults, file_faults
+
+pytestmark = pytest.mark.slow
+
+TOOLS: Mapping[str, Tool] = {"Bash": Bash(grace=0.1), "BashOutput": BashOutput(), "KillBash": KillBash()}
+
+
+@asynccontextmanager
+async def _opened(tmp_path: Path, *, grace: float = 0.1) -> AsyncIterator[Workspace]:
+    root, scratch = tmp_path / "root", tmp_path / "scratch"
+    root.mkdir(exist_ok=True)
+    scratch.mkdir(exist_ok=True)
+    with trio.fail_after(10):
+        async with open_jobs(scratch / "jobs", grace=grace) as jobs:
+            yield Workspace(root=root, scratch=scratch, jobs=jobs)
+
+
+def _jobs(workspace: Workspace) -> BackgroundJobs:
+    assert workspace.jobs is not None
+    return workspace.jobs
+
+
+async def _start(workspace: Workspace, command: str, **value: Any) -> ToolResult:
+    value = {"command": command, "run_in_background": True, **value}
+    return await call_tool(TOOLS, "Bash", value, workspace)
+
+
+async def _output(workspace: Workspace, name: str = "bash_1", **value: Any) -> ToolResult:
+    return await call_tool(TOOLS, "BashOutput", {"bash_id": name, **value}, workspace)
+
+
+async def _kill(workspace: Workspace, name: str = "bash_1") -> ToolResult:
+    return await call_tool(TOOLS, "KillBash", {"bash_id": name}, workspace)
+
+
+def _fifo(workspace: Workspace, name: str) -> Path:
+    path = workspace.root / name
+    os.mkfifo(path)
+    return path
+
+
+async def _read_fifo(fifo: Path) -> str:
+    """What a job says on the fifo; returns when it has said it."""
+    return await trio.to_thread.run_sync(fifo.read_text, abandon_on_cancel=True)
+
+
+async def _write_fifo(fifo: Path) -> None:
+    await trio.to_thread.run_sync(fifo.write_text, "go\n", abandon_on_cancel=True)
+
+
+async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
+    await _jobs(workspace).find(name).wait_ended()
+
+
+def _is_running(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+async def test_a_job_is_started_and_not_waited_for(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        result = await _start(workspace, "echo $$; sleep 100")
+        path = workspace.scratch / "jobs" / "bash_1.out"
+        assert result == ToolResult(
+            text=f"Started job bash_1. BashOutput shows what it prints, KillBash ends it. All it prints is in {path}."
+        )
+        assert _jobs(workspace).find("bash_1").is_running
+
+
+async def test_new_output_is_shown_once_with_the_status_last(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        said, go = _fifo(workspace, "said"), _fifo(workspace, "go")
+        await _start(workspace, "echo one; echo 1 > said; read < go; echo two >&2; exit 3")
+        await _read_fifo(said)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await _output(workspace)).text == "one\n[bash_1: running]"
+        assert (await _output(workspace)).text == "[bash_1: running]"
+        await _write_fifo(go)
+        await _end_of(workspace)
+        assert await _output(workspace) == ToolResult(text="two\n[bash_1: ended with exit code 3]")
+        assert (await _output(workspace)).text == "[bash_1: ended with exit code 3]"
+
+
+async def test_a_character_that_is_half_printed_is_shown_when_it_is_whole(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        said, go = _fifo(workspace, "said"), _fifo(workspace, "go")
+        await _start(workspace, r"printf 'caf\xc3'; echo 1 > said; read < go; printf '\xa9'")
+        await _read_fifo(said)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await _output(workspace)).text == "caf\n[bash_1: running]"
+        await _write_fifo(go)
+        await _end_of(workspace)
+        assert (await _output(workspace)).text == "é\n[bash_1: ended with exit code 0]"
+
+
+async def test_a_filter_shows_the_lines_that_match(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, r"printf 'error: 1\nfine\r\n\xff error: 2\nlast error'")
+        await _end_of(workspace)
+        result = await _output(workspace, filter=r"error(: \d)?$")
+        assert result.text == "error: 1\n\ufffd error: 2\nlast error\n[bash_1: ended with exit code 0]"
+        assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
+
+
+@pytest.mark.parametrize(("pattern", "words"), [("(", "not a regular expression"), ("a" * 40 + "(a+)+$", "not done")])
+async def test_a_filter_that_fails_shows_nothing_and_loses_nothing(pattern: str, words: str, tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, f"echo {'a' * 80}b")
+        await _end_of(workspace)
+        value = {"bash_id": "bash_1", "filter": pattern}
+        result = await call_tool({"BashOutput": BashOutput(filter_limit=0.3)}, "BashOutput", value, workspace)
+        assert result.is_error
+        assert words in result.text
+        assert (await _output(workspace)).text == f"{'a' * 80}b\n[bash_1: ended with exit code 0]"
+
+
+async def test_looks_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "echo one")
+        await _end_of(workspace)
+        shown: list[str] = []
+
+        async def look() -> None:
+            shown.append((await _output(workspace)).text)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            nursery.start_soon(look)
+        assert "one\n[bash_1: ended with exit code 0]" in shown
+        assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
+
+
+async def test_output_is_kept_up_to_a_limit_and_the_loss_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.agents.tools.shell.background_jobs.LARGEST_OUTPUT", 2 * 1024 * 1024)
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "head -c 3000000 /dev/zero | tr '\\0' x; echo end > done")
+        await _end_of(workspace)
+        assert (workspace.root / "done").exists()
+        assert (workspace.scratch / "jobs" / "bash_1.out").stat().st_size == 2 * 1024 * 1024
+        result = await _output(workspace)
+        assert result.text.endswith(
+            "xxx\n[what it printed next was not kept: over 2 MB]\n[bash_1: ended with exit code 0]"
+        )
+
+
+async def test_a_full_disk_is_a_loss_and_no_failure(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        with file_faults(SeededFaults(seed=1, full=1.0)):
+            await _start(workspace, "echo lost")
+            await _end_of(workspace)
+        result = await _output(workspace)
+        assert result.text == (
+            "[what it printed next was not kept: No space left on device]\n[bash_1: ended with exit code 0]"
+        )
+
+
+async def test_a_killed_job_and_all_it_started_have_ended(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        ready = _fifo(workspace, "ready")
+        stubborn = "(trap '' TERM; echo $$ $BASHPID > ready; while :; do sleep 0.01; done) & wait"
+        await _start(workspace, f"echo before; {stubborn}")
+        pids = [int(pid) for pid in (await _read_fifo(ready)).split()]
+        assert all(map(_is_running, pids))
+        assert await _kill(workspace) == ToolResult(text="bash_1: killed")
+        assert not any(map(_is_running, pids))
+        assert (await _output(workspace)).text == "before\n[bash_1: killed]"
+        assert (await _kill(workspace)).text == "bash_1: already killed"
+        assert _jobs(workspace).take_finished() == []
+
+
+async def test_a_job_that_has_ended_cannot_be_killed(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "exit 4")
+        await _end_of(workspace)
+        assert (await _kill(workspace)).text == "bash_1: already ended with exit code 4"
+
+
+async def test_the_end_of_the_block_is_the_end_of_every_job(tmp_path: Path) -> None:
+    pids: list[int] = []
+    async with _opened(tmp_path) as workspace:
+        ready = _fifo(workspace, "ready")
+        for command in (
+            "sleep 100 & echo $$ $! > ready; wait",
+            "trap '' TERM; echo $$ > ready; while :; do sleep 0.01; done",
+        ):
+            await _start(workspace, command)
+            pids += map(int, (await _read_fifo(ready)).split())
+        assert all(map(_is_running, pids))
+    assert len(pids) == 3
+    assert not any(map(psutil.pid_exists, pids[::2]))
+    assert not any(map(_is_running, pids))
+
+
+async def test_a_job_is_asked_before_it_is_killed(tmp_path: Path) -> None:
+    async with _opened(tmp_path, grace=5) as workspace:
+        ready = _fifo(workspace, "ready")
+        await _start(workspace, "trap 'echo tidied > done; exit' TERM; echo 1 > ready; sleep 100 & wait")
+        await _read_fifo(ready)
+    assert (workspace.root / "done").read_text() == "tidied\n"
+
+
+async def test_a_failing_block_ends_its_jobs_too(tmp_path: Path) -> None:
+    pids: list[int] = []
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with _opened(tmp_path) as workspace:
+            ready = _fifo(workspace, "ready")
+            await _start(workspace, "echo $$ > ready; sleep 100")
+            pids.append(int(await _read_fifo(ready)))
+            raise ZeroDivisionError
+    assert not psutil.pid_exists(pids[0])
+
+
+async def test_what_a_job_put_in_the_background_ends_with_it(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "sleep 100 & echo $!")
+        await _end_of(workspace)
+        pid, status = (await _output(workspace)).text.split("\n")
+        assert status == "[bash_1: ended with exit code 0]"
+        assert not _is_running(int(pid))
+
+
+async def test_a_cancelled_call_leaves_the_job(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "echo $$; sleep 100")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await _output(workspace)
+        assert _jobs(workspace).find("bash_1").is_running
+
+
+async def test_news_of_an_end_come_once(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        go = _fifo(workspace, "go")
+        await _start(workspace, "read < go\nexit 3")
+        await _start(workspace, f"true {'x' * 200}")
+        await _end_of(workspace, "bash_2")
+        assert _jobs(workspace).take_finished() == [
+            f"Background job bash_2 ended with exit code 0: true {'x' * 71} ..."
+        ]
+        await _write_fifo(go)
+        await _end_of(workspace)
+        assert _jobs(workspace).take_finished() == ["Background job bash_1 ended with exit code 3: read < go exit 3"]
+        assert _jobs(workspace).take_finished() == []
+
+
+async def test_an_end_that_was_shown_is_no_news(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "true")
+        await _end_of(workspace)
+        await _output(workspace)
+        assert _jobs(workspace).take_finished() == []
+
+
+async def test_a_job_starts_in_the_directory_of_the_shell_and_does_not_move_it(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        (workspace.root / "sub" / "deep").mkdir(parents=True)
+        await call_tool(TOOLS, "Bash", {"command": "cd sub"}, workspace)
+        await _start(workspace, "pwd; cd deep")
+        await _end_of(workspace)
+        assert (await _output(workspace)).text.startswith(f"{workspace.root / 'sub'}\n")
+        assert workspace.shell.directory == workspace.root / "sub"
+
+
+async def test_keys_are_not_in_the_environment_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-value")
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "env")
+        await _end_of(workspace)
+        assert "secret-value" not in (await _output(workspace)).text
+
+
+async def test_there_are_no_more_jobs_than_allowed(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        for _ in range(MOST_RUNNING):
+            assert not (await _start(workspace, "exec sleep 100")).is_error
+        refused = await _start(workspace, "exec sleep 100")
+        assert refused.is_error
+        assert "10 jobs are running" in refused.text
+        await _kill(workspace, "bash_4")
+        assert (await _start(workspace, "true")).text.startswith("Started job bash_11.")
+
+
+async def test_a_job_that_cannot_be_started_is_refused_and_no_job(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        refused = await _start(workspace, "echo \0")
+        assert refused.is_error
+        assert refused.text.startswith("The command could not be started")
+        assert (await _output(workspace)).text == "There is no job 'bash_1' in this run: there is none"
+        assert _jobs(workspace).take_finished() == []
+
+
+async def test_a_job_without_room_for_its_output_is_refused(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        (workspace.scratch / "jobs").touch()
+        refused = await _start(workspace, "touch ran")
+        assert refused.is_error
+        assert "could not be started" in refused.text
+        assert not (workspace.root / "ran").exists()
+
+
+async def test_an_unknown_job_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "true")
+        for answer in (await _output(workspace, "bash1"), await _kill(workspace, "bash1")):
+            assert answer == ToolResult(text="There is no job 'bash1' in this run: did you mean bash_1?", is_error=True)
+
+
+async def test_jobs_of_a_later_run_have_new_names(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        await _start(workspace, "echo first")
+        await _end_of(workspace)
+    async with _opened(tmp_path) as workspace:
+        assert (await _start(workspace, "echo second")).text.startswith("Started job bash_2.")
+        await _end_of(workspace, "bash_2")
+        assert (workspace.scratch / "jobs" / "bash_1.out").read_text() == "first\n"
+
+
+async def test_a_workspace_without_jobs_says_so(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path, scratch=tmp_path)
+    started, shown, killed = await _start(workspace, "true"), await _output(workspace), await _kill(workspace)
+    assert started.is_error
+    assert "without run_in_background" in started.text
+    assert shown == killed == ToolResult(text="There are no background jobs here.", is_error=True)
+
+
+def test_looking_and_ending_touch_no_path(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path, scratch=tmp_path)
+    assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == []
+    assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == []
+
+
+async def test_after_the_block_no_job_can_be_started(tmp_path: Path) -> None:
+    async with _opened(tmp_path) as workspace:
+        pass
+    with pytest.raises(trio.ClosedResourceError):
+        await _jobs(workspace).start("true", workspace.root, {})

@@ -1,0 +1,236 @@
+"""A command starts where the last one ended, and does not notice how that is known."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from coterie.agents.tools.files.read import Read
+from coterie.agents.tools.shell.bash import Bash, BashInput
+from coterie.agents.tools.shell.shell_process import SHELL
+from coterie.agents.tools.shell.working_directory import ShellState
+from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.files import SeededFaults, file_faults
+
+TOOLS: Mapping[str, Tool] = {"Bash": Bash(grace=0.1), "Read": Read()}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root, scratch = tmp_path / "root", tmp_path / "scratch"
+    (root / "sub" / "deep").mkdir(parents=True)
+    scratch.mkdir()
+    return Workspace(root=root, scratch=scratch)
+
+
+async def _bash(workspace: Workspace, command: str, **value: Any) -> ToolResult:
+    with trio.fail_after(10):
+        return await call_tool(TOOLS, "Bash", {"command": command, **value}, workspace)
+
+
+async def _next(workspace: Workspace) -> str:
+    """Where the next command starts, relative to the root."""
+    result = await _bash(workspace, "pwd -P")
+    assert not result.is_error
+    return str(Path(result.text).relative_to(workspace.root))
+
+
+def _in_a_plain_shell(command: str, directory: Path) -> list[str]:
+    """What *command* prints, and its exit code unless that is 0, as the tool would show them."""
+    ended = subprocess.run(
+        [SHELL, "-c", command],
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    status = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    return [*ended.stdout.decode().splitlines(), *([f"[exit code {status}]"] if status else [])]
+
+
+@pytest.mark.parametrize(
+    ("command", "directory"),
+    [
+        ("cd sub", "sub"),
+        ("cd sub && cd deep", "sub/deep"),
+        ("cd sub; false", "sub"),
+        ("cd sub; exit 3", "sub"),
+        ("cd sub; set -e; false; cd ..", "sub"),
+        ("set -eu; cd sub; echo $missing", "sub"),
+        ("set -o noclobber -o posix; cd sub", "sub"),
+        ("cd sub; exec > /dev/null 2>&1; echo unheard", "sub"),
+        ("exit() { builtin exit 0; }; pwd() { echo /; }; cd sub; exit", "sub"),
+        ("(cd sub); cd sub | cat; bash -c 'cd sub'; x=$(cd sub)", "."),
+        ("cd sub\n)", "sub"),
+        ("cd sub; )", "."),
+        ("cd sub; exec true", "."),
+        ("cd sub; kill -KILL $$", "."),
+        ("cd sub; trap 'cd deep' EXIT", "."),
+        ("cd missing", "."),
+        ("mkdir 'a b\n'; cd 'a b\n'", "a b\n"),
+    ],
+)
+@pytest.mark.slow
+async def test_the_next_command_starts_where_one_ended(command: str, directory: str, workspace: Workspace) -> None:
+    await _bash(workspace, command)
+    assert workspace.shell.directory == workspace.root / directory
+    if "\n" not in directory:
+        assert await _next(workspace) == directory
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo $? $# $0 $-; declare -F; env | grep -c BASH_ENV",
+        "echo one\nnonexistent-command\necho $LINENO",
+        "set -x; cd sub; echo hi",
+        "trap 'echo failed' ERR; false",
+        "trap 'echo bye $?' EXIT; exit 4",
+        "echo (",
+        "cat <<END\nno end",
+        "exit 3",
+        "kill -TERM $$",
+        "cd sub; rm -rf ../sub; exit 2",
+        "return 2",
+    ],
+)
+@pytest.mark.slow
+async def test_a_command_runs_as_in_a_plain_shell(command: str, workspace: Workspace) -> None:
+    expected = _in_a_plain_shell(command, workspace.root)
+    (workspace.root / "sub").mkdir(exist_ok=True)
+    shown = (await _bash(workspace, command)).text.split("\n")
+    assert [line for line in shown if not line.startswith("[the working directory")] == expected
+    assert os.listdir(workspace.scratch) == []  # noqa: PTH208 - names only
+
+
+@pytest.mark.slow
+async def test_the_users_own_start_up_file_is_read(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_up = workspace.scratch / "it's mine"
+    start_up.write_text("greet() { echo hello; }\n")
+    monkeypatch.setenv("BASH_ENV", str(start_up))
+    result = await _bash(workspace, "greet; bash -c greet; echo $BASH_ENV; cd sub")
+    assert result.text == f"hello\nhello\n{start_up}"
+    assert await _next(workspace) == "sub"
+    start_up.unlink()
+    assert await _bash(workspace, "true") == ToolResult(text="")
+
+
+@pytest.mark.slow
+async def test_a_command_out_of_time_leaves_the_directory_as_it_was(workspace: Workspace) -> None:
+    await _bash(workspace, "cd sub")
+    assert (await _bash(workspace, "cd deep; sleep 100", timeout=0.2)).text == "[timed out after 0.2 s]"
+    assert await _next(workspace) == "sub"
+    assert os.listdir(workspace.scratch) == []  # noqa: PTH208 - names only
+
+
+@pytest.mark.parametrize("command", ["cd sub/deep; cd /usr; echo out", "cd sub; ln -s /usr link; cd link; echo out"])
+@pytest.mark.slow
+async def test_a_command_that_ends_outside_leads_back_to_the_root(command: str, workspace: Workspace) -> None:
+    result = await _bash(workspace, command)
+    assert result == ToolResult(text=f"out\n[the working directory is {workspace.root} again: /usr is outside it]")
+    assert await _next(workspace) == "."
+
+
+@pytest.mark.slow
+async def test_a_command_that_fails_outside_says_its_exit_code_last(workspace: Workspace) -> None:
+    result = await _bash(workspace, "cd /usr; exit 3")
+    assert result.is_error
+    assert result.text.endswith("/usr is outside it]\n[exit code 3]")
+
+
+@pytest.mark.slow
+async def test_a_directory_deleted_by_the_command_leads_back_to_the_root(workspace: Workspace) -> None:
+    gone = workspace.root / "sub"
+    result = await _bash(workspace, "cd sub; rm -r ../sub")
+    assert result == ToolResult(text=f"[the working directory is {workspace.root} again: {gone} is gone]")
+    assert await _next(workspace) == "."
+
+
+@pytest.mark.slow
+async def test_a_directory_deleted_meanwhile_leads_back_to_the_root(workspace: Workspace) -> None:
+    await _bash(workspace, "cd sub/deep")
+    (workspace.root / "sub" / "deep").rmdir()
+    result = await _bash(workspace, "pwd")
+    gone = workspace.root / "sub" / "deep"
+    assert result == ToolResult(
+        text=f"{workspace.root}\n[the working directory is {workspace.root} again: {gone} is gone]"
+    )
+    assert await _bash(workspace, "pwd") == ToolResult(text=str(workspace.root))
+
+
+def test_a_directory_that_became_a_link_to_elsewhere_is_gone(workspace: Workspace) -> None:
+    assert workspace.shell.update_directory(workspace.root / "sub" / "deep") is None
+    (workspace.root / "sub" / "deep").rmdir()
+    (workspace.root / "sub" / "deep").symlink_to("/usr")
+    assert "is gone" in (workspace.shell.enter() or "")
+    assert workspace.shell.directory == workspace.root
+
+
+@pytest.mark.slow
+async def test_a_directory_that_no_record_can_name_leads_back_to_the_root(workspace: Workspace) -> None:
+    result = await _bash(workspace, r"mkdir $'caf\xe9'; cd caf*")
+    assert result.text.endswith("caf\ufffd is not UTF-8]")
+    assert workspace.shell.directory == workspace.root
+
+
+@pytest.mark.slow
+async def test_paths_of_other_tools_begin_at_the_root(workspace: Workspace) -> None:
+    (workspace.root / "a.txt").write_text("root")
+    (workspace.root / "sub" / "a.txt").write_text("sub")
+    assert (await _bash(workspace, "cd sub; cat a.txt")).text == "sub"
+    assert (await call_tool(TOOLS, "Read", {"file_path": "a.txt"}, workspace)).text == "     1\troot"
+
+
+@pytest.mark.slow
+async def test_without_room_for_its_files_a_command_is_not_started(workspace: Workspace) -> None:
+    with file_faults(SeededFaults(seed=1, full=1.0)):
+        result = await _bash(workspace, "touch ran")
+    assert result.is_error
+    assert "could not be started: [Errno 28] No space left" in result.text
+    workspace.scratch.rmdir()
+    assert "could not be started" in (await _bash(workspace, "touch ran")).text
+    assert not (workspace.root / "ran").exists()
+
+
+@pytest.mark.slow
+async def test_a_command_that_clears_the_scratch_directory_is_none_the_worse(workspace: Workspace) -> None:
+    assert await _bash(workspace, f"rm -rf {workspace.scratch}/.shell-*; cd sub") == ToolResult(text="")
+    assert await _next(workspace) == "."
+
+
+def test_a_call_touches_the_directory_it_starts_in(workspace: Workspace) -> None:
+    workspace.shell.update_directory(workspace.root / "sub")
+    assert Bash().paths_affected(BashInput(command="ls"), workspace) == [workspace.root / "sub"]
+
+
+def test_a_root_behind_a_link_is_the_directory_it_leads_to(workspace: Workspace) -> None:
+    (workspace.scratch / "link").symlink_to(workspace.root)
+    shell = ShellState(root=workspace.scratch / "link")
+    assert shell.directory == workspace.root
+    assert shell.update_directory(workspace.root / "sub") is None
+
+
+def test_the_way_back_to_the_root_is_a_change_too(workspace: Workspace) -> None:
+    shell = workspace.shell
+    shell.update_directory(workspace.root / "sub")
+    assert shell.take_changes() == "sub"
+    shell.update_directory(Path("/usr"))
+    assert shell.take_changes() == "."
+
+
+def test_what_was_restored_is_looked_at_before_it_is_used(workspace: Workspace) -> None:
+    workspace.shell.restore("missing")
+    assert "is gone" in (workspace.shell.enter() or "")
+    assert workspace.shell.directory == workspace.root
+
+
+@pytest.mark.parametrize("recorded", ["..", "sub/../..", "/usr"])
+def test_nothing_outside_is_restored(recorded: str, workspace: Workspace) -> None:
+    with pytest.raises(ValueError, match="outside the root"):
+        workspace.shell.restore(recorded)
+    assert workspace.shell.directory == workspace.root

@@ -1,0 +1,87 @@
+"""The ExitPlanMode tool: what it submits, and what the model is told."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.plan_approval import PlanDecision
+from coterie.agents.permissions.types import MODES, Allowed, Mode
+from coterie.agents.tools.team.control_tools import LONGEST_PLAN, ExitPlanMode, ExitPlanModeInput
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+
+AGAIN = "Plan again, and call ExitPlanMode with the new plan; until then only read."
+
+
+@attrs.define(eq=False)
+class FixedReviewer:
+    """Judges every plan alike."""
+
+    judgement: PlanDecision
+    plans: list[tuple[str, list[str]]] = attrs.field(factory=list)
+
+    async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
+        """As `PlanApprover.submit`."""
+        self.plans.append((plan, list(files)))
+        return self.judgement
+
+
+async def call(court: FixedReviewer, directory: Path, **arguments: Any) -> ToolResult:
+    tool = ExitPlanMode(court)
+    return await call_tool({tool.name: tool}, tool.name, arguments, Workspace(root=directory, scratch=directory))
+
+
+@pytest.mark.parametrize(
+    ("judgement", "words"),
+    [
+        (PlanDecision(approve=True, by="lead"), ["Your plan is approved: begin.", "The lead has decided."]),
+        (PlanDecision(approve=True, by="rule"), ["Your plan is approved: begin.", "A rule has decided."]),
+        (
+            PlanDecision(approve=False, by="human", feedback="Tests?"),
+            ["Your plan is not approved.", "The user says: Tests?", AGAIN],
+        ),
+        (
+            PlanDecision(approve=False, by="root", feedback="Nobody was asked."),
+            ["Your plan is not approved.", "Nobody was asked.", AGAIN],
+        ),
+        (PlanDecision(approve=False, by="root"), ["Your plan is not approved.", AGAIN]),
+    ],
+)
+async def test_the_model_is_told_who_decided_and_what_to_do(
+    tmp_path: Path, judgement: PlanDecision, words: list[str]
+) -> None:
+    court = FixedReviewer(judgement)
+    result = await call(court, tmp_path, plan="1. Look.", files=["a.py"])
+    assert (result.text.splitlines(), result.is_error) == (words, False)
+    assert court.plans == [("1. Look.", ["a.py"])]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"plan": " \n\t"}, "The plan is empty."),
+        ({"plan": "x" * (LONGEST_PLAN + 1)}, "The plan has 40,001 of at most 40,000 characters"),
+        ({"plan": "x", "files": ["y" * 400] * 100}, "The plan has 40,001 of at most 40,000 characters"),
+        ({}, "plan"),
+        ({"plan": "x", "files": "a.py"}, "files"),
+    ],
+    ids=["empty", "too long", "too many files", "no plan", "files that are no list"],
+)
+async def test_what_nobody_could_judge_is_not_submitted(tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
+    court = FixedReviewer(PlanDecision(approve=True, by="lead"))
+    result = await call(court, tmp_path, **arguments)
+    assert result.is_error
+    assert reason in result.text
+    assert court.plans == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_plan_may_be_submitted_in_every_mode(tmp_path: Path, mode: Mode) -> None:
+    tool, workspace = (
+        ExitPlanMode(FixedReviewer(PlanDecision(approve=True, by="lead"))),
+        Workspace(root=tmp_path, scratch=tmp_path),
+    )
+    assert isinstance(Permissions(mode=mode).evaluate(tool, ExitPlanModeInput(plan="x"), workspace), Allowed)

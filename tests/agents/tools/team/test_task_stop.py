@@ -1,0 +1,55 @@
+"""TaskStop stops what its agent has started, and says why it stops nothing else."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
+from coterie.agents.tools.team.control_tools import TaskStop, TaskStopInput
+from coterie.agents.tools.tool import Workspace
+from coterie.mailbox.envelope import Envelope
+
+
+@attrs.define(eq=False)
+class Parent:
+    """Has started one agent."""
+
+    child: str
+    stopped: list[str] = attrs.field(factory=list)
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`."""
+        raise AssertionError(request)
+
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`."""
+        await trio.lowlevel.checkpoint()
+        if name != self.child:
+            raise SpawnRefused(f"You have no agent {name!r} at work that could be stopped: there is {self.child}")
+        self.stopped.append(name)
+
+    async def request_shutdown(self, request: Envelope) -> None:
+        """As `Spawner.ask_to_end`."""
+        raise AssertionError(request)
+
+    async def wait_until_idle(self) -> None:
+        """As `Spawner.rest`."""
+        raise AssertionError
+
+
+async def test_it_stops_an_agent_that_was_started(tmp_path: Path) -> None:
+    parent = Parent("scout")
+    workspace = Workspace(root=tmp_path, scratch=tmp_path)
+    result = await TaskStop(parent).run(TaskStopInput(name="scout"), workspace)
+    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all that it had started.")
+
+
+async def test_another_name_is_the_models_mistake(tmp_path: Path) -> None:
+    parent = Parent("scout")
+    workspace = Workspace(root=tmp_path, scratch=tmp_path)
+    with pytest.raises(ToolFailed, match="no agent 'main' at work that could be stopped: there is scout"):
+        await TaskStop(parent).run(TaskStopInput(name="main"), workspace)
+    assert parent.stopped == []

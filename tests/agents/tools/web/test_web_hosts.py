@@ -1,0 +1,96 @@
+"""Which hosts are allowed, and which addresses are nobody's business."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.web.hosts import HostList, WebAddress, is_public
+from coterie.errors import ConfigInvalid
+
+
+@pytest.mark.parametrize(
+    ("listed", "url", "is_allowed"),
+    [
+        ("example.org", "https://example.org/x?y=1", True),
+        ("example.org", "http://example.org", True),
+        ("Example.ORG", "https://EXAMPLE.org./", True),
+        ("example.org", "https://www.example.org", False),
+        ("example.org", "https://example.org.evil.net", False),
+        ("example.org", "https://example.org:8443", False),
+        ("example.org:8443", "https://example.org:8443", True),
+        ("example.org:8443", "https://example.org", False),
+        ("*.example.org", "https://a.b.example.org", True),
+        ("*.example.org", "https://example.org", False),
+        ("*.example.org", "https://evilexample.org", False),
+        ("*", "https://anything.net", True),
+        ("*", "https://93.184.215.14", False),
+        ("127.0.0.1:80", "http://127.0.0.1", True),
+        ("10.0.0.0/8", "http://10.1.2.3", True),
+        ("10.0.0.0/8", "http://10.1.2.3:8080", False),
+        ("[::1]:8080", "http://[::1]:8080/x", True),
+        ("bücher.example", "https://bücher.example", False),
+        ("xn--bcher-kva.example", "https://bücher.example", True),
+    ],
+)
+def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) -> None:
+    if not listed.isascii():
+        with pytest.raises(ConfigInvalid):
+            HostList.parse([listed])
+        return
+    assert HostList.parse([listed]).allows(WebAddress.parse(url)) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ftp://example.org", "begins with https://"),
+        ("file:///etc/passwd", "not an address of the web"),
+        ("example.org", "not an address of the web"),
+        ("https://", "it has no host"),
+        ("https://user:secret@example.org/", "user's name or password"),
+        ("https://example.org\\@evil.net/", "user's name or password"),
+        ("https://example.org/a b", "must be escaped"),
+        ("https://example.org/\n", "must be escaped"),
+        ("https://example.org:99999/", "not an address"),
+        ("https://exa%6dple.org/", "not the name of a host"),
+        (f"https://example.org/{'x' * 2000}", "longer than"),
+    ],
+)
+def test_what_is_no_address_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(ToolFailed) as refused:
+        WebAddress.parse(url)
+    assert reason in refused.value.reason
+    assert "secret" not in refused.value.reason
+
+
+@pytest.mark.parametrize("text", ["http://example.org", "exa mple", "a/b", "example.org:x", "*.*.org", ".org", ""])
+def test_a_list_with_what_is_no_host_is_refused_where_it_stands(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is no host; write docs\.python\.org") as refused:
+        HostList.parse(["ok.org", text], ["settings.toml", "settings.toml"])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.1",
+            "224.0.0.1",
+        ),
+        *("::1", "fe80::1", "fd00::1", "::", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"),
+    ],
+)
+def test_what_is_inside_is_not_public(place: str) -> None:
+    assert not is_public(ip_address(place))
+
+
+@pytest.mark.parametrize("place", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:93.184.215.14"])
+def test_what_is_outside_is_public(place: str) -> None:
+    assert is_public(ip_address(place))

@@ -1,0 +1,379 @@
+"""Worktrees of real repositories: made, kept with any work, removed without, and never in doubt after a crash."""
+
+import contextlib
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from click.testing import CliRunner
+
+from coterie.agents.worktrees.git_command import GitFailed
+from coterie.agents.worktrees.worktree import WORKTREE_RECORD, Worktree, WorktreeFailed, read_worktree_record
+from coterie.agents.worktrees.worktree_lifecycle import (
+    find_unsaved_work,
+    open_worktree,
+    release_worktree,
+    remove_worktree,
+)
+from coterie.clock import Clock
+from coterie.orchestrator.cli.main import main
+from coterie.session_directory import SessionDirectory
+from tests.agents.worktrees.git_repositories import branches, commit, git, make_repository, worktrees
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return make_repository(tmp_path / "project")
+
+
+@pytest.fixture
+def session(project: Path) -> SessionDirectory:
+    return SessionDirectory.create(project, Clock(), task="t", model="m")
+
+
+def record_of(session: SessionDirectory) -> Path:
+    return session.agent_directory("scout") / WORKTREE_RECORD
+
+
+def assert_nothing_is_left(session: SessionDirectory, project: Path) -> None:
+    assert worktrees(project) == []
+    assert branches(project) == ["trunk"]
+    assert [path.name for path in (project / ".coterie" / "worktrees").glob("*")] == [".gitignore"]
+    assert not record_of(session).exists()
+
+
+async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout(
+    session: SessionDirectory, project: Path
+) -> None:
+    (project / "readme.txt").write_text("not committed\n")
+    (project / "new.txt").touch()
+    before = git(project, "status", "--porcelain")
+    worktree = await open_worktree(session, "scout", project)
+    assert worktree.directory == worktree.path == project / ".coterie" / "worktrees" / f"{session.id}-scout"
+    assert (worktree.path / "readme.txt").read_text() == "hello\n"
+    assert not (worktree.path / "new.txt").exists()
+    assert git(worktree.path, "branch", "--show-current") == worktree.branch == f"coterie/{session.id}/scout"
+    assert git(project, "status", "--porcelain") == before
+    assert read_worktree_record(worktree.record) == worktree
+
+
+async def test_a_worktree_without_changes_is_removed_with_all_that_was_made_for_it(
+    session: SessionDirectory, project: Path
+) -> None:
+    worktree = await open_worktree(session, "scout", project)
+    assert await release_worktree(worktree) == "Nothing was changed in its worktree."
+    assert_nothing_is_left(session, project)
+
+
+def edits(tree: Path) -> None:
+    (tree / "readme.txt").write_text("changed\n")
+
+
+def deletes(tree: Path) -> None:
+    (tree / "readme.txt").unlink()
+
+
+def makes_a_file(tree: Path) -> None:
+    (tree / "new.txt").touch()
+
+
+def makes_an_ignored_file(tree: Path) -> None:
+    (tree / "debug.log").touch()
+
+
+def commits(tree: Path) -> None:
+    commit(tree, new="x")
+
+
+def commits_and_goes_back(tree: Path) -> None:
+    commit(tree, new="x")
+    git(tree, "reset", "--quiet", "--hard", "HEAD~1")
+
+
+def commits_without_a_branch(tree: Path) -> None:
+    git(tree, "checkout", "--quiet", "--detach")
+    commit(tree, new="x")
+
+
+def hides_a_change(tree: Path) -> None:
+    git(tree, "update-index", "--assume-unchanged", "readme.txt")
+    edits(tree)
+
+
+def locks(tree: Path) -> None:
+    git(tree, "worktree", "lock", str(tree))
+
+
+def loses_its_git(tree: Path) -> None:
+    """Then git would answer for the checkout around it, in which nothing was changed."""
+    (tree / ".git").unlink()
+    makes_a_file(tree)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (edits, "1 changed file"),
+        (deletes, "1 changed file"),
+        (makes_a_file, "1 changed file"),
+        (makes_an_ignored_file, "1 changed file"),
+        (commits, "1 commit"),
+        (commits_and_goes_back, "1 commit"),
+        (commits_without_a_branch, "1 commit"),
+        (hides_a_change, "git does not look at all of its files"),
+        (locks, "it is locked"),
+        (loses_its_git, "is not a worktree any more"),
+    ],
+)
+async def test_a_worktree_with_any_work_is_kept(
+    session: SessionDirectory, project: Path, change: Callable[[Path], None], words: str
+) -> None:
+    git(project, "config", "status.showUntrackedFiles", "no")
+    worktree = await open_worktree(session, "scout", project)
+    change(worktree.path)
+    files = sorted(worktree.path.iterdir())
+    said = await release_worktree(worktree)
+    assert str(worktree.path) in said
+    assert worktree.branch in said
+    assert words in said
+    assert sorted(worktree.path.iterdir()) == files
+    assert worktree.branch in branches(project)
+    assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
+
+
+async def test_an_agent_that_comes_back_to_a_removed_worktree_gets_a_new_one(
+    session: SessionDirectory, project: Path
+) -> None:
+    first = await open_worktree(session, "scout", project)
+    await release_worktree(first)
+    base = commit(project, readme="later\n")
+    second = await open_worktree(session, "scout", project)
+    assert second == attrs.evolve(first, base=base)
+    assert (second.path / "readme.txt").read_text() == "later\n"
+
+
+async def test_a_worktree_that_the_user_removed_comes_back_with_its_commits(
+    session: SessionDirectory, project: Path
+) -> None:
+    worktree = await open_worktree(session, "scout", project)
+    commits(worktree.path)
+    git(project, "worktree", "remove", str(worktree.path))
+    assert await open_worktree(session, "scout", project) == worktree
+    assert (worktree.path / "new.txt").read_text() == "x"
+
+
+async def test_project_in_a_subdirectory_maps_to_that_subdirectory_of_the_worktree(
+    session: SessionDirectory, project: Path
+) -> None:
+    below = project / "services" / "mail"
+    below.mkdir(parents=True)
+    with pytest.raises(WorktreeFailed, match="services/mail/ is not in the last commit"):
+        await open_worktree(session, "scout", below)
+    commit(below, main="x")
+    worktree = await open_worktree(session, "scout", below)
+    assert worktree.directory == worktree.path / "services" / "mail"
+    assert (worktree.directory / "main.txt").read_text() == "x"
+    assert worktree.path.parent == project / ".coterie" / "worktrees"
+    makes_a_file(worktree.path)
+    assert await find_unsaved_work(worktree) == "1 changed file", "also outside of that directory"
+
+
+async def test_many_worktrees_of_one_repository_are_made_and_removed_at_once(
+    session: SessionDirectory, project: Path
+) -> None:
+    made: dict[str, Worktree] = {}
+
+    async def use(name: str) -> None:
+        made[name] = await open_worktree(session, name, project)
+        if name == "agent-3":
+            makes_a_file(made[name].path)
+        await release_worktree(made[name])
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(use, f"agent-{number}")
+    assert worktrees(project) == [made["agent-3"].path.name]
+    assert branches(project) == [made["agent-3"].branch, "trunk"]
+
+
+async def test_where_there_is_no_repository_or_no_commit_there_is_no_worktree(
+    session: SessionDirectory, project: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(WorktreeFailed, match="not a git repository"):
+        await open_worktree(session, "scout", tmp_path)
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "--quiet")
+    with pytest.raises(WorktreeFailed, match="there is no commit yet"):
+        await open_worktree(session, "scout", tmp_path / "empty")
+    assert not record_of(session).exists()
+
+
+async def test_a_branch_or_a_file_of_the_same_name_is_left_alone(session: SessionDirectory, project: Path) -> None:
+    branch = f"coterie/{session.id}/scout"
+    git(project, "branch", branch)
+    with pytest.raises(WorktreeFailed, match=f"there is a branch {branch} already"):
+        await open_worktree(session, "scout", project)
+    git(project, "branch", "--delete", branch)
+    path = project / ".coterie" / "worktrees" / f"{session.id}-scout"
+    path.mkdir(parents=True)
+    with pytest.raises(WorktreeFailed, match="is in the way"):
+        await open_worktree(session, "scout", project)
+    assert path.is_dir()
+    assert branches(project) == ["trunk"]
+
+
+async def test_without_git_there_is_no_worktree(
+    session: SessionDirectory, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(project))
+    with pytest.raises(WorktreeFailed, match="git cannot be run"):
+        await open_worktree(session, "scout", project)
+
+
+async def test_neither_hooks_nor_what_a_hook_has_set_have_a_say(
+    session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = project / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch hooked\n")
+    hook.chmod(0o755)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    worktree = await open_worktree(session, "scout", project)
+    assert not (worktree.path / "hooked").exists()
+    assert await find_unsaved_work(worktree) is None
+
+
+async def test_no_program_is_run_that_an_agent_has_named(
+    session: SessionDirectory, project: Path, tmp_path: Path
+) -> None:
+    """It can lead git to a repository of its own, whose configuration says how files are looked at."""
+    worktree = await open_worktree(session, "scout", project)
+    evil, ran = make_repository(tmp_path / "evil"), tmp_path / "ran"
+    git(evil, "config", "filter.evil.clean", f"touch {ran}; cat")
+    (worktree.path / ".gitattributes").write_text("* filter=evil\n")
+    (worktree.path / "readme.txt").write_text("jello\n")
+    (worktree.path / ".git").write_text(f"gitdir: {evil}/.git\n")
+    git(worktree.path, "status", "--porcelain")
+    assert ran.exists(), "whoever asks git there without care runs it"
+    ran.unlink()
+    with contextlib.suppress(GitFailed):  # it may well not be a worktree any more
+        await find_unsaved_work(worktree)
+    assert not ran.exists()
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file of this process and its children grow past *size*, as if the disk were full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_when_there_is_no_space_nothing_is_left_and_the_next_try_works(
+    session: SessionDirectory, project: Path
+) -> None:
+    commit(project, large="x" * 100_000)
+    with largest_file(50_000), pytest.raises(WorktreeFailed, match="there can be no worktree"):
+        await open_worktree(session, "scout", project)
+    assert_nothing_is_left(session, project)
+    worktree = await open_worktree(session, "scout", project)
+    assert (worktree.path / "large.txt").stat().st_size == 100_000
+
+
+def let_git_be_killed(project: Path, first: str = "true") -> None:
+    """From now on, in the middle of a checkout, with all of its processes: as in a power cut."""
+    (project / ".git" / "info" / "attributes").write_text("readme.txt filter=deadly\n")
+    git(project, "config", "filter.deadly.smudge", f"{first}; kill -9 0")
+
+
+async def test_git_killed_half_way_leaves_nothing_and_the_next_try_works(
+    session: SessionDirectory, project: Path
+) -> None:
+    let_git_be_killed(project)
+    with pytest.raises(WorktreeFailed, match="git was ended by SIGKILL"):
+        await open_worktree(session, "scout", project)
+    assert_nothing_is_left(session, project)
+    git(project, "config", "--unset", "filter.deadly.smudge")
+    worktree = await open_worktree(session, "scout", project)
+    assert (worktree.path / "readme.txt").read_text() == "hello\n"
+
+
+OPENING = """
+import os, sys, trio
+from coterie.session_directory import SessionDirectory as Session
+from coterie.agents.worktrees.worktree_lifecycle import open_worktree
+os.environ["OPENER"] = str(os.getpid())
+session = Session.find(sys.argv[1])
+trio.run(open_worktree, session, "scout", session.project)
+"""
+
+
+@pytest.fixture
+def half_made(session: SessionDirectory, project: Path) -> None:
+    """What is left when git and who runs it are killed in the middle."""
+    let_git_be_killed(project, "kill -9 $OPENER")
+    done = subprocess.run([sys.executable, "-P", "-c", OPENING, session.id], check=False)
+    assert done.returncode == -signal.SIGKILL
+    git(project, "config", "--unset", "filter.deadly.smudge")
+    half = read_worktree_record(record_of(session))
+    assert half is not None
+    assert half.stage == "making"
+    assert "locked" in git(project, "worktree", "list", "--porcelain")
+
+
+def test_what_a_killed_root_has_half_made_is_removed_by_the_doctor(
+    session: SessionDirectory, project: Path, half_made: None, runtime: Path
+) -> None:
+    done = CliRunner().invoke(main, ["doctor", "--session", session.id, "--fix"])
+    assert "fixed: remove it, and its branch" in done.stdout
+    assert_nothing_is_left(session, project)
+    assert CliRunner().invoke(main, ["doctor", "--session", session.id]).exit_code == 0
+
+
+async def test_what_a_killed_root_has_half_made_is_made_anew(
+    session: SessionDirectory, project: Path, half_made: None
+) -> None:
+    worktree = await open_worktree(session, "scout", project)
+    assert await find_unsaved_work(worktree) is None
+    assert (worktree.path / "readme.txt").read_text() == "hello\n"
+
+
+async def test_a_removal_that_was_cut_short_is_finished_later(session: SessionDirectory, project: Path) -> None:
+    worktree = await open_worktree(session, "scout", project)
+    worktree.path.rename(worktree.aside)
+    (worktree.aside / "readme.txt").unlink()
+    assert (await open_worktree(session, "scout", project)) == worktree
+    assert (worktree.path / "readme.txt").exists()
+    assert not worktree.aside.exists()
+    await remove_worktree(worktree)
+    await remove_worktree(worktree)
+    assert_nothing_is_left(session, project)
+
+
+async def test_a_git_that_does_not_end_is_ended_with_what_it_has_started(
+    session: SessionDirectory, project: Path
+) -> None:
+    (project / ".git" / "info" / "attributes").write_text("readme.txt filter=slow\n")
+    begun = project / ".git" / "begun"
+    git(project, "config", "filter.slow.smudge", f"touch {begun}; sleep 1000")
+    with trio.move_on_after(10) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_worktree, session, "scout", project)
+            while not begun.exists():  # noqa: ASYNC110 - nothing tells
+                await trio.sleep(0.005)
+            nursery.cancel_scope.cancel()
+    assert not scope.cancelled_caught
+    assert_nothing_is_left(session, project)

@@ -1,0 +1,278 @@
+"""Random histories of requests: conversations that grow, fork and change, and a clock that jumps."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+from hypothesis import strategies as st
+
+from tests.conformance.request_variants import THINKING, WRITINGS, RequestVariant
+
+Block = dict[str, Any]
+
+TOOLS: tuple[Block, ...] = (
+    {"name": "Read", "description": "r" * 1_800, "input_schema": {"type": "object"}},
+    {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}},
+    {"name": "Rare", "input_schema": {"type": "object"}, "defer_loading": True},
+    {"type": "web_search_20250305", "name": "web_search"},
+)
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d" * 90}}
+CITED = {**DOCUMENT, "citations": {"enabled": True}}
+FORMAT = {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}}
+MODELS = (
+    "claude-opus-5-5",
+    "claude-opus-5",
+    "claude-sonnet-5",
+    "claude-opus-4-7",
+    "claude-haiku-4-5",
+    "claude-sonnet-4-5",
+)
+# By name, so that a history that fails can be read.
+THOUGHTS: dict[str, list[Block]] = {
+    "none": [],
+    "said": [{"type": "text", "text": "I see"}],
+    "thought": [THINKING],
+    "redacted": [{"type": "redacted_thinking", "data": "eA=="}, {"type": "text", "text": "so"}],
+    "omitted": [{"type": "thinking", "thinking": "", "signature": "c2ln"}, {"type": "text", "text": ""}],
+}
+RESULTS: dict[str, str | list[Block]] = {
+    "string": "done",
+    "block": [{"type": "text", "text": "done"}],
+    "long": "r" * 3_000,
+    "image": [{"type": "text", "text": "see"}, IMAGE],
+    "empty": [],
+}
+WORDS: dict[str, list[Block]] = {
+    **{f"{n} tokens": [{"type": "text", "text": "x" * 4 * n}] for n in (1, 30, 520, 1_100, 4_200)},
+    **{f"{n} blocks": [{"type": "text", "text": f"word {i}"} for i in range(n)] for n in (0, 3, 17, 18, 19, 20)},
+    "image": [IMAGE, {"type": "text", "text": "look"}],
+    "document": [DOCUMENT, {"type": "text", "text": ""}],
+    "cited": [CITED],
+    "odd": [{"type": "text", "text": '"\\\n\x01é\u2028 </>'}, {"type": "text", "text": ""}],
+}
+WAITS = (*[0.0] * 14, 1.0, 1.0, 59.0, 240.0, 299.0, 300.0, 301.0, 3_300.0, 3_599.0, 3_600.0, 3_601.0)
+"""Seconds between two requests: most often none, or else all entries would be gone all the time."""
+ASIDE = 60.0
+"""Seconds the clock may move while a request waits for its response to begin."""
+
+
+@attrs.frozen(kw_only=True)
+class Wait:
+    """The clock moves."""
+
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Send:
+    """A request starts; unless it is held its response begins at once."""
+
+    body: bytes
+    key: str
+    is_held: bool
+
+
+@attrs.frozen(kw_only=True)
+class Begin:
+    """The response to the oldest request that is held begins."""
+
+
+Event = Wait | Send | Begin
+
+
+@attrs.define(eq=False)
+class Talk:
+    """One conversation and the parameters it is sent with; it ends with the user's message."""
+
+    key: str = "a"
+    tools: tuple[int, ...] = (0, 1)
+    system: list[Block] = attrs.field(factory=list)
+    messages: list[dict[str, Any]] = attrs.field(factory=list)
+    params: dict[str, Any] = attrs.field(factory=lambda: {"model": "claude-opus-5"})
+
+    def request(self) -> dict[str, Any]:
+        """The request without markers, in objects of its own."""
+        effort, output_format = self.params.get("effort"), self.params.get("format")
+        output = {"effort": effort, "format": output_format}
+        request = {
+            **{name: value for name, value in self.params.items() if name not in output and value is not None},
+            "max_tokens": 16,
+            "output_config": {name: value for name, value in output.items() if value is not None},
+            "tools": [TOOLS[number] for number in self.tools],
+            "system": self.system,
+            "messages": self.messages,
+        }
+        given: dict[str, Any] = apart({name: value for name, value in request.items() if value not in ([], {})})
+        return given
+
+    def fork(self, cut: int) -> "Talk":
+        """The same conversation without its last *cut* turns."""
+        messages = apart(self.messages)
+        while cut and len(messages) > 2:
+            messages, cut = messages[: last_reply(messages)], cut - 1
+        return attrs.evolve(self, messages=messages, system=apart(self.system), params={**self.params})
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """Change one of the conversations, let time pass, and send it."""
+
+    number: int
+    change: tuple[Any, ...]
+    wait: float
+    writing: RequestVariant
+    is_held: bool
+
+
+@attrs.define(eq=False)
+class History:
+    """Carries out steps; what has happened is the events it gives."""
+
+    talks: list[Talk] = attrs.field(factory=lambda: [begun()])
+    held: int = 0
+    aside: float = 0.0
+    calls: int = 0
+
+    def events(self, steps: list[Step]) -> Iterator[Event]:
+        """What *steps* come to; at the end no request is held."""
+        for step in steps:
+            talk = self.talks[step.number % len(self.talks)]
+            self._change(talk, step.change)
+            yield from self._wait(step.wait)
+            yield Send(body=step.writing.to_bytes(talk.request()), key=talk.key, is_held=step.is_held)
+            self.held += step.is_held
+        yield from self._begin_all()
+
+    def _wait(self, seconds: float) -> Iterator[Event]:
+        self.aside = self.aside + seconds if self.held else 0.0
+        if self.aside > ASIDE:
+            yield from self._begin_all()
+        if seconds:
+            yield Wait(seconds=seconds)
+
+    def _begin_all(self) -> Iterator[Event]:
+        yield from [Begin()] * self.held
+        self.held, self.aside = 0, 0.0
+
+    def _change(self, talk: Talk, change: tuple[Any, ...]) -> None:
+        match change:
+            case ("grow", thoughts, calls, results, words):
+                self._grow(talk, THOUGHTS[thoughts], calls, RESULTS[results], WORDS[words])
+            case ("fork", cut):
+                self.talks.append(talk.fork(cut))
+            case ("split", at):
+                split(talk.messages, at % len(talk.messages))
+            case ("edit", at):
+                blocks = [*talk.system, *(block for message in talk.messages for block in message["content"])]
+                edit(blocks[at % len(blocks)])
+            case ("set", "key" | "tools" as name, value):
+                setattr(talk, name, value)
+            case ("set", name, value):
+                talk.params[name] = value
+
+    def _grow(self, talk: Talk, thoughts: list[Block], calls: int, results: Any, words: list[Block]) -> None:
+        ids = [f"toolu_{self.calls + number}" for number in range(calls)]
+        self.calls += calls
+        uses = [
+            {"type": "tool_use", "id": id_, "name": "Read", "input": {"path": "é/" + id_, "line": 0.5}} for id_ in ids
+        ]
+        answers = [{"type": "tool_result", "tool_use_id": id_, "content": results} for id_ in ids]
+        talk.messages += [
+            {"role": "assistant", "content": [*thoughts, *uses] or [text("ok")]},
+            {"role": "user", "content": [*answers, *words] or [text("go on")]},
+        ]
+        talk.messages = apart(talk.messages)
+
+
+def begun() -> Talk:
+    """A conversation whose first request is long enough for most models to cache."""
+    return Talk(system=[text("s" * 2_400), text("t" * 40)], messages=[{"role": "user", "content": [text("q" * 2_000)]}])
+
+
+def apart(value: Any) -> Any:
+    """A copy in which no two places are one object, so that each can be marked alone."""
+    return json.loads(json.dumps(value))
+
+
+def last_reply(messages: list[dict[str, Any]]) -> int:
+    """Where the assistant's last words begin."""
+    start = max(number for number, message in enumerate(messages) if message["role"] == "assistant")
+    while messages[start - 1]["role"] == "assistant":
+        start -= 1
+    return start
+
+
+def text(words: str) -> Block:
+    """A text block."""
+    return {"type": "text", "text": words}
+
+
+def edit(block: Block) -> None:
+    """Change *block* a little, as a client would that breaks its own cache."""
+    match block["type"]:
+        case "text":
+            block["text"] += "!"
+        case "tool_use":
+            block["input"] = dict(reversed(block["input"].items()))
+        case "tool_result":
+            block["is_error"] = True
+
+
+def split(messages: list[dict[str, Any]], at: int) -> None:
+    """Make two messages of one, with the same blocks: to the cache it is another conversation."""
+    role, content = messages[at]["role"], messages[at]["content"]
+    if len(content) > 1:
+        messages[at : at + 1] = [{"role": role, "content": content[:1]}, {"role": role, "content": content[1:]}]
+
+
+_CALLS = st.sampled_from([0, 0, 1, 2, 7, 25])
+_GROW = st.tuples(
+    st.just("grow"), st.sampled_from([*THOUGHTS]), _CALLS, st.sampled_from([*RESULTS]), st.sampled_from([*WORDS])
+)
+
+# To the border of the lookback, from an entry at the end of the request before.
+_STRETCH = st.sampled_from([("grow", "said", 0, "string", f"{n} blocks") for n in (17, 18, 19, 20)])
+
+_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "model": MODELS,
+    "key": ("a", "b"),
+    "tools": ((0, 1), (0, 1, 2), (1, 0), (0, 1, 3), (3, 0, 1), (0,), ()),
+    "tool_choice": (
+        None,
+        {"type": "auto"},
+        {"type": "any"},
+        {"type": "auto", "disable_parallel_tool_use": True},
+        {"type": "auto", "disable_parallel_tool_use": False},
+    ),
+    "thinking": (None, {"type": "disabled"}, {"type": "adaptive"}, {"type": "adaptive", "display": "omitted"}),
+    "effort": (None, "low", "medium", "high"),
+    "speed": (None, "standard", "fast"),
+    "format": (None, FORMAT),
+}
+_SET = st.one_of(
+    [st.tuples(st.just("set"), st.just(name), st.sampled_from(values)) for name, values in _SETTINGS.items()]
+)
+_CHANGES = st.one_of(
+    _GROW,
+    _GROW,
+    _STRETCH,
+    st.just(("keep",)),
+    st.tuples(st.just("fork"), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["edit", "split"]), st.integers(0, 60)),
+    _SET,
+)
+
+STEPS: st.SearchStrategy[list[Step]] = st.lists(
+    st.builds(
+        Step,
+        number=st.sampled_from([0, 0, 0, 1, 2]),
+        change=_CHANGES,
+        wait=st.sampled_from(WAITS),
+        writing=WRITINGS,
+        is_held=st.booleans(),
+    ),
+    min_size=2,
+    max_size=12,
+)

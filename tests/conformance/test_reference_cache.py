@@ -1,0 +1,175 @@
+"""The server bills every request as a naive reading of the documentation does."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anthropic
+import attrs
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from trio.testing import wait_all_tasks_blocked
+
+from coterie.agents.loop.model.catalog import load_models
+from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
+from coterie.scenarios.api_server.caching.prompt_cache import CacheResult, PromptCache
+from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
+from coterie.scenarios.api_server.request.api_request import ApiCaller, parse_request
+from tests.conformance.cases import Bill, StillClock
+from tests.conformance.random_histories import STEPS, Begin, Event, History, Send, Step, Wait
+from tests.conformance.raw_requests import send_raw
+from tests.conformance.reference_cache import Begun, ReferenceCache
+from tests.embedded_server import Served, open_sdk, open_served
+
+TABLE = load_models()
+
+
+@attrs.define(eq=False)
+class PureServer:
+    """The server's own code without its HTTP, beside the reference."""
+
+    now: float = 1_000.0
+    cache: PromptCache = attrs.field(factory=PromptCache)
+    reference: ReferenceCache = attrs.field(factory=ReferenceCache)
+    held: list[tuple[CacheResult, Begun]] = attrs.field(factory=list)
+
+    def act(self, event: Event) -> None:
+        """Let *event* happen to both, and compare their bills."""
+        match event:
+            case Wait(seconds=seconds):
+                self.now += seconds
+            case Begin():
+                self._publish(*self.held.pop(0))
+            case Send(body=body, key=key, is_held=is_held):
+                verdict, begun = self._look_up(body, key), self.reference.begin(body, key, self.now)
+                assert verdict_bill(verdict) == begun.bill
+                if is_held:
+                    self.held.append((verdict, begun))
+                else:
+                    self._publish(verdict, begun)
+
+    def _look_up(self, body: bytes, key: str) -> CacheResult:
+        call = parse_request(body, ApiCaller(key=key), TABLE)
+        prompt = build_prompt_digest(call)
+        markers = find_breakpoints(call, prompt)
+        return self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=self.now)
+
+    def _publish(self, verdict: CacheResult, begun: Begun) -> None:
+        self.cache.publish(verdict)
+        self.reference.publish(begun)
+
+
+def verdict_bill(verdict: CacheResult) -> Bill:
+    return Bill(read=verdict.read, write_5m=verdict.write_5m, write_1h=verdict.write_1h, uncached=verdict.uncached)
+
+
+def check_history(steps: list[Step]) -> None:
+    server = PureServer()
+    for event in History().events(steps):
+        server.act(event)
+
+
+HELD = 12
+"""Requests that one history may hold back: as many as it can have."""
+SCRIPT = "\n".join(
+    ["default: [{text: ok, times: always}]", *(f"held-{n}: [{{text: ok, until: begin-{n}}}]" for n in range(HELD))]
+)
+
+
+@attrs.define(eq=False)
+class ServerOverHttp:
+    """The running server and a real client for each key, beside the reference."""
+
+    served: Served
+    sdks: dict[str, anthropic.AsyncAnthropic]
+    answers: trio.MemorySendChannel[Bill]
+    answered: trio.MemoryReceiveChannel[Bill]
+    reference: ReferenceCache = attrs.field(factory=ReferenceCache)
+    held: list[Begun] = attrs.field(factory=list)
+    begun: int = 0
+    """How many of the held requests have been answered."""
+
+    async def act(self, event: Event, nursery: trio.Nursery) -> None:
+        """Let *event* happen to both; the bills of a request are compared when it is answered.
+
+        Requests that are held wait in *nursery*.
+        """
+        match event:
+            case Wait(seconds=seconds):
+                self.served.clock.advance(seconds)
+            case Begin():
+                await self._begin()
+            case Send():
+                begun = self.reference.begin(event.body, event.key, self.served.clock.now())
+                if event.is_held:
+                    await self._hold(event, begun, nursery)
+                else:
+                    assert await send_raw(self.sdks[event.key], event.body) == begun.bill
+                    self.reference.publish(begun)
+
+    async def _hold(self, sent: Send, begun: Begun, nursery: trio.Nursery) -> None:
+        number = self.begun + len(self.held)
+        self.held.append(begun)
+        nursery.start_soon(self._post_held, sent, f"held-{number}")
+        while f"begin-{number}" not in self.served.server.control.signals.awaited:
+            await wait_all_tasks_blocked()
+
+    async def _begin(self) -> None:
+        begun = self.held.pop(0)
+        self.served.server.control.signals.raise_signal(f"begin-{self.begun}")
+        self.begun += 1
+        assert await self.answered.receive() == begun.bill
+        self.reference.publish(begun)
+
+    async def _post_held(self, sent: Send, agent: str) -> None:
+        await self.answers.send(await send_raw(self.sdks[sent.key], sent.body, agent))
+
+
+@asynccontextmanager
+async def open_server_over_http() -> AsyncIterator[ServerOverHttp]:
+    """A server that takes any documented parameter, with nothing in its cache."""
+    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served, "a") as a, open_sdk(served, "b") as b:
+        served.server.clock = StillClock()
+        answers, answered = trio.open_memory_channel[Bill](0)
+        async with answers, answered:
+            yield ServerOverHttp(served, {"a": a, "b": b}, answers, answered)
+
+
+async def check_history_over_http(steps: list[Step]) -> None:
+    async with open_server_over_http() as server, trio.open_nursery() as nursery:
+        for event in History().events(steps):
+            await server.act(event, nursery)
+
+
+EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HTTP_EXAMPLES = settings(EXAMPLES, max_examples=60)
+
+
+@pytest.mark.slow
+@given(STEPS)
+@EXAMPLES
+def test_any_history_is_billed_as_the_reference_does(steps: list[Step]) -> None:
+    check_history(steps)
+
+
+@pytest.mark.slow
+@given(STEPS)
+@HTTP_EXAMPLES
+def test_any_history_over_http_is_billed_as_the_reference_does(steps: list[Step]) -> None:
+    trio.run(check_history_over_http, steps)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@given(STEPS)
+@settings(EXAMPLES, max_examples=5_000)
+def test_thousands_of_histories_are_billed_as_the_reference_does(steps: list[Step]) -> None:
+    check_history(steps)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@given(STEPS)
+@settings(EXAMPLES, max_examples=600)
+def test_hundreds_of_histories_over_http_are_billed_as_the_reference_does(steps: list[Step]) -> None:
+    trio.run(check_history_over_http, steps)

@@ -1,0 +1,64 @@
+"""The embedded Messages API server inside a test, over real HTTP on loopback."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anthropic
+import attrs
+import msgspec
+import trio
+
+from coterie.clock import Clock
+from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.http.http_connection import HttpLimits
+from coterie.scenarios.api_server.http.http_server import serve_http
+from coterie.scenarios.api_server.script.script_parser import parse_script
+
+ECHO = 'default: [{text: "You said: {{last_user_text}}", times: always}]'
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """A running server and the clock it reads."""
+
+    server: EmbeddedServer
+    port: int
+
+    @property
+    def url(self) -> str:
+        """What ANTHROPIC_BASE_URL would be."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def clock(self) -> Clock:
+        """Move it to let cache entries age."""
+        return self.server.clock
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The request log, as its control side would give it."""
+        entries: list[dict[str, Any]] = msgspec.json.decode(self.server.log.to_bytes())["requests"]
+        return entries
+
+
+@asynccontextmanager
+async def open_served(script: str = ECHO, *, limits: HttpLimits | None = None, **options: Any) -> AsyncIterator[Served]:
+    """Serve *script* in this process until the block ends; fails if an answer failed for no planned reason."""
+    server = EmbeddedServer(ServerOptions(script=parse_script(script, "test.yaml"), **options))
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(serve_http, server, limits=limits or HttpLimits()))
+        yield Served(server=server, port=port)
+        nursery.cancel_scope.cancel()
+    assert not server.bugs, server.bugs[0]
+
+
+@asynccontextmanager
+async def open_sdk(served: Served, key: str = "test-key") -> AsyncIterator[anthropic.AsyncAnthropic]:
+    """The real SDK, as any client would set it up, without its retries."""
+    transport = anthropic.DefaultAsyncHttpxClient(verify=False)
+    async with anthropic.AsyncAnthropic(
+        api_key=key, base_url=served.url, max_retries=0, http_client=transport
+    ) as client:
+        yield client

@@ -1,0 +1,35 @@
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coterie.clock import Clock
+from coterie.session_directory import SessionDirectory, project_slug
+
+
+def test_a_session_has_a_directory_of_its_own_that_only_its_owner_can_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    sessions = [SessionDirectory.create(tmp_path, Clock(), task="t", model="m") for _ in range(2)]
+    assert len({session.directory for session in sessions}) == 2
+    for session in sessions:
+        assert session.directory.parent == tmp_path / "home/projects" / project_slug(tmp_path) / "sessions"
+        assert stat.S_IMODE(session.directory.stat().st_mode) == 0o700
+        facts = msgspec.json.decode((session.directory / "session.json").read_bytes())
+        assert (facts["v"], facts["id"], facts["project"]) == (1, session.id, str(tmp_path))
+        assert session.agent_directory("main").is_dir()
+
+
+def test_sessions_sort_by_their_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
+    clock = Clock()
+    first = SessionDirectory.create(tmp_path, clock, task="t", model="m")
+    clock.advance(1)
+    assert first.id < SessionDirectory.create(tmp_path, clock, task="t", model="m").id
+
+
+@pytest.mark.parametrize(("path", "name"), [("/home/me/my.app", "-home-me-my-app"), ("/a_b/c d", "-a-b-c-d")])
+def test_a_project_is_named_by_its_path(path: str, name: str) -> None:
+    assert project_slug(Path(path)) == name

@@ -1,0 +1,498 @@
+"""The task list: who gets a task, what has to wait, and what stays whole whatever fails."""
+
+import contextlib
+import errno
+import itertools
+import os
+from pathlib import Path
+
+import attrs
+import filelock
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from coterie.clock import Clock
+from coterie.files import Operation, file_faults
+from coterie.mailbox.errors import MailboxError
+from coterie.mailbox.tasks.errors import (
+    DependencyCycle,
+    TaskBlocked,
+    TaskDamaged,
+    TaskDeleted,
+    TaskDone,
+    TaskInvalid,
+    TaskListFull,
+    TaskOwned,
+    TaskRefused,
+    TasksBusy,
+    TasksFailed,
+    UnknownTask,
+)
+from coterie.mailbox.tasks.task import HISTORY_LIMIT, USER, Task, TaskChange, TaskId, TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
+
+LEAD = TaskOwner(name="main", incarnation=1)
+ANN = TaskOwner(name="ann", incarnation=1)
+BOB = TaskOwner(name="bob", incarnation=2)
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> TaskList:
+    return TaskList(tmp_path / "tasks", Clock())
+
+
+async def made(tasks: TaskList, count: int) -> list[TaskId]:
+    return [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(1, count + 1)]
+
+
+async def done(tasks: TaskList, task_id: TaskId, by: TaskOwner = ANN) -> Task:
+    return await tasks.update(task_id, by, TaskChange(status="done"))
+
+
+async def test_an_empty_list_is_listed_without_being_made(tasks: TaskList) -> None:
+    found = await tasks.list()
+    assert not found.tasks
+    assert not found.damaged
+    assert not tasks.directory.exists()
+
+
+async def test_a_task_keeps_what_it_was_created_with(tasks: TaskList) -> None:
+    first = await tasks.create("first\n thing ", by=LEAD, description="do it\nwell")
+    second = await tasks.create("second", by=ANN, blocked_by=[first.id, first.id])
+    found = await tasks.list()
+    assert [(task.id, task.subject, task.state) for task in found.tasks] == [
+        (1, "first thing", "open"),
+        (2, "second", "blocked"),
+    ]
+    assert found.tasks[0].description == "do it\nwell"
+    assert found.tasks[0].blocks == (second.id,)
+    assert found.tasks[1].blocked_by == found.tasks[1].waits_for == (first.id,)
+    assert [(entry.by, entry.what) for entry in second.history] == [("ann#1", "created")]
+    assert second.created == second.updated == second.history[0].at
+
+
+async def test_only_the_owner_can_read_the_files(tasks: TaskList) -> None:
+    await made(tasks, 1)
+    assert tasks.directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in tasks.directory.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("subject", "description", "field"),
+    [(" \n", "", "subject"), ("x" * 301, "", "subject"), ("\ud800", "", "subject"), ("x", "x" * 65_537, "description")],
+)
+async def test_a_text_that_cannot_be_kept_is_refused(
+    tasks: TaskList, subject: str, description: str, field: str
+) -> None:
+    with pytest.raises(TaskInvalid) as caught:
+        await tasks.create(subject, by=LEAD, description=description)
+    assert caught.value.field == field
+    assert (await tasks.list()).tasks == ()
+
+
+async def test_one_of_many_claims_wins(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    winners: list[TaskOwner] = []
+    losers: list[TaskOwned] = []
+
+    async def claim(owner: TaskOwner) -> None:
+        try:
+            await tasks.claim(task_id, owner)
+            winners.append(owner)
+        except TaskOwned as exc:
+            losers.append(exc)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 9):
+            nursery.start_soon(claim, TaskOwner(name=f"a{number}", incarnation=1))
+    assert len(winners) == 1
+    assert {loser.owner for loser in losers} == set(winners)
+    assert (await tasks.get(task_id)).owner == winners[0]
+
+
+async def test_claiming_again_does_no_harm(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    first = await tasks.claim(task_id, ANN)
+    assert await tasks.claim(task_id, ANN) == first
+
+
+async def test_a_later_start_of_a_name_does_not_own_what_the_earlier_one_claimed(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    await tasks.claim(task_id, ANN)
+    later = attrs.evolve(ANN, incarnation=2)
+    with pytest.raises(TaskOwned, match="task 1 is in progress; its owner is ann#1"):
+        await tasks.claim(task_id, later)
+    with pytest.raises(TaskOwned):
+        await done(tasks, task_id, later)
+
+
+async def test_a_blocked_task_is_claimed_only_after_what_it_waits_for(tasks: TaskList) -> None:
+    first, second, third = await made(tasks, 3)
+    await tasks.add_dependency(third, first, LEAD)
+    await tasks.add_dependency(third, second, LEAD)
+    await done(tasks, first)
+    with pytest.raises(TaskBlocked) as caught:
+        await tasks.claim(third, ANN)
+    assert caught.value.waits_for == (second,)
+    with pytest.raises(TaskBlocked):
+        await done(tasks, third)
+    await done(tasks, second)
+    assert (await tasks.claim(third, ANN)).owner == ANN
+
+
+async def test_what_is_done_is_not_claimed_unless_it_is_reopened(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    assert (await done(tasks, task_id)).owner == ANN
+    with pytest.raises(TaskDone) as caught:
+        await tasks.claim(task_id, BOB)
+    assert caught.value.owner == ANN
+    await tasks.update(task_id, BOB, TaskChange(status="open"))
+    assert (await tasks.claim(task_id, BOB)).owner == BOB
+
+
+async def test_the_next_task_is_the_oldest_that_can_be_begun(tasks: TaskList) -> None:
+    first, second, third = await made(tasks, 3)
+    await tasks.add_dependency(first, third, LEAD)
+    claimed = [await tasks.claim_next(ANN), await tasks.claim_next(BOB), await tasks.claim_next(ANN)]
+    assert [task and task.id for task in claimed] == [second, third, None]
+    await done(tasks, third, BOB)
+    task = await tasks.claim_next(BOB)
+    assert task is not None
+    assert task.id == first
+
+
+@pytest.mark.parametrize("status", ["open", "done", "deleted"])
+async def test_work_in_progress_is_ended_by_its_owner_the_lead_or_the_user_alone(tasks: TaskList, status: str) -> None:
+    change = TaskChange(status=status)  # type: ignore[arg-type]  # of the parameters above
+    for by in (ANN, LEAD, USER):
+        task = await tasks.create("x", by=LEAD)
+        await tasks.claim(task.id, ANN)
+        with pytest.raises(TaskOwned):
+            await tasks.update(task.id, BOB, change)
+        assert (await tasks.update(task.id, by, change)).status == status
+
+
+async def test_what_the_owner_leaves_is_opened_with_what_earlier_starts_left(tasks: TaskList) -> None:
+    first, second, third, fourth, fifth = await made(tasks, 5)
+    later = attrs.evolve(BOB, incarnation=3)
+    await tasks.claim(first, attrs.evolve(BOB, incarnation=1))
+    await tasks.claim(second, BOB)
+    await tasks.claim(third, later)
+    await tasks.claim(fourth, ANN)
+    await done(tasks, fifth, BOB)
+    released = await tasks.release_all(BOB)
+    assert [task.id for task in released] == [first, second]
+    assert [task.owner for task in (await tasks.list()).tasks] == [None, None, later, ANN, BOB]
+    assert (await tasks.get(first)).history[-1].what == "released: its owner has ended"
+    assert await tasks.release_all(BOB) == ()
+
+
+async def test_a_released_task_is_open_to_others(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    await tasks.claim(task_id, ANN)
+    assert (await tasks.release(task_id, ANN)).owner is None
+    assert (await tasks.claim(task_id, BOB)).owner == BOB
+
+
+async def test_tasks_that_would_wait_for_each_other_are_refused_with_the_path(tasks: TaskList) -> None:
+    first, second, third, _ = await made(tasks, 4)
+    await tasks.add_dependency(second, first, LEAD)
+    await tasks.add_dependency(third, second, LEAD)
+    with pytest.raises(DependencyCycle, match="1 -> 3 -> 2 -> 1") as caught:
+        await tasks.add_dependency(first, third, LEAD)
+    assert caught.value.path == (first, third, second, first)
+    with pytest.raises(DependencyCycle, match="1 -> 1"):
+        await tasks.add_dependency(first, first, LEAD)
+    assert (await tasks.get(first)).blocked_by == ()
+
+
+async def test_one_change_can_take_a_dependency_away_and_finish_the_task(tasks: TaskList) -> None:
+    first, second = await made(tasks, 2)
+    await tasks.add_dependency(second, first, LEAD)
+    change = TaskChange(remove_blocked_by=(first,), status="done", subject="other")
+    task = await tasks.update(second, ANN, change)
+    assert (task.status, task.blocked_by, task.subject) == ("done", (), "other")
+    assert [entry.what for entry in task.history[-2:]] == ["subject changed; blocked by nothing", "done"]
+    assert (await tasks.get(first)).blocks == ()
+
+
+async def test_a_refused_change_changes_nothing(tasks: TaskList) -> None:
+    first, second = await made(tasks, 2)
+    await tasks.add_dependency(second, first, LEAD)
+    before = await tasks.get(second)
+    with pytest.raises(TaskBlocked):
+        await tasks.update(second, ANN, TaskChange(subject="other", status="done"))
+    assert await tasks.get(second) == before
+
+
+async def test_a_change_to_what_is_so_already_is_not_counted(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    before = await tasks.get(task_id)
+    await tasks.update(task_id, ANN, TaskChange(subject="task 1", status="open", remove_blocked_by=(TaskId(7),)))
+    assert await tasks.get(task_id) == before
+
+
+async def test_a_deleted_task_leaves_its_history_and_its_number(tasks: TaskList) -> None:
+    first, second, third = await made(tasks, 3)
+    await tasks.add_dependency(second, third, LEAD)
+    await tasks.delete(third, ANN)
+    assert [task.id for task in (await tasks.list()).tasks] == [first, second]
+    assert [entry.what for entry in (await tasks.get(third)).history] == ["created", "deleted"]
+    assert (await tasks.create("next", by=LEAD)).id == 4
+    assert (await tasks.claim(second, BOB)).owner == BOB
+    for refused in (tasks.claim(third, BOB), tasks.delete(third, BOB), tasks.add_dependency(first, third, BOB)):
+        with pytest.raises(TaskDeleted, match="task 3 was deleted by ann#1"):
+            await refused
+
+
+@pytest.mark.parametrize("number", [-1, 0, 3, 10**6, 10**400])
+async def test_a_number_that_no_task_has_is_refused(tasks: TaskList, number: int) -> None:
+    await made(tasks, 2)
+    task_id = TaskId(number)
+    for refused in (tasks.get(task_id), tasks.claim(task_id, ANN), tasks.add_dependency(TaskId(1), task_id, ANN)):
+        with pytest.raises(UnknownTask, match="their numbers go up to 2"):
+            await refused
+
+
+async def test_tasks_are_filtered_by_state_and_owner(tasks: TaskList) -> None:
+    first, second, third, fourth = await made(tasks, 4)
+    await tasks.claim(first, ANN)
+    await tasks.claim(second, BOB)
+    await tasks.add_dependency(third, first, LEAD)
+    await tasks.delete(fourth, LEAD)
+
+    async def ids(**filters: object) -> list[TaskId]:
+        return [task.id for task in (await tasks.list(**filters)).tasks]  # type: ignore[arg-type]  # given below
+
+    assert await ids() == [first, second, third]
+    assert await ids(states=["blocked"]) == [third]
+    assert await ids(states=["deleted"]) == [fourth]
+    assert await ids(owner="bob") == [second]
+    assert await ids(states=["blocked"], owner="bob") == []
+
+
+async def test_a_history_keeps_its_beginning_and_its_newest_entries(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    task: Task = await tasks.get(task_id)
+    for number in range(HISTORY_LIMIT + 10):
+        task = task.with_change(0.0, ANN, str(number))
+    assert len(task.history) == HISTORY_LIMIT
+    assert (task.history[0].what, task.history[-1].what) == ("created", str(HISTORY_LIMIT + 9))
+
+
+async def test_what_another_process_changes_is_seen_although_the_file_was_read_before(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    path = tasks.directory / "000001.json"
+    os.utime(path, (1, 1))
+    assert (await tasks.get(task_id)).subject == "task 1"
+    other = TaskList(tasks.directory, tasks.clock)
+    await other.update(task_id, ANN, TaskChange(subject="task 2"))
+    assert (await tasks.get(task_id)).subject == "task 2"
+    path.write_bytes(b"{")
+    with pytest.raises(TaskDamaged):
+        await tasks.get(task_id)
+
+
+async def test_files_can_be_read_by_people(tasks: TaskList) -> None:
+    await made(tasks, 1)
+    lines = (tasks.directory / "000001.json").read_text().splitlines()
+    assert lines[:3] == ["{", '  "id": 1,', '  "subject": "task 1",']
+
+
+DAMAGE = [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
+async def test_a_damaged_file_is_named_and_the_others_are_listed(tasks: TaskList, damage: bytes) -> None:
+    first, second, third, fourth = await made(tasks, 4)
+    await tasks.add_dependency(third, second, LEAD)
+    path = tasks.directory / "000002.json"
+    path.write_bytes(damage)
+    found = await tasks.list()
+    assert [task.id for task in found.tasks] == [first, third, fourth]
+    assert [(damaged.id, damaged.path) for damaged in found.damaged] == [(second, path)]
+    with pytest.raises(TaskDamaged, match=r"000002\.json: cannot be read as a task"):
+        await tasks.claim(second, ANN)
+    with pytest.raises(TaskBlocked):
+        await tasks.claim(third, ANN)
+
+
+async def test_a_damaged_file_can_be_deleted_and_its_number_stays_given(tasks: TaskList) -> None:
+    first, second = await made(tasks, 2)
+    await tasks.add_dependency(first, second, LEAD)
+    (tasks.directory / "000002.json").write_bytes(b"{")
+    await tasks.delete(second, USER)
+    assert (await tasks.list()).damaged == ()
+    assert (await tasks.create("next", by=LEAD)).id == 3
+    assert (await tasks.claim(first, ANN)).owner == ANN
+
+
+async def test_a_file_with_another_tasks_number_or_of_another_version_is_damaged(tasks: TaskList) -> None:
+    await made(tasks, 2)
+    first, second = (tasks.directory / f"00000{number}.json" for number in (1, 2))
+    second.write_bytes(first.read_bytes())
+    first.write_text(first.read_text().replace('"v": 1', '"v": 2'))
+    assert [damaged.reason for damaged in (await tasks.list()).damaged] == [
+        "version 2; this program reads 1",
+        "it is task 1",
+    ]
+
+
+async def test_what_is_no_task_in_the_directory_is_left_alone(tasks: TaskList) -> None:
+    await made(tasks, 1)
+    for name in (".coterie-1-0.draft", "notes.txt", "7.json", "000009.json.bak"):
+        (tasks.directory / name).write_bytes(b"{")
+    assert (await tasks.create("next", by=LEAD)).id == 2
+    assert len((await tasks.list()).tasks) == 2
+
+
+async def test_numbers_come_to_an_end(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    (tasks.directory / "000001.json").rename(tasks.directory / "999999.json")
+    with pytest.raises(TaskListFull, match="up to 999,999"):
+        await tasks.create("x", by=LEAD)
+    with pytest.raises(UnknownTask):
+        await tasks.claim(task_id, ANN)
+
+
+async def test_a_lock_that_is_held_too_long_is_told(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    impatient = attrs.evolve(tasks, lock_timeout=0.01)
+    with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
+        with pytest.raises(TasksBusy, match=r"held its lock for 0\.01 s"):
+            await impatient.claim(task_id, ANN)
+        assert len((await tasks.list()).tasks) == 1
+    await impatient.claim(task_id, ANN)
+
+
+async def test_a_missing_session_directory_is_not_made(tmp_path: Path) -> None:
+    tasks = TaskList(tmp_path / "gone" / "tasks", Clock())
+    with pytest.raises(TasksFailed, match="No such file or directory"):
+        await tasks.create("x", by=LEAD)
+    assert not (tmp_path / "gone").exists()
+
+
+async def test_a_file_in_the_place_of_the_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_bytes(b"")
+    tasks = TaskList(tmp_path / "tasks", Clock())
+    with pytest.raises(TasksFailed):
+        await tasks.create("x", by=LEAD)
+    with pytest.raises(TasksFailed):
+        await tasks.list()
+
+
+@attrs.define
+class FailsOnce:
+    """Lets the operation with this number fail; a write may be torn instead."""
+
+    number: int
+    torn: bool
+    error: int = errno.ENOSPC
+    seen: int = 0
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """Count, and fail when it is time."""
+        self.seen += 1
+        if self.seen - 1 != self.number:
+            return size
+        if self.torn and operation == "write":
+            return size // 2
+        raise OSError(self.error, os.strerror(self.error), str(path))
+
+
+FAILURES = {
+    "full": FailsOnce(0, torn=False),
+    "torn": FailsOnce(0, torn=True),
+    "fsync": FailsOnce(1, torn=False, error=errno.EIO),
+    "rename": FailsOnce(2, torn=False, error=errno.EIO),
+}
+"""The boundaries of a replaced file; behind them comes only the flush of its name."""
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+async def test_a_fault_of_the_disk_leaves_everything_as_it_was(tasks: TaskList, failure: FailsOnce) -> None:
+    first, second = await made(tasks, 2)
+    before = await tasks.list()
+    for change in (
+        tasks.create("x", by=LEAD, blocked_by=[first]),
+        tasks.claim(first, ANN),
+        tasks.claim_next(ANN),
+        tasks.add_dependency(second, first, ANN),
+        tasks.delete(first, ANN),
+    ):
+        failure.seen = 0
+        with file_faults(failure), pytest.raises(TasksFailed, match="could not be written"):
+            await change
+        assert await tasks.list() == before
+    assert len(list(tasks.directory.glob("*.json"))) == 2
+    assert not list(tasks.directory.glob(".coterie*"))
+
+
+async def test_a_claim_of_which_only_the_flush_failed_can_be_made_again(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    with file_faults(FailsOnce(3, torn=False)), pytest.raises(TasksFailed):
+        await tasks.claim(task_id, ANN)
+    assert (await tasks.claim(task_id, ANN)).version == 2
+
+
+async def test_a_change_that_has_begun_is_finished_although_it_is_cancelled(tasks: TaskList) -> None:
+    [task_id] = await made(tasks, 1)
+    async with trio.open_nursery() as nursery:
+        with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
+            nursery.start_soon(tasks.claim, task_id, ANN)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert (await tasks.get(task_id)).owner == ANN
+
+
+async def test_an_error_is_one_of_mail_and_says_who_must_act() -> None:
+    assert issubclass(TaskRefused, MailboxError)
+    assert not issubclass(TasksFailed, TaskRefused)
+
+
+@settings(max_examples=40, deadline=None)
+@given(garbage=st.binary(max_size=200))
+def test_bytes_that_are_no_task_give_a_value_error(garbage: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - which words it has depends on the bytes
+        Task.from_bytes(garbage)
+
+
+def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
+    """The naive way: follow every edge as often as there are tasks."""
+    reached = {start}
+    for _ in range(5):
+        reached |= {on for waiting, on in edges if waiting in reached}
+    return end in reached
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(edges=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=14))
+def test_no_order_of_dependencies_makes_tasks_wait_for_each_other(
+    tmp_path_factory: pytest.TempPathFactory, edges: list[tuple[int, int]]
+) -> None:
+    """What is refused would have closed a circle of what was taken; and in the end everything can be done."""
+
+    async def play() -> None:
+        tasks = TaskList(tmp_path_factory.mktemp("session") / "tasks", Clock(), is_durable=False)
+        await made(tasks, 5)
+        taken: set[tuple[int, int]] = set()
+        for waiting, on in edges:
+            closes = _reaches(taken, on, waiting)
+            with pytest.raises(DependencyCycle) if closes else contextlib.nullcontext() as caught:
+                await tasks.add_dependency(TaskId(waiting), TaskId(on), LEAD)
+            if caught is None:
+                taken.add((waiting, on))
+            else:
+                path = caught.value.path
+                assert path[0] == path[-1] == waiting
+                assert set(itertools.pairwise(path)) <= taken | {(waiting, on)}
+        for _ in range(5):
+            task = await tasks.claim_next(ANN)
+            assert task is not None
+            await done(tasks, task.id)
+
+    trio.run(play)

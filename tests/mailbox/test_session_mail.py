@@ -1,0 +1,151 @@
+"""The mail of a session, opened by several processes' worth of post offices over one directory."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, Delivery
+from coterie.mailbox.envelope import Envelope, Recipient, Sender, new_message_id
+from coterie.mailbox.errors import NotAllowed, UnknownRecipient
+from coterie.mailbox.router import OutgoingMessage
+from coterie.mailbox.session_mail import SessionKeys, SessionMail, mail_directory
+from coterie.mailbox.transports.file.log_segments import find_journals
+from coterie.mailbox.transports.file.pending_digests import snapshot_pending
+from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.session_directory import SessionDirectory
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+
+
+async def take_deliveries(office: SessionMail, name: str) -> list[Delivery]:
+    async with office.files.open_inbox(name, 1) as inbox:
+        return inbox.take_nowait()
+
+
+async def test_what_one_office_sends_another_one_of_the_session_reads(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as here, SessionMail.open(session, Clock()) as there:
+        await here.roster.join("worker")
+        await here.router().send(here.human_sender(), OutgoingMessage(to="worker", body="hello"))
+        [delivery] = await take_deliveries(there, "worker")
+    assert delivery.envelope.body == "hello"
+    assert delivery.envelope.sender == Sender(
+        name="user", incarnation=delivery.envelope.sender.incarnation, session=session.id, kind="human"
+    )
+
+
+async def test_mail_is_as_durable_as_the_session_says_in_every_process(session: SessionDirectory) -> None:
+    """Also in one that has no settings, such as the shell of `coterie mail send`."""
+    SessionDirectory.resume(session.id, mail="power")
+    found = SessionDirectory.find(session.id)
+    with SessionMail.open(found, Clock()) as office:
+        await office.roster.join("worker")
+        await office.router().send(office.human_sender(), OutgoingMessage(to="worker", body="hello"))
+        assert len(find_journals(mail_directory(found) / "worker")) == 1
+    assert not find_journals(mail_directory(found) / "worker")
+    assert SessionDirectory.resume(session.id).mail == "power"
+    assert session.mail == "process"
+
+
+def test_opening_it_makes_nothing_on_the_disk(session: SessionDirectory) -> None:
+    before = sorted(session.directory.rglob("*"))
+    with SessionMail.open(session, Clock()) as office:
+        assert not office.roster.members()
+        assert not office.dead_letters.pending()
+    assert sorted(session.directory.rglob("*")) == before
+
+
+async def test_the_human_has_no_mailbox(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as office:
+        await office.roster.join("worker")
+        worker = Sender(name="worker", incarnation=1, session=session.id, kind="peer")
+        with pytest.raises(UnknownRecipient):
+            await office.router().send(worker, OutgoingMessage(to="user", body="answer"))
+        assert not await office.router().send(worker, OutgoingMessage(to="*", body="all of you"))
+
+
+def test_every_command_of_the_human_is_a_later_start(session: SessionDirectory) -> None:
+    clock = Clock()
+    with SessionMail.open(session, clock) as office:
+        first = office.human_sender()
+        clock.advance(1)
+        assert office.human_sender().incarnation > first.incarnation
+
+
+async def test_authority_reaches_the_agents_of_the_own_process_alone(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as office:
+        await office.roster.join("near")
+        await office.roster.join("far")
+        queue = MemoryTransport(office.roster, None, Clock(), office.dead_letters.add)
+        router = office.router(queue)
+        router.locals.add("near")
+        await router.send(office.human_sender(), OutgoingMessage(to="near", body="{}", kind="shutdown_request"))
+        with pytest.raises(NotAllowed, match="inside a process only"):
+            await router.send(office.human_sender(), OutgoingMessage(to="far", body="{}", kind="shutdown_request"))
+        assert queue.backlog("near").messages == 1
+        assert not await take_deliveries(office, "far")
+
+
+async def test_with_keys_mail_is_signed_and_what_is_not_becomes_a_dead_letter(session: SessionDirectory) -> None:
+    keys = SessionKeys.new()
+    with SessionMail.open(session, Clock(), keys) as signing, SessionMail.open(session, Clock()) as shell:
+        await shell.roster.join("worker")
+        lead = Sender(name="main", incarnation=1, session=session.id, kind="lead")
+        await signing.router().send(lead, OutgoingMessage(to="worker", body="signed"))
+        await shell.router().send(lead, OutgoingMessage(to="worker", body="forged"))
+        assert [delivery.envelope.body for delivery in await take_deliveries(signing, "worker")] == ["signed"]
+        [(_, letter)] = shell.dead_letters.pending()
+    assert letter.reason == "bad_mac"
+
+
+async def test_mail_older_than_the_keys_is_accepted_and_an_altered_copy_is_not(
+    session: SessionDirectory,
+) -> None:
+    lead = Sender(name="main", incarnation=1, session=session.id, kind="lead")
+    with SessionMail.open(session, Clock(), SessionKeys.new()) as earlier, SessionMail.open(session, Clock()) as shell:
+        await shell.roster.join("worker")
+        await earlier.router().send(lead, OutgoingMessage(to="worker", body="of an earlier run"))
+        await shell.router().send(shell.human_sender(), OutgoingMessage(to="worker", body="of a shell"))
+        [old, _] = await take_deliveries(shell, "worker")
+        untrusted: list[DeadLetter] = []
+        believed = snapshot_pending(mail_directory(session))
+        keys, report = SessionKeys.new(), untrusted.append
+        with SessionMail.open(session, Clock(), keys, believed=believed, on_untrusted=report) as office:
+            await shell.files.send(attrs.evolve(old.envelope, body="forged", id=new_message_id()))
+            await office.router().send(lead, OutgoingMessage(to="worker", body="of this run"))
+            bodies = [delivery.envelope.body for delivery in await take_deliveries(office, "worker")]
+        assert bodies == ["of an earlier run", "of a shell", "of this run"]
+        assert [letter.reason for _, letter in shell.dead_letters.pending()] == ["bad_mac"]
+    [letter] = untrusted
+    assert (letter.mailbox, letter.detail) == ("worker", "'main' did not sign it")
+
+
+async def test_bridged_message_is_signed_unless_it_claims_a_sender_of_this_session(
+    session: SessionDirectory,
+) -> None:
+    with SessionMail.open(session, Clock(), SessionKeys.new()) as office:
+        await office.roster.join("main")
+        stranger = Sender(name="main", incarnation=1, session="another", kind="peer")
+        letter = Envelope(
+            sender=stranger, recipient=Recipient(name="main"), sequence=1, body="hello", created=office.clock.now()
+        )
+        await office.accept_inbound(letter)
+        claiming = attrs.evolve(letter, sender=attrs.evolve(stranger, session=session.id), id=new_message_id())
+        with pytest.raises(NotAllowed, match="came from outside"):
+            await office.accept_inbound(claiming)
+        assert [delivery.envelope.id for delivery in await take_deliveries(office, "main")] == [letter.id]
+
+
+def test_the_secret_of_a_session_is_not_shown_and_every_sender_has_another_key() -> None:
+    keys = SessionKeys.new()
+    lead = Sender(name="main", incarnation=1, session="s1", kind="lead")
+    others = [attrs.evolve(lead, name="user"), attrs.evolve(lead, incarnation=2), attrs.evolve(lead, session="s2")]
+    assert len({keys.key_of(sender) for sender in (lead, *others)}) == 1 + len(others)
+    assert SessionKeys.from_hex(keys.to_hex()).key_of(lead) == keys.key_of(lead)
+    assert SessionKeys.new().key_of(lead) != keys.key_of(lead)
+    assert repr(keys) == "SessionKeys()"

@@ -1,0 +1,607 @@
+"""The bridge over real sockets: who may speak, what is taken, and that it is taken once."""
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from coterie.clock import Clock
+from coterie.files import Operation, SeededFaults, file_faults
+from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
+from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
+from coterie.mailbox.contract import DeadLetter, MailLimits, Receipt
+from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
+from coterie.mailbox.errors import (
+    BridgeRefused,
+    MailboxFailed,
+    MailboxFull,
+    MessageTooLarge,
+    NameInvalid,
+    NotAllowed,
+    SendRefused,
+    UnknownRecipient,
+)
+from coterie.mailbox.transports.bridge.accept_policy import AcceptPolicy, InboundRateLimiter
+from coterie.mailbox.transports.bridge.held_mail import HeldMail, NoHeldMessage
+from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello
+from coterie.mailbox.transports.bridge.received_ids import REMEMBERED, ReceivedRecord, open_received_ids
+from coterie.mailbox.transports.bridge.socket_path import (
+    BridgeUnusable,
+    check_uid,
+    make_directory,
+    read_credentials,
+    socket_path,
+)
+from coterie.mailbox.transports.bridge.transport import BridgeTransport
+
+ACCEPT = AcceptPolicy(policy="accept", repeat_window=0, burst=1000)
+HOME = OtherSession("home")
+TRUE_SENDER = Sender(name="alice", incarnation=1, session="away", kind="peer")
+
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+@attrs.define(eq=False)
+class Two:
+    """Session `home` that takes mail, and session `away` that sends to it."""
+
+    root: Path
+    clock: Clock = attrs.field(factory=Clock)
+    delivered: list[Envelope] = attrs.field(factory=list)
+    dead: list[DeadLetter] = attrs.field(factory=list)
+    error: SendRefused | MailboxFailed | None = None
+    """What the transport of `home` says to everything."""
+    sequence: int = 0
+
+    def open(self, terms: AcceptPolicy = ACCEPT, session: str = "home") -> AbstractAsyncContextManager[Path]:
+        """Let *session* listen."""
+        return open_bridge(
+            session, self.root / session, self.deliver, clock=self.clock, bury=self.dead.append, terms=terms
+        )
+
+    async def deliver(self, envelope: Envelope) -> Receipt:
+        """A transport: drops what it has, by id."""
+        if self.error is not None:
+            raise self.error
+        if all(envelope.id != known.id for known in self.delivered):
+            self.delivered.append(envelope)
+        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="queue", stored=self.clock.now())
+
+    def sending(self, *, limits: MailLimits | None = None, patience: float = 5.0) -> BridgeTransport:
+        """A sender of `away`, as a process that has just begun."""
+        return BridgeTransport(
+            "away", self.root / "away", self.clock, self.dead.append, limits=limits or MailLimits(), patience=patience
+        )
+
+    def held(self) -> HeldMail:
+        """What `home` holds."""
+        return HeldMail.of(self.root / "home", self.clock, self.dead.append)
+
+    def write(self, body: str = "hello", *, kind: MessageKind = "message", expires: float | None = None) -> Envelope:
+        """A message that says of itself more than is true."""
+        self.sequence += 1
+        return Envelope(
+            sender=Sender(name="alice", incarnation=1, session="a lie", kind="human"),
+            recipient=Recipient(name="main"),
+            sequence=self.sequence,
+            kind=kind,
+            body=body,
+            created=self.clock.now(),
+            expires=expires,
+            mac="00",
+        )
+
+    @property
+    def bodies(self) -> list[str]:
+        """What was delivered, in that order."""
+        return [envelope.body for envelope in self.delivered]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    return Two(tmp_path)
+
+
+@asynccontextmanager
+async def connect(path: Path, session: str = "away") -> AsyncIterator[trio.SocketStream]:
+    """A peer that speaks for itself, after the greeting."""
+    async with await trio.open_unix_socket(path) as stream:
+        await write_frame(stream, Hello(session=session).to_bytes())
+        assert (await answer_on(stream)).outcome == "welcome"
+        yield stream
+
+
+async def answer_on(stream: trio.SocketStream) -> DeliveryReply:
+    with trio.fail_after(5):
+        return DeliveryReply.from_bytes(await read_frame(stream) or b"")
+
+
+async def test_the_socket_is_for_its_owner_alone_and_gone_at_the_end(two: Two, runtime: Path) -> None:
+    async with two.open() as path:
+        assert path == runtime / "coterie" / "home.sock"
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == []
+
+
+def test_without_a_runtime_directory_sockets_are_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert socket_path("s1") == Path(f"/tmp/coterie-{os.getuid()}/s1.sock")  # noqa: S108 - the documented place
+
+
+def test_a_path_too_long_for_a_socket_says_what_would_be_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)  # noqa: S108 - never made
+    with pytest.raises(BridgeUnusable, match="over the 107 of a socket; set XDG_RUNTIME_DIR to a shorter path"):
+        socket_path("home")
+
+
+@pytest.mark.parametrize("session", ["../x", "", "a/b", "a\0b", "x" * 300])
+def test_an_id_that_is_no_name_has_no_socket(session: str) -> None:
+    with pytest.raises(NameInvalid):
+        socket_path(session)
+
+
+def test_a_directory_that_others_may_write_to_is_refused(runtime: Path) -> None:
+    (runtime / "coterie").mkdir()
+    (runtime / "coterie").chmod(0o770)
+    with pytest.raises(BridgeUnusable, match="has the permissions 770; they must be 700"):
+        make_directory()
+
+
+def test_a_link_instead_of_a_directory_is_refused(runtime: Path, tmp_path: Path) -> None:
+    (runtime / "coterie").symlink_to(tmp_path)
+    with pytest.raises(BridgeUnusable, match="is a link or a file"):
+        make_directory()
+
+
+def test_a_directory_of_another_user_is_refused(runtime: Path) -> None:
+    (runtime / "coterie").mkdir(mode=0o700)
+    if os.getuid() != 0:
+        pytest.skip("only root can change the owner of a directory; run the tests as root")
+    os.chown(runtime / "coterie", 12345, -1)
+    with pytest.raises(BridgeUnusable, match="belongs to user 12345"):
+        make_directory()
+
+
+async def test_a_live_socket_is_not_robbed(two: Two) -> None:
+    async with two.open() as path:
+        with pytest.raises(BridgeUnusable, match="another process takes mail for a session 'home'"):
+            async with two.open():
+                pytest.fail("two listen")
+        await two.sending().send(two.write(), HOME)
+        assert path.exists()
+    assert two.bodies == ["hello"]
+
+
+async def test_the_socket_of_a_dead_session_is_replaced(two: Two) -> None:
+    path = make_directory() / "home.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with two.open():
+        assert (await two.sending().send(two.write(), HOME)).state == "accepted"
+
+
+def test_another_users_process_is_refused() -> None:
+    check_uid(struct.pack("iII", 1, os.getuid(), 0))
+    with pytest.raises(PeerInvalid, match="a process of user 4242 is on the other end"):
+        check_uid(struct.pack("iII", 1, 4242, os.getgid()))
+
+
+async def test_the_kernel_says_who_is_on_the_other_end(two: Two) -> None:
+    async with two.open() as path, await trio.open_unix_socket(path) as stream:
+        credentials = read_credentials(stream)
+        assert struct.unpack("iII", credentials) == (os.getpid(), os.getuid(), os.getgid())
+        check_uid(credentials)
+
+
+async def test_a_letter_comes_from_the_session_of_the_hello_and_never_from_a_human(two: Two) -> None:
+    async with two.open():
+        receipt = await two.sending().send(two.write(), HOME)
+    assert (receipt.state, receipt.transport, receipt.recipient) == ("accepted", "bridge", "main")
+    [letter] = two.delivered
+    assert letter.sender == TRUE_SENDER
+    assert letter.mac is None
+
+
+async def test_nobody_can_pretend_to_be_this_session(two: Two) -> None:
+    liar = BridgeTransport("home", two.root / "liar", two.clock, two.dead.append)
+    async with two.open() as path:
+        with pytest.raises(BridgeRefused, match="write to its agents by name"):
+            await liar.send(two.write(), HOME)
+        async with await trio.open_unix_socket(path) as stream:
+            await write_frame(stream, Hello(session="home").to_bytes())
+            assert "this session itself" in (await answer_on(stream)).reason
+
+
+@pytest.mark.parametrize("kind", ["shutdown_request", "permission_response", "task_assignment", "idle"])
+async def test_only_text_passes(two: Two, kind: MessageKind) -> None:
+    """Neither our own sender nor one that does not check gets a structured message across."""
+    async with two.open() as path:
+        with pytest.raises(NotAllowed, match="mail between sessions is text"):
+            await two.sending().send(two.write(kind=kind), HOME)
+        async with connect(path) as stream:
+            await write_frame(stream, two.write(kind=kind).to_bytes())
+            assert (await answer_on(stream)).refusal == "NotAllowed"
+    assert two.delivered == []
+
+
+async def test_both_addresses_of_a_session_lead_to_it(two: Two) -> None:
+    async with two.open() as path:
+        addresses: list[Address] = [parse_address("bridge:home"), parse_address(f"uds:{path}"), Socket(path)]
+        for address in addresses:
+            assert isinstance(address, Socket | OtherSession)
+            await two.sending().send(two.write(str(address)), address)
+    assert len(two.delivered) == 3
+
+
+async def test_the_reasons_of_the_transport_travel_back_whole(two: Two) -> None:
+    two.error = UnknownRecipient("mian", ("main",), ("main", "bob"))
+    async with two.open():
+        with pytest.raises(UnknownRecipient, match="did you mean main") as caught:
+            await two.sending().send(two.write(), HOME)
+    assert (caught.value.nearest, caught.value.known) == (("main",), ("main", "bob"))
+
+
+async def test_a_refusing_session_says_so(two: Two) -> None:
+    async with two.open(AcceptPolicy(policy="refuse")):
+        with pytest.raises(BridgeRefused, match="bridge:home did not take it: it takes no mail from other sessions"):
+            await two.sending().send(two.write(), HOME)
+
+
+async def test_a_message_of_a_megabyte_passes_and_a_byte_more_does_not(two: Two) -> None:
+    empty = two.write("")
+    room = FRAME_LIMIT - len(empty.to_bytes())
+    async with two.open():
+        await two.sending().send(attrs.evolve(empty, body="x" * room), HOME)
+        with pytest.raises(MessageTooLarge):
+            await two.sending().send(attrs.evolve(empty, body="x" * (room + 1)), HOME)
+    assert len(two.delivered) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\5nope!", b"\0\0\0\2{}"],
+    ids=["http", "4 GB", "empty", "no JSON", "no envelope"],
+)
+async def test_a_malformed_frame_gets_one_refusal_and_the_end(two: Two, raw: bytes) -> None:
+    async with two.open() as path:
+        async with connect(path) as stream:
+            await stream.send_all(raw)
+            answer = await answer_on(stream)
+            assert (answer.outcome, answer.reason != "") == ("refused", True)
+            with pytest.raises((trio.BrokenResourceError, EOFError)):
+                raise EOFError if await read_frame(stream) is None else AssertionError
+        assert (await two.sending().send(two.write(), HOME)).state == "accepted"
+
+
+@pytest.mark.parametrize("kind", [Hello, DeliveryReply])
+@given(data=st.binary() | st.text().map(str.encode) | st.binary().map(b'{"session":"%s","v":1}'.__mod__))
+def test_garbage_is_only_ever_an_invalid_peer(kind: type[Hello] | type[DeliveryReply], data: bytes) -> None:
+    with contextlib.suppress(PeerInvalid):
+        kind.from_bytes(data)
+
+
+async def test_another_version_is_refused_by_name(two: Two) -> None:
+    async with two.open() as path, await trio.open_unix_socket(path) as stream:
+        await write_frame(stream, Hello(session="away", v=2).to_bytes())
+        assert "it speaks version 2, and this session 1" in (await answer_on(stream)).reason
+
+
+@pytest.mark.parametrize("begun", [b"", b"\0\0", b"\0\1\0\0half"])
+async def test_a_silent_peer_is_told_and_left(two: Two, autojump_clock: MockClock, begun: bytes) -> None:
+    async with two.open() as path, connect(path) as stream:
+        if begun:
+            await stream.send_all(begun)
+        answer = DeliveryReply.from_bytes(await read_frame(stream) or b"")
+        assert answer.reason == "no whole frame came in 10 seconds"
+
+
+async def test_only_so_many_are_served_at_once_and_the_others_wait(two: Two) -> None:
+    terms = attrs.evolve(ACCEPT, connections=1)
+    async with two.open(terms) as path, connect(path) as first, await trio.open_unix_socket(path) as second:
+        await write_frame(second, Hello(session="away").to_bytes())
+        await wait_all_tasks_blocked()
+        with socket.socket(fileno=os.dup(second.socket.fileno())) as peeking, pytest.raises(BlockingIOError):
+            peeking.recv(1, socket.MSG_PEEK)
+        await first.aclose()
+        assert (await answer_on(second)).outcome == "welcome"
+
+
+async def test_a_peer_that_never_answers_does_not_hold_the_sender(two: Two) -> None:
+    make_directory()
+    with trio.socket.socket(trio.socket.AF_UNIX) as mute:
+        await mute.bind(str(socket_path("home")))
+        mute.listen(1)
+        receipt = await two.sending(patience=0.05).send(two.write(), HOME)
+    assert receipt.state == "waiting"
+
+
+async def test_what_is_no_bridge_gets_no_mail(two: Two) -> None:
+    """A program that listens on a socket and says something else is named, and nothing waits for it."""
+    path = make_directory().parent / "other.sock"
+    with trio.socket.socket(trio.socket.AF_UNIX) as other:
+        await other.bind(str(path))
+        other.listen(1)
+        async with trio.open_nursery() as nursery:
+
+            async def greet() -> None:
+                stream = trio.SocketStream((await other.accept())[0])
+                async with stream:
+                    await write_frame(stream, b'"welcome to something else"')
+
+            nursery.start_soon(greet)
+            with pytest.raises(BridgeRefused, match="what listens there is no bridge"):
+                await two.sending().send(two.write(), Socket(path))
+
+
+async def test_the_session_that_answers_must_be_the_one_that_was_meant(two: Two) -> None:
+    async with two.open(session="impostor") as path:
+        path.rename(path.with_name("home.sock"))
+        with pytest.raises(BridgeRefused, match="session 'impostor' listens there"):
+            await two.sending().send(two.write(), HOME)
+
+
+async def test_a_letter_whose_answer_was_lost_is_not_delivered_twice(two: Two) -> None:
+    letter = two.write()
+    async with two.open() as path, connect(path) as stream:
+        await write_frame(stream, letter.to_bytes())
+        await answer_on(stream)
+    two.delivered.clear()  # read and forgotten by the transport
+    async with two.open():
+        assert (await two.sending().send(letter, HOME)).state == "accepted"
+    assert two.delivered == []
+
+
+async def test_the_same_words_in_a_short_time_are_delivered_once(two: Two) -> None:
+    first, again, later = two.write("ping"), two.write("ping"), two.write("ping")
+    terms = attrs.evolve(ACCEPT, repeat_window=60)
+    async with two.open(terms):
+        receipt = await two.sending().send(first, HOME)
+        assert await two.sending().send(again, HOME) == receipt
+        assert receipt.id == first.id
+        await two.sending().send(two.write("pong"), HOME)
+        await two.sending().send(attrs.evolve(again, id=MessageId("r1"), in_reply_to=MessageId("q1")), HOME)
+        two.clock.advance(61)
+        assert (await two.sending().send(later, HOME)).id == later.id
+    assert two.bodies == ["ping", "pong", "ping", "ping"]
+
+
+async def test_a_repeat_is_known_after_a_restart(two: Two) -> None:
+    terms = attrs.evolve(ACCEPT, repeat_window=60)
+    for _ in range(2):
+        async with two.open(terms):
+            await two.sending().send(two.write("ping"), HOME)
+    assert two.bodies == ["ping"]
+
+
+async def test_a_sender_that_writes_too_often_is_told_when_to_try_again(two: Two) -> None:
+    async with two.open(AcceptPolicy(policy="accept", per_minute=30, burst=3)):
+        for number in range(3):
+            await two.sending().send(two.write(str(number)), HOME)
+        with pytest.raises(
+            BridgeRefused, match=r"'alice' may send 30 messages a minute; try again in [12]\.\d seconds"
+        ):
+            await two.sending().send(two.write("4"), HOME)
+        two.clock.advance(2)
+        await two.sending().send(two.write("5"), HOME)
+    assert two.bodies == ["0", "1", "2", "5"]
+
+
+def test_senders_have_their_own_rates_and_a_clock_set_back_takes_nothing() -> None:
+    rates = InboundRateLimiter(60, 2)
+    assert [rates.spend(("s", "a"), 100.0) for _ in range(3)] == [0, 0, 1]
+    assert rates.spend(("s", "b"), 100.0) == 0
+    assert rates.spend(("s", "a"), 50.0) == 1
+    assert rates.spend(("s", "a"), 101.0) == 0
+
+
+def test_rates_do_not_grow_with_senders_of_long_ago() -> None:
+    rates = InboundRateLimiter(60, 2)
+    for number in range(5000):
+        rates.spend(("s", str(number)), float(number))
+    assert len(rates._buckets) < 1100  # noqa: SLF001 - the memory is the promise
+
+
+def test_notes_are_bounded_and_a_torn_one_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.mailbox.transports.bridge.received_ids.REMEMBERED", 10)
+    path = tmp_path / "held" / "taken.jsonl"
+    with open_received_ids(path) as taken:
+        for number in range(25):
+            taken.add(ReceivedRecord(id=MessageId(f"m{number}"), words=str(number), outcome="accepted", stored=1.0))
+    path.write_bytes(path.read_bytes()[:-5])
+    with open_received_ids(path) as taken:
+        assert sorted(taken._by_id) == sorted(f"m{number}" for number in range(14, 24))  # noqa: SLF001
+    assert path.read_bytes().count(b'"id"') == 10
+    assert REMEMBERED > 10
+
+
+async def test_a_disk_that_refuses_the_note_makes_the_sender_try_again(two: Two) -> None:
+    letter = two.write()
+    async with two.open():
+        with file_faults(SeededFaults(1, full=1.0)), pytest.raises(BridgeRefused, match="No space left"):
+            await two.sending().send(letter, HOME)
+        assert (await two.sending().send(letter, HOME)).state == "accepted"
+    assert two.bodies == ["hello"]
+
+
+async def test_by_default_mail_is_held_until_the_user_releases_it(two: Two) -> None:
+    first, second = two.write("first"), two.write("second")
+    async with two.open(AcceptPolicy()):
+        for letter in (first, second, first):
+            assert (await two.sending().send(letter, HOME)).state == "held"
+    assert two.delivered == []
+    assert [letter.body for letter in await two.held().messages()] == ["first", "second"]
+    receipt = await two.held().release(second.id, two.deliver)
+    assert (receipt.id, two.bodies) == (second.id, ["second"])
+    assert two.delivered[0].sender.kind == "peer"
+    await two.held().drop(first.id)
+    assert await two.held().messages() == []
+    assert [(letter.reason, letter.detail) for letter in two.dead] == [("refused", "dropped by the user")]
+
+
+async def test_a_letter_that_cannot_be_delivered_stays_held(two: Two) -> None:
+    async with two.open(AcceptPolicy()):
+        await two.sending().send(letter := two.write(), HOME)
+    two.error = MailboxFull("main", 3, 3, "messages")
+    with pytest.raises(MailboxFull):
+        await two.held().release(letter.id, two.deliver)
+    assert len(await two.held().messages()) == 1
+
+
+async def test_what_was_decided_is_not_held_again(two: Two) -> None:
+    letter = two.write()
+    async with two.open(AcceptPolicy()):
+        await two.sending().send(letter, HOME)
+        await two.held().release(letter.id, two.deliver)
+        assert (await two.sending().send(letter, HOME)).state == "held"
+    assert await two.held().messages() == []
+    with pytest.raises(NoHeldMessage):
+        await two.held().drop(letter.id)
+
+
+async def test_a_letter_that_was_held_but_not_noted_is_held_once(two: Two) -> None:
+    class NoNotes:
+        """A disk that refuses the notes alone."""
+
+        def before(self, operation: Operation, path: Path, size: int) -> int:
+            if (operation, path.name) == ("write", "taken.jsonl"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return size
+
+    letter = two.write()
+    async with two.open(AcceptPolicy()):
+        with file_faults(NoNotes()), pytest.raises(BridgeRefused, match="No space left"):
+            await two.sending().send(letter, HOME)
+        assert (await two.sending().send(letter, HOME)).state == "held"
+    assert await two.held().messages() == [attrs.evolve(letter, mac=None, sender=TRUE_SENDER)]
+
+
+async def test_a_damaged_held_letter_becomes_a_dead_one(two: Two) -> None:
+    async with two.open(AcceptPolicy()):
+        await two.sending().send(two.write("one"), HOME)
+        await two.sending().send(two.write("two"), HOME)
+    damaged = min((two.root / "home/held").glob("*.json"))
+    damaged.write_bytes(damaged.read_bytes().replace(b"one", b"0ne"))
+    assert [letter.body for letter in await two.held().messages()] == ["two"]
+    assert [letter.reason for letter in two.dead] == ["corrupt"]
+
+
+async def test_only_so_much_is_held(two: Two) -> None:
+    async with two.open(AcceptPolicy(held=MailLimits(messages=2))):
+        await two.sending().send(two.write("1"), HOME)
+        await two.sending().send(two.write("2"), HOME)
+        with pytest.raises(MailboxFull, match="2 of 2 messages"):
+            await two.sending().send(two.write("3"), HOME)
+
+
+async def test_mail_for_a_session_that_is_down_waits_and_arrives_in_order(two: Two) -> None:
+    for number in range(5):
+        assert (await two.sending().send(two.write(str(number)), HOME)).state == "waiting"
+    async with two.open():
+        assert (await two.sending().send(two.write("5"), HOME)).state == "waiting", "it goes behind what waits"
+        assert await two.sending().forward() == 6
+        assert (await two.sending().send(two.write("6"), HOME)).state == "accepted"
+    assert two.bodies == list("0123456")
+
+
+async def test_mail_that_waited_too_long_is_dead(two: Two) -> None:
+    now = two.clock.now()
+    await two.sending().send(two.write("short", expires=now + 60), HOME)
+    await two.sending().send(two.write("long"), HOME)
+    sending = two.sending()
+    two.clock.advance(61)
+    await sending.forward()
+    assert [(letter.reason, letter.mailbox) for letter in two.dead] == [("expired", "bridge:home")]
+    two.clock.advance(7 * 24 * 3600)
+    await sending.forward()
+    assert [letter.envelope.body for letter in two.dead if letter.envelope] == ["short", "long"]
+
+
+async def test_what_the_other_session_refuses_later_is_dead_and_blocks_nothing(two: Two) -> None:
+    await two.sending().send(two.write("1"), HOME)
+    two.error = UnknownRecipient("main", (), ())
+    async with two.open():
+        await two.sending().forward()
+        two.error = None
+        await two.sending().send(two.write("2"), HOME)
+    assert [letter.reason for letter in two.dead] == ["refused"]
+    assert two.bodies == ["2"]
+
+
+@pytest.mark.parametrize("error", [MailboxFull("main", 1, 1, "messages"), MailboxFailed("main", "disk full")])
+async def test_what_cannot_be_taken_now_waits_on(two: Two, error: SendRefused | MailboxFailed) -> None:
+    await two.sending().send(two.write("1"), HOME)
+    two.error = error
+    async with two.open():
+        assert await two.sending().forward() == 0
+        two.error = None
+        assert await two.sending().forward() == 1
+    assert (two.bodies, two.dead) == (["1"], [])
+
+
+async def test_a_backlog_longer_than_the_burst_is_forwarded_at_the_rate(two: Two) -> None:
+    for number in range(5):
+        await two.sending().send(two.write(str(number)), HOME)
+    async with two.open(AcceptPolicy(policy="accept", per_minute=60, burst=2)):
+        assert await two.sending().forward() == 2
+        two.clock.advance(60)
+        assert await two.sending().forward() == 2
+        two.clock.advance(60)
+        assert await two.sending().forward() == 1
+    assert (two.bodies, two.dead) == (list("01234"), [])
+
+
+async def test_mail_for_a_socket_anywhere_waits_too(two: Two, runtime: Path) -> None:
+    await two.sending().send(two.write(), Socket(runtime / "elsewhere.sock"))
+    async with two.open() as path:
+        (runtime / "elsewhere.sock").symlink_to(path)
+        assert await two.sending().forward() == 1
+    assert two.bodies == ["hello"]
+
+
+async def test_two_processes_do_not_forward_the_same_mail_at_once(two: Two) -> None:
+    """Twice delivered it would be known; but twice refused it would be two dead letters."""
+    for number in range(20):
+        await two.sending().send(two.write(str(number)), HOME)
+    two.error = UnknownRecipient("main", (), ())
+    async with two.open(), trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(two.sending().forward)
+    assert [letter.envelope.body for letter in two.dead if letter.envelope] == [str(number) for number in range(20)]
+
+
+async def test_waiting_mail_is_bounded_and_the_sender_is_told(two: Two) -> None:
+    sending = two.sending(limits=MailLimits(messages=2))
+    await sending.send(two.write("1"), HOME)
+    await sending.send(two.write("2"), HOME)
+    with pytest.raises(MailboxFull, match="the mailbox of 'bridge:home' is full: 2 of 2 messages"):
+        await sending.send(two.write("3"), HOME)
+
+
+async def test_a_disk_that_refuses_is_told_and_nothing_waits(two: Two) -> None:
+    with file_faults(SeededFaults(1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
+        await two.sending().send(two.write(), HOME)
+    async with two.open():
+        assert await two.sending().forward() == 0
+
+
+async def test_senders_at_the_same_time_keep_the_order_in_which_they_called(two: Two) -> None:
+    sending = two.sending()
+    async with two.open(), trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(sending.send, two.write(str(number)), HOME)
+            await wait_all_tasks_blocked()
+    assert two.bodies == [str(number) for number in range(20)]

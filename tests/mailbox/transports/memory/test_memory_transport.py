@@ -1,0 +1,119 @@
+"""What the queue does beyond the promises that all transports keep; see `test_conformance`."""
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, MailLimits
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.errors import MailboxFull
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.transports.memory.transport import REMEMBERED, MemoryTransport
+
+
+def _queue(limits: MailLimits | None = None) -> tuple[MemoryTransport, list[DeadLetter]]:
+    roster, dead = LocalRoster(), list[DeadLetter]()
+    for name in ("alice", "bob"):
+        roster.join(name)
+    return MemoryTransport(roster, None, Clock(), dead.append, limits or MailLimits()), dead
+
+
+def _envelope(body: str = "Hello.") -> Envelope:
+    sender = Sender(name="alice", incarnation=1, session="s", kind="peer")
+    return Envelope(sender=sender, recipient=Recipient(name="bob"), sequence=1, body=body, created=1.0)
+
+
+async def test_a_receipt_names_the_queue() -> None:
+    queue, _ = _queue()
+    assert (await queue.send(_envelope())).transport == "queue"
+
+
+async def test_without_keys_nothing_need_be_signed() -> None:
+    queue, dead = _queue()
+    envelope = _envelope()
+    await queue.send(envelope)
+    async with queue.open_inbox("bob", 1) as inbox:
+        assert [delivery.envelope for delivery in inbox.take_nowait()] == [envelope]
+    assert dead == []
+
+
+async def test_a_cancelled_send_is_not_stored() -> None:
+    queue, _ = _queue()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await queue.send(_envelope())
+    assert scope.cancelled_caught
+    assert queue.backlog("bob").messages == 0
+
+
+async def test_a_waiting_reader_is_woken_without_a_clock(autojump_clock: trio.testing.MockClock) -> None:
+    """Nothing polls: time does not pass while a reader waits and is woken."""
+    queue, _ = _queue()
+
+    async def read() -> None:
+        async with queue.open_inbox("bob", 1) as inbox:
+            await inbox.wait()
+            assert len(inbox.take_nowait()) == 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        await queue.send(_envelope())
+    assert trio.current_time() == 0
+
+
+async def test_waiting_rests_while_there_is_nothing_new(autojump_clock: trio.testing.MockClock) -> None:
+    queue, _ = _queue()
+    await queue.send(_envelope())
+    async with queue.open_inbox("bob", 1) as inbox:
+        inbox.take_nowait()
+        with trio.move_on_after(1000) as scope:
+            await inbox.wait()
+    assert scope.cancelled_caught
+
+
+async def test_an_inbox_that_was_left_takes_nothing_from_the_next_reader() -> None:
+    queue, _ = _queue()
+    async with queue.open_inbox("bob", 1) as old:
+        pass
+    await queue.send(_envelope())
+    with pytest.raises(trio.ClosedResourceError):
+        old.take_nowait()
+    with pytest.raises(trio.ClosedResourceError):
+        await old.wait()
+    with pytest.raises(trio.ClosedResourceError):
+        await old.acknowledge([])
+    assert queue.backlog("bob").messages == 1
+
+
+async def test_the_memory_of_acknowledged_ids_is_bounded() -> None:
+    queue, _ = _queue()
+    first = _envelope()
+    async with queue.open_inbox("bob", 1) as inbox:
+        for envelope in (first, *(_envelope() for _ in range(REMEMBERED))):
+            await queue.send(envelope)
+            inbox.take_nowait()
+            await inbox.acknowledge([envelope.id])
+        await queue.send(first)
+        assert len(inbox.take_nowait()) == 1
+
+
+async def test_a_message_larger_than_a_mailbox_is_refused_though_nothing_waits() -> None:
+    queue, _ = _queue(MailLimits(bytes=100))
+    with pytest.raises(MailboxFull, match="full: 0 of 100 bytes"):
+        await queue.send(_envelope())
+
+
+async def test_bytes_are_given_back_to_the_last_one() -> None:
+    """Whether acknowledged, buried, seen or a copy: when nothing waits, no byte is counted."""
+    queue, dead = _queue()
+    read, seen, late = (_envelope(body) for body in ("read", "seen", "late"))
+    for envelope in (read, seen, read, attrs.evolve(late, expires=1.0)):
+        await queue.send(envelope)
+    async with queue.open_inbox("bob", 1, seen={seen.id}) as inbox:
+        assert [delivery.envelope for delivery in inbox.take_nowait()] == [read]
+        await inbox.acknowledge([read.id])
+    assert [letter.reason for letter in dead] == ["expired"]
+    assert (queue.backlog("bob").messages, queue.backlog("bob").bytes) == (0, 0)

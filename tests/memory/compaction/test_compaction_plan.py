@@ -1,0 +1,335 @@
+"""The decisions of compaction: where to cut, what a summary is, which words stay, and what is put back."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
+from coterie.agents.layers.layer4_compaction.rebuild import SummaryParts, rebuild_truncated
+from coterie.agents.layers.layer4_compaction.restore import newest_files, read_files
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.tools.tool import Workspace
+from coterie.memory.compaction.cut_point import (
+    KeepLimits,
+    Messages,
+    MessageSizes,
+    choose_start,
+    find_starts,
+    first_unknown,
+    last_start,
+    nearest_start,
+    oldest_rounds,
+    split_messages,
+)
+from coterie.memory.compaction.kept_size import PLACEHOLDER_TOKENS, CompactionLimits, kept_size, kept_size_after
+from coterie.memory.compaction.result_clearing import make_cache_edits
+from coterie.memory.compaction.summary_text import (
+    BEGINNING,
+    block_text,
+    fit_user_texts,
+    missing_user_texts,
+    parse_summary,
+)
+from coterie.memory.errors import SummaryUnusable
+from tests.agents.conversation_blocks import HEADER, text, thinking, tool_result, tool_use
+from tests.agents.scripted_agent import NotingTool, open_agent
+
+
+def dialogue(letters: str) -> Messages:
+    """A message for each letter: the *u*ser speaks, the *a*ssistant does, it *c*alls, the *r*esult comes."""
+    conversation = Conversation.begin(HEADER, tools=[b'{"name":"Bash"}'], system=[text("Be good.")])
+    for number, letter in enumerate(letters):
+        match letter:
+            case "u":
+                conversation.append("user", [text(f"word {number}")])
+            case "a":
+                conversation.append("assistant", [thinking(), text(f"step {number}")])
+            case "c":
+                conversation.append("assistant", [thinking(), tool_use(f"toolu_{number}")])
+            case _:
+                conversation.append("user", [tool_result(f"toolu_{number - 1}")])
+    return split_messages(conversation.segments)
+
+
+DIALOGUES = st.lists(st.sampled_from(["u", "a", "cr", "cr", "au"]), max_size=12).map(lambda parts: "u" + "".join(parts))
+SIZES = st.integers(0, 100)
+LIMITS = st.builds(KeepLimits, least=st.integers(0, 300), texts=st.integers(0, 6), most=st.integers(0, 500))
+
+
+def test_tools_and_system_are_no_messages() -> None:
+    messages = dialogue("uacr")
+    assert [[segment.block_type for segment in message] for message in messages] == [
+        ["text"],
+        ["thinking", "text"],
+        ["thinking", "tool_use"],
+        ["tool_result"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("letters", "starts"),
+    [("", []), ("u", []), ("ua", [1]), ("ucrcra", [1, 3, 5]), ("ucruau", [1, 3, 4, 5]), ("uu", [1])],
+)
+def test_a_part_begins_anywhere_but_with_a_result(letters: str, starts: list[int]) -> None:
+    assert find_starts(dialogue(letters)) == starts
+    assert last_start(dialogue(letters)) == (starts[-1] if starts else len(letters))
+
+
+@pytest.mark.parametrize(
+    ("letters", "replies", "first"),
+    [("ucrcra", 0, 6), ("ucrcra", 1, 4), ("ucrcra", 2, 2), ("ucrcra", 3, 0), ("ucru", 0, 2), ("u", 0, 0), ("", 0, 0)],
+)
+def test_what_notes_do_not_know_begins_behind_the_last_reply_they_know(letters: str, replies: int, first: int) -> None:
+    assert first_unknown(dialogue(letters), replies) == first
+
+
+@given(DIALOGUES, st.integers(0, 8))
+def test_what_notes_do_not_know_is_counted_from_the_end_as_it_would_stay(letters: str, replies: int) -> None:
+    messages = dialogue(letters)
+    segments = [segment for message in messages for segment in message]
+    sizes = MessageSizes(messages, partial(kept_size, count=len, gone=()))
+    assert kept_size_after(segments, replies, len) == sum(sizes[first_unknown(messages, replies) :])
+
+
+def test_results_that_left_the_cache_and_thinking_take_no_room() -> None:
+    conversation = Conversation.begin(HEADER)
+    conversation.append("user", [text("go")])
+    for number in range(3):
+        conversation.append("assistant", [thinking(), tool_use(f"toolu_{number}")])
+        conversation.append("user", [tool_result(f"toolu_{number}")])
+    whole = kept_size_after(conversation.prefix, 2, len)
+    conversation.append("assistant", [text("so")])
+    conversation.append("user", [make_cache_edits(["toolu_0", "toolu_1"])])
+    known = len(tool_use("toolu_1")) + len(tool_use("toolu_2")) + len(text("so"))
+    assert whole == known - len(text("so")) + 3 * len(tool_result("toolu_0"))
+    assert kept_size_after(conversation.prefix, 3, len) == known + len(tool_result("toolu_0")) + 2 * PLACEHOLDER_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("limits", "unknown", "start"),
+    [
+        (KeepLimits(least=0, texts=0, most=100), None, 7),
+        (KeepLimits(least=25, texts=0, most=100), None, 6),
+        (KeepLimits(least=0, texts=2, most=100), None, 3),
+        (KeepLimits(least=1_000, texts=9, most=1_000), None, 1),
+        (KeepLimits(least=1_000, texts=9, most=35), None, 6),
+        (KeepLimits(least=1_000, texts=9, most=0), None, 7),
+        (KeepLimits(least=0, texts=0, most=100), 5, 4),
+        (KeepLimits(least=0, texts=0, most=100), 8, 7),
+        (KeepLimits(least=0, texts=0, most=30), 4, None),
+        (KeepLimits(least=0, texts=0, most=100), 0, None),
+    ],
+    ids=[
+        "the last",
+        "tokens",
+        "texts",
+        "all",
+        "not too much",
+        "the last at least",
+        "unknown",
+        "known",
+        "far",
+        "too far",
+    ],
+)
+def test_as_much_stays_as_is_wanted(limits: KeepLimits, unknown: int | None, start: int | None) -> None:
+    """The messages have ten tokens each; they can be parted before 1, 3, 4, 6 and 7."""
+    assert choose_start(dialogue("ucrucracr"), [10] * 9, limits, unknown) == start
+
+
+@given(DIALOGUES, st.data(), LIMITS)
+def test_what_stays_is_whole_and_no_more_than_it_must(letters: str, data: st.DataObject, limits: KeepLimits) -> None:
+    messages = dialogue(letters)
+    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+    start = choose_start(messages, sizes, limits)
+    assert start is not None
+    places = [*find_starts(messages), len(messages)]
+    assert start in places
+    assert start < len(messages) or len(places) == 1
+    rounds = places[places.index(start) :]
+    # The last round stays however long it is, and any other only if there is room for it.
+    assert len(rounds) == 2 or sum(sizes[start:]) <= limits.most or len(places) == 1
+    # With one round less it would have been too little.
+    assert all(not _is_enough(messages, sizes, limits, later) for later in rounds[1:-1])
+    if not _is_enough(messages, sizes, limits, start) and start != places[0]:
+        before = places[places.index(start) - 1]
+        assert sum(sizes[before:]) > limits.most
+
+
+@given(DIALOGUES, st.data(), LIMITS, st.integers(0, 20))
+def test_what_nobody_knows_stays_or_nothing_is_cut(
+    letters: str, data: st.DataObject, limits: KeepLimits, unknown: int
+) -> None:
+    messages = dialogue(letters)
+    unknown = min(unknown, len(messages))
+    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+    start = choose_start(messages, sizes, limits, unknown)
+    known = [place for place in (*find_starts(messages), len(messages)) if place <= unknown]
+    if start is not None:
+        assert start in known
+        assert start <= (choose_start(messages, sizes, limits) or 0)
+    else:
+        assert not known or sum(sizes[max(known) :]) > limits.most
+
+
+def _is_enough(messages: Messages, sizes: Sequence[int], limits: KeepLimits, start: int) -> bool:
+    texts = sum(any(segment.block_type == "text" for segment in message) for message in messages[start:])
+    return sum(sizes[start:]) >= limits.least and texts >= limits.texts
+
+
+@given(DIALOGUES, st.data(), st.integers(0, 1_500))
+def test_the_oldest_rounds_leave_whole_and_no_more_than_must(letters: str, data: st.DataObject, tokens: int) -> None:
+    messages = dialogue(letters)
+    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+    end = oldest_rounds(messages, sizes, tokens)
+    places = [*find_starts(messages), len(messages)]
+    assert end in places
+    assert sum(sizes[:end]) >= tokens or end == len(messages)
+    assert all(sum(sizes[:earlier]) < tokens for earlier in places[: places.index(end)])
+
+
+@given(DIALOGUES, st.integers(0, 30))
+def test_a_part_chosen_by_hand_begins_at_the_nearest_place_before(letters: str, number: int) -> None:
+    messages = dialogue(letters)
+    start = nearest_start(messages, number)
+    assert start == max([0, *(place for place in find_starts(messages) if place <= number)])
+
+
+def test_a_small_context_keeps_less() -> None:
+    limits = CompactionLimits().within(12_000)
+    assert limits.keep == KeepLimits(least=1_500, texts=5, most=4_000)
+    assert (limits.files_total, limits.file) == (3_000, 3_000)
+    assert CompactionLimits().within(1_000_000) == CompactionLimits()
+
+
+@pytest.mark.parametrize(
+    ("reply", "summary"),
+    [
+        ("<analysis>hm</analysis>\n<summary>\n1. All.\n</summary>\nBye.", "1. All."),
+        ("Sure:\n<summary>All.", "All."),
+        ("<analysis>first <summary>no</summary></analysis><summary>yes</summary>", "yes"),
+        ("<analysis>hm</analysis>All of it.", "All of it."),
+        ("All of it.", "All of it."),
+        ("<summary>a < b</summary><summary>c</summary>", "a < b"),
+    ],
+)
+def test_a_summary_is_read_from_a_reply(reply: str, summary: str) -> None:
+    assert parse_summary(reply, is_whole=True) == summary
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "  \n", "<summary> </summary>", "<analysis>only that</analysis>", "<analysis>and no end"]
+)
+def test_an_empty_summary_is_unusable(reply: str) -> None:
+    with pytest.raises(SummaryUnusable, match="no summary"):
+        parse_summary(reply, is_whole=True)
+
+
+def test_a_summary_that_was_cut_is_unusable_however_it_looks() -> None:
+    with pytest.raises(SummaryUnusable, match="cut off"):
+        parse_summary("<summary>All.</summary>", is_whole=False)
+
+
+def test_words_are_missing_unless_they_are_there_as_they_were_said() -> None:
+    words = ["Fix  it.", "now", "Fix  it.", " ", 'Use "tabs".\nAlways.']
+    assert missing_user_texts(words, 'Fix it. Use "tabs". Always. Do it now!') == ["Fix  it.", 'Use "tabs".\nAlways.']
+
+
+WORDS = st.lists(st.text("ab \n€", min_size=1, max_size=30), min_size=1, max_size=8)
+
+
+@given(WORDS, st.integers(0, 3_000))
+def test_the_task_stays_and_of_short_words_the_newest(words: list[str], tokens: int) -> None:
+    shown = fit_user_texts(words, tokens, "/transcript")
+    size = sum(len(said.encode()) for said in words)
+    if size <= 4 * tokens:
+        assert shown == words
+        return
+    assert shown[0] == words[0]
+    newest = shown[2:]
+    assert shown[1:2] == (
+        [] if len(words) == 1 else [f"[{len(words) - 1 - len(newest)} messages left out here; see /transcript]"]
+    )
+    assert newest == words[len(words) - len(newest) :]
+    kept = sum(len(said.encode()) for said in (words[0], *newest))
+    assert not newest or kept <= 4 * tokens
+
+
+@given(st.lists(st.integers(1, 30_000), min_size=1, max_size=6), st.integers(0, 20_000))
+def test_the_longest_words_give_way_first_and_say_where_the_rest_is(sizes: list[int], tokens: int) -> None:
+    words = [f"{number}:".ljust(size, "x") for number, size in enumerate(sizes)]
+    shown = fit_user_texts(words, tokens, "/transcript")
+    cut = [said for said in shown if said.endswith("bytes in all; see /transcript]")]
+    whole = [said for said in shown if said in words]
+    gone = [said for said in words if said not in shown and said[:2] not in {each[:2] for each in cut}]
+    assert shown[0].startswith("0:")
+    assert all(len(said) <= BEGINNING + 100 for said in cut)
+    assert not gone or all(len(said) <= 2 * BEGINNING for said in whole)
+    if cut and whole:
+        longest = max(len(said) for said in whole)
+        assert all(len(words[int(said[0])]) >= min(longest, 2 * BEGINNING) for said in cut)
+
+
+def test_the_newest_files_come_back_but_those_in_view_and_the_agents_own(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path, scratch=tmp_path / "agents" / "main")
+    assert newest_files(workspace, (), 5) == []
+    for name in ("old.py", 'a"b.py', "agents/main/notes.md", "c.py", "seen.py", "d.py"):
+        workspace.seen.record(tmp_path / name, b"content")
+    named = [{"file_path": str(tmp_path / 'a"b.py')}, {"file_path": "seen.py"}]
+    calls = [tool_use("toolu_1", json.dumps(arguments).encode()) for arguments in named]
+    assert newest_files(workspace, calls, 5) == [str(tmp_path / name) for name in ("d.py", "c.py", "old.py")]
+    assert newest_files(workspace, calls, 1) == [str(tmp_path / "d.py")]
+
+
+def test_files_come_back_as_they_are_now_within_limits(tmp_path: Path) -> None:
+    contents = {
+        "short": b"one\n",
+        "long": b"line\n" * 20,
+        "binary": b"\xff\xfe",
+        "long binary": b"\x89PNG" * 20,
+        "wide": "€".encode() * 20,
+        "last": b"x" * 9,
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    limits = CompactionLimits(file=8, files_total=25)
+    files = read_files([str(tmp_path / name) for name in ("gone", *contents)], limits)
+    shown = {Path(file.path).name: (file.text, file.is_cut) for file in files}
+    assert shown == {
+        "short": ("one\n", False),
+        "long": ("\n".join(["line"] * 6), True),
+        "wide": ("€" * 10, True),
+        "last": ("x" * 9, False),
+    }
+    assert read_files([str(tmp_path / "long")], attrs.evolve(limits, files_total=0)) == []
+    assert files[1].shown().endswith("line\n[... there is more; read the file]\n</file>")
+
+
+async def test_what_is_too_long_even_alone_goes_to_files_that_are_named(tmp_path: Path) -> None:
+    """The shortest cap that is enough is taken: what is shorter stays whole."""
+    script = json.dumps({"default": [{"text": "a", "tools": [{"Note": {"text": "x"}}]}, {"text": "done"}]})
+    tool = NotingTool(name="Note", act=lambda _: "long line\n" * 4_000)
+    async with open_agent(script, tmp_path, tool, window=45_000) as (agent, _):
+        await run_loop(agent, RunLimits(turns=9))
+        agent.append_message("user", [text_block("short word " * 500)])
+        job = CompactionJob.of(agent, CompactionLimits(), "threshold")
+        plan = CompactionPlan(by="rule", summary="(left)", start=1)
+        material = SummaryParts(user_text_room=1_000, where="/transcript")
+        assert rebuild_truncated(attrs.evolve(job, room=100_000), plan, material, tmp_path / "files").tokens > job.room
+        assert not (tmp_path / "files").exists()
+        rebuilt = rebuild_truncated(job, plan, material, tmp_path / "files")
+    assert rebuilt.tokens <= job.room
+    [stored] = (tmp_path / "files").iterdir()
+    assert stored.read_text() == "long line\n" * 4_000
+    texts = [block_text(block) for _, blocks in rebuilt.messages for block in blocks]
+    assert "short word " * 500 in texts
+    assert [str(stored) in said for said in texts].count(True) == 1

@@ -1,0 +1,131 @@
+"""What a summary dropped is found by code: paths, names and numbers, each as a word of its own."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.memory.compaction.fidelity import find_lost_terms, find_terms
+from coterie.memory.compaction.summary_text import block_text, message_texts
+from tests.data import absent
+
+TRAJECTORIES = Path(__file__).parents[3] / "../shared/data/trajectories/swe_agent_demos.jsonl.gz"
+WORDS = st.sampled_from(
+    (
+        "src/app.py",
+        "/etc/hosts",
+        "snake_case",
+        "CamelCase",
+        "os.path",
+        "--dry-run",
+        "E1234",
+        "a1b2c3d",
+        "4096",
+        "3.11.4",
+    )
+)
+PROSE = st.sampled_from(("and", "the file", "was read, then", "(see", "it).", "and/or", "e.g."))
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("Look at src/app/main.py:120, then /etc/hosts.", ["src/app/main.py", "120", "/etc/hosts"]),
+        ("./run.sh and ../lib/ and ~/notes and README.md", ["./run.sh", "../lib", "~/notes", "README.md"]),
+        ("call `read_line()` of TranscriptWriter", ["read_line", "TranscriptWriter"]),
+        ("HTTPServer(os.environ['PATH'])", ["HTTPServer", "os.environ", "PATH"]),
+        ("git log --oneline -n 5 a1b2c3d", ["--oneline", "a1b2c3d"]),
+        ("E501 in claude-opus-5-5, ENOENT", ["E501", "claude-opus-5-5", "ENOENT"]),
+        ("160,000 tokens, 1.5 s, version 3.11.4, on 2026-11-16", ["160000", "1.5", "3.11.4", "2026-11-16"]),
+        ("__init__ and _private of .env", ["__init__", "_private", ".env"]),
+    ],
+)
+def test_paths_names_and_numbers_are_marked(text: str, marked: list[str]) -> None:
+    assert list(find_terms(text)) == marked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Plain words, said well; and/or others, e.g. these: 7, the 1st, n/a.",
+        "Copyright 2026, since 1998",
+        "     1\timport\n    12\tthe\n  1234\tend",
+        "... -- - / // . @ ~",
+        "",
+    ],
+)
+def test_prose_years_and_the_numbers_of_lines_are_not(text: str) -> None:
+    assert not find_terms(text)
+
+
+def test_what_was_dropped_comes_newest_turn_first_and_once() -> None:
+    turns = ["open old.py and a.py", "a.py has 42 lines", "new.py calls run_loop in a.py"]
+    assert find_lost_terms(turns, "We looked at a.py:7.") == ["new.py", "run_loop", "42", "old.py"]
+
+
+def test_a_part_of_a_word_is_not_the_word() -> None:
+    assert find_lost_terms(["4096 in src/app.py"], "14096 in src/app.pyc and lib/src/app.py") == ["4096", "src/app.py"]
+
+
+def test_a_number_is_the_same_with_and_without_commas() -> None:
+    assert find_lost_terms(["160,000 tokens"], "160000 tokens") == []
+    assert find_lost_terms(["160000 tokens"], "(160,000)") == []
+
+
+@given(st.lists(st.lists(WORDS | PROSE, max_size=8), max_size=5), st.lists(WORDS | PROSE, max_size=8))
+def test_a_word_is_dropped_exactly_if_it_was_marked_and_is_gone(before: list[list[str]], after: list[str]) -> None:
+    texts = [" ".join(words) for words in before]
+    expected: dict[str, None] = {}
+    for text in reversed(texts):
+        expected |= find_terms(text)
+    gone = [word for word in expected if word not in find_terms(" ".join(after))]
+    assert find_lost_terms(texts, " ".join(after)) == gone
+
+
+@given(st.text(), st.text())
+def test_any_text_can_be_looked_at_and_nothing_of_itself_is_dropped(text: str, more: str) -> None:
+    assert find_lost_terms([text], f"{more} {text}") == []
+    assert set(find_lost_terms([text], more)) <= set(find_terms(text))
+
+
+def trajectories() -> Iterator[list[str]]:
+    """The texts of real runs of an agent."""
+    if not TRAJECTORIES.exists():
+        pytest.skip(absent(TRAJECTORIES))
+    with gzip.open(TRAJECTORIES, "rt") as file:
+        for line in file:
+            conversation = Conversation.begin(KeyHeader(model="m"))
+            for message in json.loads(line)["messages"]:
+                blocks = message["content"]
+                blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+                conversation.append(message["role"], [json.dumps(block).encode() for block in blocks])
+            yield message_texts(conversation.segments)
+
+
+def test_of_real_runs_the_files_they_worked_on_are_marked() -> None:
+    runs = list(trajectories())
+    with_paths = [run for run in runs if any(word.endswith(".py") for text in run for word in find_terms(text))]
+    assert len(with_paths) > len(runs) / 2
+    for run in runs:
+        assert find_lost_terms(run[-10:], "\n".join(run)) == []
+        assert find_lost_terms(run[-10:], "") == list(
+            dict.fromkeys(w for text in run[:-11:-1] for w in find_terms(text))
+        )
+
+
+def test_the_text_of_a_block_is_what_a_reader_sees() -> None:
+    def shown(block: dict[str, object]) -> str:
+        return block_text(json.dumps(block).encode())
+
+    parts = [{"type": "text", "text": "a"}, {"type": "image", "source": {}}, {"type": "text", "text": "b"}]
+    assert shown({"type": "text", "text": "said"}) == "said"
+    assert shown({"type": "tool_use", "input": {"path": "a.py", "lines": [3, None, {"deep": "x"}]}}) == "a.py\n3\nx"
+    assert shown({"type": "tool_result", "content": "plain"}) == "plain"
+    assert shown({"type": "tool_result", "content": parts}) == "a\nb"
+    assert shown({"type": "thinking", "thinking": "hm", "signature": "s"}) == ""

@@ -1,0 +1,152 @@
+"""Layer 2: which results are old, and a conversation without them."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.segment import Role
+from coterie.memory.compaction.result_clearing import (
+    PLACEHOLDER,
+    ClearableResults,
+    clear_results,
+    make_cache_edits,
+    minimum_to_clear,
+)
+from coterie.memory.compaction.rewrite import CALLED, Message
+
+LONG = "content " * 50
+
+
+def conversation(*messages: tuple[Role, list[dict[str, Any]]]) -> Conversation:
+    begun = Conversation.begin(KeyHeader(model="claude-opus-5-5"), tools=[b'{"name":"Read"}'])
+    for role, blocks in messages:
+        begun.append(role, [json.dumps(block).encode() for block in blocks])
+    return begun
+
+
+def user(text: str) -> tuple[Role, list[dict[str, Any]]]:
+    return "user", [{"type": "text", "text": text}]
+
+
+def calls(*ids: str, name: str = "Read", thinks: bool = True) -> tuple[Role, list[dict[str, Any]]]:
+    thought = [{"type": "thinking", "thinking": "hm", "signature": "s"}] if thinks else []
+    return "assistant", [*thought, *({"type": "tool_use", "id": id_, "name": name, "input": {"n": id_}} for id_ in ids)]
+
+
+def results(*ids: str, content: Any = LONG) -> tuple[Role, list[dict[str, Any]]]:
+    return "user", [{"type": "tool_result", "tool_use_id": id_, "content": content} for id_ in ids]
+
+
+def shown(messages: list[Message]) -> list[tuple[str, list[dict[str, Any]]]]:
+    return [(role, [json.loads(block) for block in blocks]) for role, blocks in messages]
+
+
+def clearable(of: Conversation) -> list[str]:
+    tracker = ClearableResults(lambda name: name != "mcp")
+    return [result.id for result in tracker.update(of.prefix, of.epoch)]
+
+
+def test_results_of_clearable_tools_are_found_in_order_and_small_ones_are_not() -> None:
+    of = conversation(
+        user("go"), calls("a", "b"), results("a", "b"), calls("c", name="mcp"), results("c"), calls("d"),
+        results("d", content="tiny"),
+    )  # fmt: skip
+    assert clearable(of) == ["a", "b"]
+
+
+def test_looking_again_costs_only_what_is_new_and_a_new_epoch_starts_over() -> None:
+    of = conversation(user("go"), calls("a"), results("a"))
+    tracker = ClearableResults(lambda _: True)
+    assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["a"]
+    for role, blocks in (calls("b", thinks=False), results("b")):
+        of.append(role, [json.dumps(block).encode() for block in blocks])
+    assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["a", "b"]
+    of.rewrite(clear_results(of.segments, {"a"}))
+    assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["b"]
+
+
+def test_what_an_edit_of_the_cache_deleted_cannot_be_cleared_again() -> None:
+    of = conversation(user("go"), calls("a", "b"), results("a", "b"))
+    of.append("user", [make_cache_edits(["a"])])
+    assert clearable(of) == ["b"]
+
+
+def test_clearing_drops_thinking_after_the_first_change_and_keeps_earlier_blocks() -> None:
+    of = conversation(
+        user("go"), calls("a"), results("a", content="tiny"), calls("b"), results("b"), calls("c"), results("c"),
+        ("assistant", [{"type": "thinking", "thinking": "x", "signature": "s"}, {"type": "text", "text": "done"}]),
+        user("more"),
+    )  # fmt: skip
+    messages = shown(clear_results(of.segments, {"b"}))
+    assert [[block["type"] for block in blocks] for _, blocks in messages] == [
+        ["text"], ["thinking", "tool_use"], ["tool_result"], ["thinking", "tool_use"], ["tool_result"],
+        ["tool_use"], ["tool_result"], ["text"], ["text"],
+    ]  # fmt: skip
+    assert messages[4][1][0]["content"] == [{"type": "text", "text": PLACEHOLDER}]
+    assert messages[6][1][0]["content"] == LONG
+
+
+def test_open_loop_is_closed_when_another_message_follows_its_results() -> None:
+    of = conversation(user("go"), calls("a"), results("a"), calls("b"), results("b"), user("go on"))
+    messages = shown(clear_results(of.segments, {"a"}))
+    assert [role for role, _ in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert [block["type"] for block in messages[-1][1]] == ["text", "text"]
+
+
+def test_the_closed_round_says_what_was_called_and_what_came_of_it() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    last: tuple[Role, list[dict[str, Any]]] = (
+        "user",
+        [
+            {"type": "tool_result", "tool_use_id": "b", "content": [image, {"type": "text", "text": "B"}]},
+            {"type": "tool_result", "tool_use_id": "c", "content": "C", "is_error": True},
+            {"type": "text", "text": "mail"},
+        ],
+    )
+    of = conversation(user("go"), calls("a"), results("a"), calls("b", "c"), last)
+    *_, (said_role, said), (role, blocks) = shown(clear_results(of.segments, {"a"}))
+    assert (said_role, said) == ("assistant", [{"type": "text", "text": CALLED}])
+    assert role == "user"
+    assert [block["type"] for block in blocks] == ["text", "image", "text", "text"]
+    assert blocks[0]["text"] == '<earlier-call>\nRead {"n":"b"}\n<result>\nB\n</result>\n</earlier-call>'
+    assert blocks[2]["text"] == '<earlier-call>\nRead {"n":"c"}\n<error>\nC\n</error>\n</earlier-call>'
+    assert blocks[3]["text"] == "mail"
+
+
+def test_an_open_loop_without_thinking_stays_as_it_is() -> None:
+    of = conversation(user("go"), calls("a"), results("a"), calls("b", thinks=False), results("b"))
+    assert [blocks[0]["type"] for _, blocks in shown(clear_results(of.segments, {"a"}))][-2:] == [
+        "tool_use",
+        "tool_result",
+    ]
+
+
+def test_what_was_deleted_from_the_cache_is_cleared_for_good_and_the_edits_go() -> None:
+    of = conversation(user("go"), calls("a", "b"), results("a", "b"))
+    of.append("user", [b'{"type":"text","text":"x"}', make_cache_edits(["a"])])
+    messages = shown(clear_results(of.segments, ()))
+    assert messages[2][1][0]["content"] == [{"type": "text", "text": PLACEHOLDER}]
+    assert messages[2][1][1]["content"] == LONG
+    assert "cache_edits" not in json.dumps(messages)
+
+
+def test_without_anything_to_clear_the_bytes_stay() -> None:
+    of = conversation(user("go"), calls("a"), results("a"))
+    assert clear_results(of.segments, ()) == [(role, list(blocks)) for role, blocks in of.messages]
+
+
+@given(st.integers(1, 1_000_000), st.integers(1, 500), st.integers(2, 100), st.integers(1, 99))
+def test_clearing_that_much_pays_and_one_token_less_does_not(trigger: int, turns: int, write: int, share: int) -> None:
+    prices = {"write": Decimal(write), "read": Decimal(write) * share / 100}
+    least = minimum_to_clear(trigger, **prices, turns=turns)
+
+    def gain(tokens: int) -> Decimal:
+        return tokens * prices["read"] * turns - (trigger - tokens) * (prices["write"] - prices["read"])
+
+    assert gain(least) > 0
+    assert gain(least - 1) <= 0

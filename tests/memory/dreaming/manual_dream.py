@@ -1,0 +1,78 @@
+"""A store and a dream of it, with the edits of the model made by hand."""
+
+from pathlib import Path
+
+import attrs
+
+from coterie.clock import Clock
+from coterie.memory.dreaming.apply_hunks import apply_hunks
+from coterie.memory.dreaming.dream_change import Deletions, DreamChange, new_dream_id
+from coterie.memory.dreaming.hunks import Hunk
+from coterie.memory.dreaming.proposal import Proposal, propose
+from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store, write_text
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore
+
+USER = Author(by="user")
+DREAM = Author(by="dream")
+
+
+def topic(name: str, body: str, description: str = "") -> str:
+    return f"---\nname: {name}\ndescription: {description or name}\ntype: project\n---\n{body}\n"
+
+
+@attrs.frozen(kw_only=True)
+class ManualDream:
+    """A dream under way."""
+
+    store: MemoryStore
+    copied: WorkingCopy
+    clock: Clock
+
+    @classmethod
+    def of(cls, directory: Path, files: dict[str, str]) -> "ManualDream":
+        """A store with *files*, and its copy."""
+        clock = Clock()
+        store = MemoryStore.at(directory / "memory", clock)
+        for path, text in files.items():
+            store.write(path, text.encode(), USER, base=store.read(path))
+        scratch = directory / "scratch"
+        scratch.mkdir(parents=True)
+        return cls(store=store, copied=copy_store(store, scratch), clock=clock)
+
+    def write(self, path: str, text: str) -> None:
+        """What the model would do with Write."""
+        write_text(self.copied.work, path, text)
+
+    def read(self, path: str) -> str | None:
+        """A file of the store."""
+        content = self.store.read(path)
+        return None if content is None else content.decode()
+
+    def propose(self, said: str = "", deletions: Deletions = "ask") -> Proposal:
+        """The change, not applied."""
+        change = DreamChange(id=new_dream_id(self.clock), at=self.clock.now())
+        proposal = propose(self.copied, change, deletions)
+        return proposal.add_evidence(self.copied, said, lambda session, _agent, line: session == "s1" and line < 100)
+
+    def apply_changes(self, deletions: Deletions = "ask") -> DreamChange:
+        """The change, applied as far as it needs no approval."""
+        proposal = self.propose(deletions=deletions)
+        return apply_hunks(self.store, proposal.change, proposal.chosen, DREAM)
+
+    def approve(self, change: DreamChange) -> DreamChange:
+        """All that waits, applied."""
+        return apply_hunks(self.store, change, {hunk.number for hunk in change.hunks}, USER)
+
+    def texts(self) -> dict[str, str]:
+        """All memories and the index."""
+        return {path: self.read(path) or "" for path in ("MEMORY.md", *self.store.paths())}
+
+
+def states(change: DreamChange) -> dict[str, list[tuple[str, str]]]:
+    """Kind and state of each hunk, by file."""
+    return {file.path: [_fate(hunk) for hunk in file.hunks] for file in change.files}
+
+
+def _fate(hunk: Hunk) -> tuple[str, str]:
+    return hunk.kind, hunk.state

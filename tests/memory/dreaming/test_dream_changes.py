@@ -1,0 +1,285 @@
+"""What a dream may change at once, and what waits: decided from the texts."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.memory.dreaming.apply_hunks import CHANGED, TAKEN_BACK, reject_hunks
+from coterie.memory.dreaming.dream_change import DreamChange, find_change, load_changes
+from coterie.memory.dreaming.statements import facts_in, missing_facts
+from coterie.memory.errors import DreamRefused
+from tests.memory.dreaming.manual_dream import USER, ManualDream, states, topic
+
+ANN = topic("ann", "Ann likes tea. She works in Ghent.")
+BEN = topic("ben", "Ben likes coffee.")
+
+
+def test_what_is_added_applies_at_once(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    asleep.write("ann.md", f"{ANN}She sings.\n")
+    asleep.write("cy.md", topic("cy", "Cy draws."))
+    change = asleep.apply_changes()
+    assert states(change) == {"ann.md": [("addition", "applied")], "cy.md": [("addition", "applied")]}
+    assert asleep.read("ann.md") == f"{ANN}She sings.\n"
+    assert "(cy.md)" in asleep.texts()["MEMORY.md"]
+    assert {made.group for made in asleep.store.changes()[-2:]} == {change.group}
+    assert {made.author.by for made in asleep.store.changes()[-2:]} == {"dream"}
+
+
+def test_a_file_whose_sentences_stand_elsewhere_is_merged_at_once(tmp_path: Path) -> None:
+    """Other line ends, case, bullets and punctuation make no difference."""
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("ben.md", f"{BEN}\n- ANN likes\n  tea!\n- She works in **Ghent**\n")
+    asleep.write("ann.md", "")
+    change = asleep.apply_changes()
+    assert states(change) == {"ann.md": [("merge", "applied")], "ben.md": [("addition", "applied")]}
+    assert asleep.store.paths() == ["ben.md"]
+    assert "ann.md" not in asleep.texts()["MEMORY.md"]
+
+
+def test_a_sentence_that_stands_nowhere_waits(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("ann.md", ANN.replace(" She works in Ghent.", ""))
+    asleep.write("ben.md", "")
+    change = asleep.apply_changes()
+    assert states(change) == {"ann.md": [("deletion", "waiting")], "ben.md": [("deletion", "waiting")]}
+    assert [hunk.lost for hunk in change.hunks] == [("She works in Ghent.",), ("Ben likes coffee.",)]
+    assert (asleep.read("ann.md"), asleep.read("ben.md")) == (ANN, BEN)
+    assert load_changes(asleep.store.directory) == [change]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Never believe that Ann likes tea. She works in Ghent.",
+        "Ann likes tea, not. She works in Ghent.",
+        "Ann likes tea She works in Ghent.",
+        "Ann likes C++. Ann likes tea2. She works in Ghent.",
+    ],
+)
+def test_a_sentence_within_another_is_not_the_same_sentence(tmp_path: Path, text: str) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    asleep.write("ann.md", topic("ann", text))
+    assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
+
+
+def test_a_line_added_into_a_sentence_or_behind_it_changes_it(tmp_path: Path) -> None:
+    text = topic("rule", "Deploy\non Fridays.\n\nAsk first\n\nBe kind.\n\nRest.")
+    asleep = ManualDream.of(tmp_path, {"rule.md": text})
+    changed = text.replace("Deploy\n", "Deploy\nnever\n").replace("first\n", "first\nis wrong.\n")
+    asleep.write("rule.md", f"{changed}\nSing.\n")
+    fates = [("deletion", "waiting"), ("deletion", "waiting"), ("addition", "applied")]
+    assert states(asleep.apply_changes()) == {"rule.md": fates}
+    assert asleep.read("rule.md") == f"{text}\nSing.\n"
+
+
+def test_nothing_is_lost_when_the_store_refuses_the_place_it_moves_to(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    asleep.write("people.md", topic("people", f"Ann likes tea. She works in Ghent. Her key is {secret}"))
+    asleep.write("ann.md", "")
+    change = asleep.apply_changes()
+    assert states(change) == {"ann.md": [("merge", "dropped")], "people.md": [("addition", "dropped")]}
+    assert asleep.store.paths() == ["ann.md", "ben.md"]
+    assert asleep.read("ann.md") == ANN
+    assert change.files[0].hunks[0].reason == TAKEN_BACK
+
+
+def test_of_a_file_with_both_only_the_rest_waits(tmp_path: Path) -> None:
+    text = topic("list", "One.\n\nTwo.\n\nThree.")
+    asleep = ManualDream.of(tmp_path, {"list.md": text})
+    asleep.write("list.md", topic("list", "Zero.\n\nOne.\n\nThree.\n\nFour."))
+    change = asleep.apply_changes()
+    assert sorted(hunk.kind for hunk in change.hunks if hunk.state == "applied") == ["addition", "addition"]
+    assert asleep.read("list.md") == topic("list", "Zero.\n\nOne.\n\nTwo.\n\nThree.\n\nFour.")
+    change = asleep.approve(change)
+    assert asleep.read("list.md") == topic("list", "Zero.\n\nOne.\n\nThree.\n\nFour.")
+    assert {hunk.state for hunk in change.hunks} == {"applied"}
+    asleep.store.undo(change.group, USER)
+    assert asleep.read("list.md") == text
+
+
+def test_what_moves_waits_with_the_place_it_moves_to(tmp_path: Path) -> None:
+    """Ann's sentences go where Ben's was: as long as that may not be taken away, they stay where they are."""
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("ben.md", topic("ben", "Ann likes tea. She works in Ghent."))
+    asleep.write("ann.md", "")
+    change = asleep.apply_changes()
+    assert states(change) == {"ann.md": [("merge", "waiting")], "ben.md": [("deletion", "waiting")]}
+    assert (asleep.read("ann.md"), asleep.read("ben.md")) == (ANN, BEN)
+    assert {hunk.state for hunk in asleep.approve(change).hunks} == {"applied"}
+    assert asleep.store.paths() == ["ben.md"]
+
+
+def test_a_hunk_is_dropped_if_its_file_has_changed_and_so_is_nothing_lost(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("ben.md", f"{BEN}Ann likes tea. She works in Ghent.\n")
+    asleep.write("ann.md", "")
+    asleep.write("cy.md", topic("cy", "Cy draws."))
+    asleep.store.write("ben.md", f"{BEN}By hand.\n".encode(), USER, base=BEN.encode())
+    change = asleep.apply_changes()
+    assert states(change) == {
+        "ann.md": [("merge", "waiting")],
+        "ben.md": [("addition", "dropped")],
+        "cy.md": [("addition", "applied")],
+    }
+    assert change.files[1].hunks[0].reason == CHANGED
+    assert asleep.read("ann.md") == ANN
+    assert asleep.read("ben.md") == f"{BEN}By hand.\n"
+
+
+def test_what_was_approved_after_a_change_is_dropped(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("ann.md", "")
+    asleep.write("ben.md", "")
+    change = asleep.apply_changes()
+    asleep.store.write("ann.md", f"{ANN}More.\n".encode(), USER, base=ANN.encode())
+    change = asleep.approve(find_change(asleep.store.directory, None))
+    assert states(change) == {"ann.md": [("deletion", "dropped")], "ben.md": [("deletion", "applied")]}
+    assert asleep.store.paths() == ["ann.md"]
+
+
+def test_what_was_rejected_is_never_applied(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    asleep.write("ann.md", "")
+    change = reject_hunks(asleep.store, asleep.apply_changes())
+    assert {hunk.state for hunk in asleep.approve(change).hunks} == {"rejected"}
+    assert asleep.read("ann.md") == ANN
+    with pytest.raises(DreamRefused, match="waits for an answer"):
+        find_change(asleep.store.directory, None)
+
+
+def test_the_user_may_let_deletions_apply_at_once(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("ann.md", "")
+    assert states(asleep.apply_changes("apply")) == {"ann.md": [("deletion", "applied")]}
+    assert asleep.store.paths() == ["ben.md"]
+
+
+def test_the_line_of_a_memory_stays_in_the_index_as_long_as_the_memory(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"MEMORY.md": "Notes.\n", "ann.md": ANN, "ben.md": BEN})
+    before = asleep.texts()["MEMORY.md"]
+    asleep.write("MEMORY.md", "Notes.\n- [Ann](ann.md) \u2014 tea\n")
+    change = asleep.apply_changes()
+    fates = [(hunk.kind, hunk.state) for hunk in change.hunks]
+    assert ("deletion", "waiting") in fates
+    assert "(ben.md)" in asleep.texts()["MEMORY.md"]
+    asleep.approve(change)
+    assert asleep.texts()["MEMORY.md"] == "Notes.\n- [Ann](ann.md) \u2014 tea\n"
+    asleep.store.undo(change.group, USER)
+    assert asleep.texts()["MEMORY.md"] == before
+
+
+def test_an_index_that_was_written_anew_is_taken_with_the_files(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
+    asleep.write("people.md", topic("people", "Ann likes tea. She works in Ghent. Ben likes coffee."))
+    asleep.write("ann.md", "")
+    asleep.write("ben.md", "")
+    asleep.write("MEMORY.md", "- [People](people.md) \u2014 all of them\n")
+    change = asleep.apply_changes()
+    assert {hunk.state for hunk in change.hunks} == {"applied"}
+    assert asleep.texts()["MEMORY.md"] == "- [People](people.md) \u2014 all of them\n"
+    assert asleep.store.paths() == ["people.md"]
+
+
+def test_a_fact_that_stands_only_in_a_line_of_the_index_is_not_kept_by_it(tmp_path: Path) -> None:
+    """The store would take that line away together with the file."""
+    asleep = ManualDream.of(tmp_path, {"ann.md": topic("ann", "Ann likes tea.", "Ann likes tea.")})
+    asleep.write("ann.md", "")
+    assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
+
+
+def test_a_description_may_be_written_anew_unless_it_says_more_than_the_memory(tmp_path: Path) -> None:
+    files = {"ann.md": topic("ann", "Ann likes tea.", "Ann's drinks"), "ben.md": topic("ben", "See above.", "Ben rows")}
+    files["cy.md"] = topic("cy", "Cy draws.", "Cy draws since 2019")
+    asleep = ManualDream.of(tmp_path, files)
+    for path, text in files.items():
+        asleep.write(path, text.replace("description: ", "description: Somebody, that is "))
+    assert states(asleep.apply_changes()) == {
+        "ann.md": [("merge", "applied")],
+        "ben.md": [("deletion", "waiting")],
+        "cy.md": [("deletion", "waiting")],
+    }
+
+
+def test_logs_and_what_is_no_memory_are_left_alone(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    log = "logs/2026/11/2026-11-16.md"
+    asleep.store.append(log, b"Ann called.\n", USER)
+    again = ManualDream.of(tmp_path / "again", {"ann.md": ANN, log: "Ann called.\n"})
+    assert (again.copied.work / log).read_text() == "Ann called.\n"
+    again.write(log, "")
+    again.write("notes.txt", "x")
+    (again.copied.work / "raw.md").write_bytes(b"\xff\0")
+    (again.copied.work / "link.md").symlink_to(asleep.store.directory / "ann.md")
+    change = again.apply_changes()
+    assert not change.files
+    assert sorted(note.partition(" ")[0] for note in change.notes) == [log, "notes.txt", "raw.md"]
+
+
+def test_a_file_that_is_no_text_is_not_copied_and_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "raw.md").write_bytes(b"\xff\0\xfe")
+    (tmp_path / "memory" / "link.md").symlink_to("/etc/passwd")
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    assert sorted(path.name for path in asleep.copied.work.iterdir()) == ["MEMORY.md", "ann.md"]
+    assert not asleep.apply_changes().files
+    assert (tmp_path / "memory" / "raw.md").exists()
+
+
+def test_what_was_moved_to_where_no_memory_can_be_is_lost(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    asleep.write("ann.md", "")
+    asleep.write("ann.txt", ANN)
+    (asleep.copied.work / "logs").mkdir()
+    asleep.write("logs/ann.md", ANN)
+    assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
+
+
+def test_evidence_is_given_to_the_hunks_it_is_about_and_invented_lines_are_named(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"list.md": topic("list", "One.\n\nTwo.\n\nThree.")})
+    asleep.write("list.md", topic("list", "Zero.\n\nOne.\n\nTwo.\n\nThree.\n\nFour."))
+    asleep.copied.evidence.write_text("prose\n- `list.md` | zero | s1/main:7, s9/main:3\n")
+    change = asleep.propose("1. list.md: s1/main:12\nother.md s1/main:9").change
+    assert [hunk.evidence for hunk in change.hunks] == [("s1/main:7", "s1/main:12"), ("s1/main:12",)]
+    assert change.notes == ("there is no line s9/main:3, which was given as evidence",)
+
+
+def test_a_change_survives_its_file_and_damage_is_passed_over(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+    asleep.write("ann.md", "")
+    change = asleep.apply_changes()
+    assert DreamChange.from_bytes(change.to_bytes()) == change
+    kept = asleep.store.directory / ".history" / "dreams"
+    (kept / "20260101-000000-abcd.json").write_bytes(b"{")
+    assert [found.id for found in load_changes(asleep.store.directory)] == [change.id]
+    with pytest.raises(DreamRefused, match="the newest is"):
+        find_change(asleep.store.directory, "1999")
+    assert find_change(asleep.store.directory, change.group) == change
+
+
+WORDS = ["Ann likes tea.", "Ben rows.", "Cy draws.", "Di sings.", "Eve codes.", "Flo bakes.", "No.", "- Gus runs"]
+BODIES = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join) | st.lists(st.sampled_from(WORDS)).map("\n".join)
+FILES = st.dictionaries(st.sampled_from(["a.md", "b.md", "c.md", "d.md"]), BODIES, min_size=1)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(before=FILES, after=FILES)
+def test_whatever_a_dream_does_no_sentence_is_lost_without_approval(
+    tmp_path_factory: pytest.TempPathFactory, before: dict[str, str], after: dict[str, str]
+) -> None:
+    files = {path: topic(path, body) for path, body in before.items()}
+    asleep = ManualDream.of(tmp_path_factory.mktemp("dream"), files)
+    for path in before.keys() | after.keys():
+        asleep.write(path, topic(path, after[path]) if path in after else "")
+    change = asleep.apply_changes()
+    texts = asleep.texts()
+    now = {said.key for path, text in texts.items() for said in facts_in(path, text)}
+    was = {said.key for path, text in files.items() for said in missing_facts(path, text)}
+    assert was <= now
+    asleep.approve(change)
+    wanted = {path: topic(path, body) for path, body in after.items()}
+    assert {path: text for path, text in asleep.texts().items() if path != "MEMORY.md"} == wanted

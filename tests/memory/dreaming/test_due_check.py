@@ -1,0 +1,175 @@
+"""When a dream is due, and who may dream."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from coterie.clock import Clock
+from coterie.memory.dreaming.dream_lock import ABANDONED, LOCK, DreamLock, acquire_dream_lock, last_dream_time
+from coterie.memory.dreaming.due_check import DueCheck, DueLimits, SessionActivity, active_since
+from coterie.memory.errors import DreamRefused
+from coterie.process_identity import ProcessIdentity
+
+HOUR = 3600.0
+YEAR = 365 * 24 * HOUR
+
+
+def gates(directory: Path, clock: Clock, count: int = 5, *, is_enabled: bool = True) -> tuple[DueCheck, list[float]]:
+    """The gates, and the times at which the sessions were looked at."""
+    looked: list[float] = []
+
+    def sessions() -> list[SessionActivity]:
+        looked.append(clock.now())
+        return [SessionActivity(directory=Path(str(number)), at=clock.now()) for number in range(count)]
+
+    return DueCheck(directory, sessions, DueLimits(is_enabled=is_enabled), clock), looked
+
+
+def held_by(path: Path, owner: dict[str, object], before: float | None, at: float) -> None:
+    path.write_text(json.dumps({"v": 1, "owner": owner, "before": before}))
+    os.utime(path, (at, at))
+
+
+def us() -> dict[str, object]:
+    this = ProcessIdentity.this()
+    return {"pid": this.pid, "began": this.began, "place": this.place}
+
+
+def test_a_dream_is_due_when_there_was_none_and_there_are_enough_sessions(tmp_path: Path) -> None:
+    assert gates(tmp_path / "memory", Clock())[0].reason_not_due() is None
+    assert not (tmp_path / "memory").exists()
+    few, _ = gates(tmp_path, Clock(), count=4)
+    assert few.reason_not_due() == "4 sessions were touched since the last dream; 5 are needed"
+
+
+def test_the_cheap_questions_are_asked_first(tmp_path: Path) -> None:
+    clock = Clock()
+    off, looked = gates(tmp_path, clock, is_enabled=False)
+    assert off.reason_not_due() == "dreaming is switched off"
+    acquire_dream_lock(tmp_path, clock).complete()
+    soon, looked_soon = gates(tmp_path, clock)
+    assert "there are 24 between two" in (soon.reason_not_due() or "")
+    assert not looked + looked_soon
+    clock.advance(24 * HOUR)
+    assert soon.reason_not_due() is None
+    assert "counted 0 minutes ago" in (soon.reason_not_due() or "")
+    clock.advance(601)
+    assert soon.reason_not_due() is None
+    assert len(looked_soon) == 2
+
+
+def test_only_sessions_since_the_last_dream_count(tmp_path: Path) -> None:
+    sessions = [SessionActivity(directory=tmp_path / str(at), at=at) for at in (1.0, 5.0, 3.0)]
+    assert [session.at for session in active_since(sessions, 2.0)] == [5.0, 3.0]
+    assert [session.at for session in active_since(sessions, None)] == [5.0, 3.0, 1.0]
+
+
+def test_a_clock_that_was_set_back_keeps_no_dream_away_for_ever(tmp_path: Path) -> None:
+    clock = Clock()
+    acquire_dream_lock(tmp_path, clock).complete()
+    due, _ = gates(tmp_path, clock)
+    clock.advance(-YEAR)
+    assert "the last dream was 0.0 hours ago" in (due.reason_not_due() or "")
+    clock.advance(25 * HOUR)
+    assert due.reason_not_due() is None
+
+
+def test_a_scan_in_the_future_is_no_reason_to_wait_for_it(tmp_path: Path) -> None:
+    clock = Clock()
+    due, looked = gates(tmp_path, clock)
+    assert due.reason_not_due() is None
+    clock.advance(-YEAR)
+    assert due.reason_not_due() is None
+    assert len(looked) == 2
+
+
+def test_a_lock_is_held_by_one_and_its_time_is_that_of_the_dream(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.advance(-10 * HOUR)
+    lock = acquire_dream_lock(tmp_path / "memory", clock)
+    with pytest.raises(DreamRefused, match="is under way"):
+        acquire_dream_lock(tmp_path / "memory", clock)
+    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
+    clock.advance(HOUR)
+    lock.complete()
+    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
+    acquire_dream_lock(tmp_path / "memory", clock).release()
+    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
+    assert (tmp_path / "memory" / LOCK).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("before", [None, 1_000_000.0])
+def test_who_gives_the_lock_back_leaves_the_time_as_it_was(tmp_path: Path, before: float | None) -> None:
+    path = tmp_path / LOCK
+    if before is not None:
+        path.write_text("{}")
+        os.utime(path, (before, before))
+    lock = acquire_dream_lock(tmp_path, Clock())
+    assert path.stat().st_mtime > 1_000_000.0
+    lock.release()
+    lock.release()
+    lock.complete()
+    assert last_dream_time(tmp_path, Clock()) == before
+    assert path.exists() == (before is not None)
+
+
+@pytest.mark.parametrize("owner", [{"pid": 2**22 + 1}, {"began": 1}], ids=["no such process", "a number used again"])
+def test_the_lock_of_a_dead_owner_is_taken_over_with_the_time_before_it(
+    tmp_path: Path, owner: dict[str, object]
+) -> None:
+    clock = Clock()
+    held_by(tmp_path / LOCK, {**us(), **owner}, 5_000.0, clock.now())
+    assert last_dream_time(tmp_path, clock) == 5_000.0
+    held_by(tmp_path / LOCK, {**us(), **owner}, 5_000.0, clock.now())
+    acquire_dream_lock(tmp_path, clock).release()
+    assert (tmp_path / LOCK).stat().st_mtime == 5_000.0
+    held_by(tmp_path / LOCK, {**us(), **owner}, None, clock.now())
+    assert last_dream_time(tmp_path, clock) is None
+
+
+def test_a_living_owner_is_never_robbed_however_old_its_lock_is(tmp_path: Path) -> None:
+    clock = Clock()
+    for at in (clock.now(), 1_000.0, clock.now() + YEAR):
+        held_by(tmp_path / LOCK, us(), 5.0, at)
+        with pytest.raises(DreamRefused):
+            acquire_dream_lock(tmp_path, clock)
+
+
+def test_an_owner_elsewhere_is_believed_for_an_hour(tmp_path: Path) -> None:
+    clock = Clock()
+    elsewhere = {**us(), "place": "another machine"}
+    held_by(tmp_path / LOCK, elsewhere, 5.0, clock.now() - ABANDONED + 60)
+    with pytest.raises(DreamRefused):
+        acquire_dream_lock(tmp_path, clock)
+    for at in (clock.now() - ABANDONED - 60, clock.now() + YEAR):
+        held_by(tmp_path / LOCK, elsewhere, 5.0, at)
+        acquire_dream_lock(tmp_path, clock).release()
+        assert (tmp_path / LOCK).stat().st_mtime == 5.0
+
+
+def test_the_lock_of_another_program_is_a_bare_number(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / LOCK
+    path.write_text(str(os.getpid()))
+    with pytest.raises(DreamRefused):
+        acquire_dream_lock(tmp_path, clock)
+    os.utime(path, (5.0, 5.0))  # before this process was begun: its number was another's then
+    lock = acquire_dream_lock(tmp_path, clock)
+    lock.release()
+    assert path.stat().st_mtime == 5.0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"{", b"[]", b'{"owner": 3}', b"null", b"true"])
+def test_a_lock_that_cannot_be_read_is_nobodys(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / LOCK).write_bytes(content)
+    assert isinstance(acquire_dream_lock(tmp_path, Clock()), DreamLock)
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("mine")
+    os.utime(tmp_path / "other", (5.0, 5.0))
+    (tmp_path / LOCK).symlink_to("other")
+    acquire_dream_lock(tmp_path, Clock()).complete()
+    assert (tmp_path / "other").read_text() == "mine"
+    assert (tmp_path / "other").stat().st_mtime == 5.0

@@ -1,0 +1,333 @@
+"""The local ranker: real files, a real SQLite file, and whatever may be wrong with either."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.memory.recall import bm25
+from coterie.memory.recall.bm25 import Bm25Ranker, rank_memories
+from coterie.memory.recall.index_cache import VERSION, default_cache
+from coterie.memory.recall.index_refresh import INDEXED, RefreshResult
+
+
+def write(directory: Path, name: str, body: str, description: str = "") -> Path:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = f"---\nname: {path.stem}\ndescription: {description}\n---\n" if description else ""
+    path.write_text(f"{head}{body}\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    directory = tmp_path / "memory"
+    write(directory, "ports.md", "The staging server listens on port 8417.", "where servers listen")
+    write(directory, "tests.md", "Integration tests run against a real database, never a fake one.")
+    write(directory, "deep/style.md", "Write getUserName, not get_user_name.")
+    write(directory, "MEMORY.md", "- [ports](ports.md): zebra")
+    write(directory, "logs/2026/11/2026-11-16.md", "zebra")
+    write(directory, ".hidden.md", "zebra")
+    write(directory, "notes.txt", "zebra")
+    return directory
+
+
+@pytest.fixture
+def ranker(store: Path, tmp_path: Path) -> Iterator[Bm25Ranker]:
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        ranker.refresh()
+        yield ranker
+
+
+def paths(ranker: Bm25Ranker, query: str, k: int = 5) -> list[str]:
+    return [ranked.path for ranked in ranker.rank(query, k)]
+
+
+def test_a_memory_is_found_by_its_name_its_description_and_its_text(ranker: Bm25Ranker) -> None:
+    assert paths(ranker, "ports") == ["ports.md"]
+    assert paths(ranker, "where is it listening") == ["ports.md"]
+    assert paths(ranker, "testing with databases") == ["tests.md"]
+    assert paths(ranker, "the user name") == ["deep/style.md"]
+    assert paths(ranker, "getUserName") == ["deep/style.md"]
+
+
+def test_scores_are_positive_and_the_best_comes_first(ranker: Bm25Ranker) -> None:
+    ranked = ranker.rank("the port of the database server")
+    assert [one.path for one in ranked] == ["ports.md", "tests.md"]
+    assert ranked[0].score > ranked[1].score > 0
+
+
+def test_index_logs_and_hidden_files_are_no_memories(ranker: Bm25Ranker) -> None:
+    assert paths(ranker, "zebra") == []
+
+
+def test_only_what_has_changed_is_read_again(store: Path, ranker: Bm25Ranker) -> None:
+    assert ranker.refresh() == RefreshResult()
+    write(store, "new.md", "A giraffe.")
+    assert ranker.refresh() == RefreshResult(added=1)
+    write(store, "new.md", "A long elephant.")
+    assert ranker.refresh() == RefreshResult(changed=1)
+    assert paths(ranker, "giraffe") == []
+    assert paths(ranker, "elephants") == ["new.md"]
+    (store / "new.md").unlink()
+    assert ranker.refresh() == RefreshResult(removed=1)
+    assert paths(ranker, "elephants") == []
+
+
+def test_the_cache_outlives_the_ranker_and_is_private(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+    assert stat.S_IMODE((tmp_path / "cache.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "cache.db-wal").stat().st_mode) == 0o600
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as again:
+        assert again.refresh() == RefreshResult()
+        assert paths(again, "ports") == ["ports.md"]
+
+
+def test_by_default_the_cache_is_in_the_users_cache_directory(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert [ranked.path for ranked in rank_memories(store, "which port", 1)] == ["ports.md"]
+    cache = default_cache(store)
+    assert cache.is_relative_to(tmp_path / "xdg/coterie/recall")
+    assert cache.exists()
+    assert stat.S_IMODE(cache.parent.stat().st_mode) == 0o700
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert default_cache(store).is_relative_to(Path.home() / ".cache")
+
+
+def test_a_damaged_cache_is_made_anew(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache.db").write_bytes(b"no database " * 1_000)
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        assert ranker.refresh().added == 3
+        assert paths(ranker, "ports") == ["ports.md"]
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        assert ranker.refresh() == RefreshResult()
+
+
+def test_a_cache_that_is_damaged_while_it_is_used_is_made_anew(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+    with sqlite3.connect(tmp_path / "cache.db") as other:
+        other.execute("DROP TABLE spread")
+    other.close()
+    assert paths(ranker, "ports") == ["ports.md"]
+    with sqlite3.connect(tmp_path / "cache.db") as other:
+        other.execute("UPDATE texts_data SET block = x'00'")
+    other.close()
+    write(store, "new.md", "A giraffe.")
+    ranker.refresh()
+    assert paths(ranker, "giraffe") == ["new.md"]
+
+
+def test_a_cache_of_another_version_is_made_anew(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+    ranker.close()
+    with sqlite3.connect(tmp_path / "cache.db") as other:
+        other.execute(f"PRAGMA user_version = {VERSION + 1}")
+    other.close()
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as again:
+        assert again.refresh().added == 3
+
+
+def test_a_cache_that_cannot_be_a_file_is_in_memory(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "directory.db").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "target.db")
+    for cache in ("file/cache.db", "directory.db", "link.db"):
+        with Bm25Ranker.open(store, tmp_path / cache) as ranker:
+            assert ranker.refresh().added == 3
+            assert paths(ranker, "ports") == ["ports.md"]
+    assert not (tmp_path / "target.db").exists()
+
+
+def test_a_locked_cache_is_left_to_who_has_it(
+    store: Path, tmp_path: Path, ranker: Bm25Ranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.memory.recall.index_cache.BUSY", 0.01)
+    write(store, "new.md", "A giraffe.")
+    other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as second:
+        assert second.refresh().added == 4
+        assert paths(second, "giraffe") == ["new.md"]
+    other.execute("ROLLBACK")
+    other.close()
+    assert ranker.refresh() == RefreshResult(added=1)
+
+
+def test_a_cache_that_cannot_even_be_opened_is_left_to_who_has_it(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.memory.recall.index_cache.BUSY", 0.01)
+    other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+    other.execute("CREATE TABLE theirs (x)")
+    other.execute("BEGIN EXCLUSIVE")
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        assert ranker.refresh().added == 3
+        assert paths(ranker, "ports") == ["ports.md"]
+    other.execute("ROLLBACK")
+    other.close()
+    with sqlite3.connect(tmp_path / "cache.db") as left:
+        assert left.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    left.close()
+
+
+def test_a_closed_ranker_cannot_be_used(store: Path, tmp_path: Path) -> None:
+    ranker = Bm25Ranker.open(store, tmp_path / "cache.db")
+    ranker.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        ranker.rank("ports and servers")
+    with pytest.raises(sqlite3.ProgrammingError):
+        ranker.refresh()
+
+
+def test_a_change_by_another_process_is_seen(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+    assert paths(ranker, "giraffe") == []
+    write(store, "new.md", "A giraffe.")
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as other:
+        other.refresh()
+    assert paths(ranker, "giraffe") == ["new.md"]
+
+
+@pytest.mark.slow
+def test_several_processes_can_index_one_store_at_once(tmp_path: Path) -> None:
+    store = tmp_path / "memory"
+    for number in range(300):
+        write(store, f"{number}.md", f"animal{number} giraffe")
+    code = (
+        "import sys; from pathlib import Path; from coterie.memory.recall.bm25 import Bm25Ranker as LocalRanker\n"
+        "with LocalRanker.open(Path(sys.argv[1]), Path(sys.argv[2])) as ranker:\n"
+        "    ranker.refresh(); print(*(r.path for r in ranker.rank('animal77', 3)))"
+    )
+    command = [sys.executable, "-P", "-c", code, str(store), str(tmp_path / "cache.db")]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [child.communicate(timeout=60)[0].split()[:1] for child in children] == [["77.md"]] * 4
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        assert ranker.refresh() == RefreshResult()
+        assert len(ranker.rank("giraffe", 1_000)) == 300
+    with sqlite3.connect(tmp_path / "cache.db") as cache:
+        assert cache.execute("SELECT files, uses FROM spread WHERE word = 'giraff'").fetchone() == (300, 600)
+    cache.close()
+
+
+def test_what_is_no_text_does_not_keep_the_others_back(store: Path, ranker: Bm25Ranker) -> None:
+    (store / "binary.md").write_bytes(bytes(range(256)) * 100)
+    (store / "latin.md").write_bytes("M\xfcller and the giraffe".encode("latin-1"))
+    (store / "line.md").write_bytes(b"giraffe " + b"x" * 10_000_000)
+    (store / "broken.md").write_text("---\nname: [\n: : :\n---\ngiraffe")
+    (store / "empty.md").touch()
+    os.mkfifo(store / "pipe.md")
+    (store / "link.md").symlink_to(store / "ports.md")
+    (store / "directory.md").mkdir()
+    (store / "\udcff.md").write_text("giraffe")
+    (store / "closed.md").write_text("giraffe")
+    (store / "closed.md").chmod(0)
+    assert ranker.refresh().added == 6
+    assert set(paths(ranker, "giraffe", 10)) >= {"latin.md", "line.md", "broken.md"}
+    assert paths(ranker, "binary") == ["binary.md"]
+    assert paths(ranker, "link") == []
+
+
+def test_the_end_of_a_very_long_file_is_not_looked_at(store: Path, ranker: Bm25Ranker) -> None:
+    write(store, "long.md", "giraffe " + "word " * (INDEXED // 5) + " elephant")
+    ranker.refresh()
+    assert paths(ranker, "giraffe") == ["long.md"]
+    assert paths(ranker, "elephant") == []
+
+
+def test_a_store_that_is_not_there_has_no_memories(tmp_path: Path) -> None:
+    with Bm25Ranker.open(tmp_path / "nowhere", tmp_path / "cache.db") as ranker:
+        assert ranker.refresh() == RefreshResult()
+        assert ranker.rank("anything at all") == []
+        assert ranker.rank("") == []
+
+
+def test_a_query_without_a_word_gives_what_is_called_so_or_the_newest(store: Path, ranker: Bm25Ranker) -> None:
+    os.utime(store / "tests.md", (2_000_000_000, 2_000_000_000))
+    os.utime(store / "ports.md", (1_000_000_000, 1_000_000_000))
+    write(store, "band.md", "A rock band.", "The Who")
+    os.utime(store / "band.md", (1_500_000_000, 1_500_000_000))
+    ranker.refresh()
+    assert paths(ranker, "") == paths(ranker, "?!") == ["tests.md", "deep/style.md", "band.md", "ports.md"]
+    assert paths(ranker, "the who") == ["band.md"]
+    assert all(ranked.score > 0 for ranked in ranker.rank(""))
+
+
+@pytest.mark.parametrize("query", ['"', "port OR", "NEAR(port, 2)", "port*", "words:port", "^port", "port'); --", "\0"])
+def test_a_query_is_data_whatever_it_looks_like(ranker: Bm25Ranker, query: str) -> None:
+    assert paths(ranker, f"{query} 8417")[:1] == ["ports.md"]
+
+
+@given(query=st.text(max_size=100))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_query_is_answered(query: str, ranker: Bm25Ranker) -> None:
+    assert len(ranker.rank(query)) <= 5
+
+
+def test_a_query_as_long_as_a_book_is_answered(ranker: Bm25Ranker) -> None:
+    book = " ".join(f"word{number}" for number in range(50_000))
+    assert paths(ranker, f"port 8417 {book}") == ["ports.md"]
+
+
+def test_words_in_too_many_files_count_among_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rare word chooses who is looked at; the others then decide, as if all had been looked at."""
+    store = tmp_path / "memory"
+    for number in range(40):
+        write(store, f"{number}.md", "server and giraffe" if number % 2 else "server server port")
+    write(store, "best.md", "server port giraffe")
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        ranker.refresh()
+        (exact,) = ranker.rank("port giraffe server", 1)
+        monkeypatch.setattr(bm25, "LOOKED_AT", 50)
+        (quick,) = ranker.rank("port giraffe server", 1)
+        assert quick.path == exact.path == "best.md"
+        assert quick.score == pytest.approx(exact.score)
+
+
+def test_of_a_word_in_too_many_files_the_last_ones_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bm25, "LOOKED_AT", 3)
+    store = tmp_path / "memory"
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        for number in range(6):
+            write(store, f"{number}.md", "server")
+            ranker.refresh()
+        assert set(paths(ranker, "server")) == {"3.md", "4.md", "5.md"}
+
+
+def test_a_word_counts_as_often_as_it_is_there_when_it_was_not_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "memory"
+    for number in range(5):
+        write(store, f"{number}.md", "giraffe" + " server" * (number + 1) + " other" * (5 - number))
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        ranker.refresh()
+        exact = ranker.rank("giraffe server")
+        monkeypatch.setattr(bm25, "LOOKED_AT", 6)
+        assert [(one.path, round(one.score, 9)) for one in ranker.rank("giraffe server")] == [
+            (one.path, round(one.score, 9)) for one in exact
+        ]
+
+
+def test_what_stops_a_refresh_leaves_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.memory.recall.index_refresh.BATCH", 2)
+    store = tmp_path / "memory"
+    for number in range(5):
+        write(store, f"{number}.md", "giraffe")
+    calls = iter([None, KeyboardInterrupt])
+
+    def between() -> None:
+        if (error := next(calls)) is not None:
+            raise error
+
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        with pytest.raises(KeyboardInterrupt):
+            ranker.refresh(between)
+        assert len(ranker.rank("giraffe")) == 2
+        assert ranker.refresh() == RefreshResult(added=3)

@@ -1,0 +1,116 @@
+"""Words as they are looked for: the same for a memory and a query, whatever the language."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.memory.recall.stemmer import stem
+from coterie.memory.recall.tokenizer import LONGEST, is_single_token, tokenize
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "test tests tested testing",
+        "connect connected connecting connection connections",
+        "policy policies",
+        "hop hopped hopping hops",
+        "hope hoped hoping hopes",
+        "organise organize organised organization organizations",
+        "generate generated generating generator generation",
+        "address addresses addressed",
+        "city cities",
+        "agree agreed agrees",
+        "happy happily happiness",
+        "database databases",
+        "deploy deploys deployed deploying",
+    ],
+)
+def test_forms_of_a_word_have_one_stem(forms: str) -> None:
+    assert len({stem(form) for form in forms.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["new now", "university universe", "bus bug", "status state", "sing single", "bed be"]
+)
+def test_different_words_have_different_stems(words: str) -> None:
+    first, second = words.split()
+    assert stem(first) != stem(second)
+
+
+def test_stop_words_are_left_out_unless_they_are_asked_for() -> None:
+    assert tokenize("What was the port of the server?") == ["port", "server"]
+    assert tokenize("The Who") == []
+    assert tokenize("The Who", stop_words=True) == ["the", "who"]
+
+
+def test_case_accents_and_width_do_not_matter() -> None:
+    assert tokenize("Café MÜLLER Straße \uff46\uff55ll") == tokenize("cafe muller STRASSE full")
+    assert tokenize("cafe\u0301") == tokenize("café")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("getUserName", ["get", "user", "name", "getusernam"]),
+        ("HTTPServer", ["http", "server", "httpserver"]),
+        ("snake_case", ["snake", "case", "snake_case"]),
+        ("src/a_layer.py", ["src", "layer", "py", "src_a_layer_py"]),
+        ("utf8", ["utf", "8", "utf8"]),
+        ("350,000", ["350000"]),
+        ("2026-11-16", ["2026", "11", "16", "2026_11_16"]),
+        ("__init__", ["init"]),
+    ],
+)
+def test_a_name_gives_its_parts_and_itself(name: str, words: list[str]) -> None:
+    assert tokenize(name) == words
+
+
+def test_a_path_is_the_same_as_the_module_it_holds() -> None:
+    assert set(tokenize("agents/layers/recall")) == set(tokenize("agents.layers.recall"))
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("数据库迁移需要先备份", "备份数据库"),
+        ("猫が好きです", "猫は何歳"),
+        ("東京タワーに行く", "東京"),
+        ("데이터베이스를 사용한다", "데이터베이스"),
+        ("ฐานข้อมูลสำรอง", "ข้อมูล"),
+        ("猫", "黒い猫"),
+    ],
+)
+def test_text_without_spaces_is_found_by_a_part_of_it(text: str, query: str) -> None:
+    assert set(tokenize(text)) & set(tokenize(query))
+
+
+def test_vowel_signs_stay_in_their_word() -> None:
+    assert tokenize("हिन्दी में") == ["हिन्दी", "में"]
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_words_that_an_index_keeps_whole(text: str) -> None:
+    for word in tokenize(text, stop_words=True):
+        assert word
+        assert len(word) <= LONGEST
+        assert not re.search(r"[\x00-/:-@[-^`{-\x7f\s]", word)
+
+
+def test_data_that_is_no_text_gives_few_words() -> None:
+    assert len(tokenize("x" * 1_000_000)) == 1
+    assert len(tokenize("aB1" * 100_000)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("", True), (" ok ", True), ("getUserName", True), ("Straße", True), ("two words", False), ("猫", True)],
+)
+def test_one_word_is_told_from_several(text: str, is_one: bool) -> None:
+    assert is_single_token(text) is is_one
+
+
+def test_a_sentence_without_spaces_is_more_than_a_word() -> None:
+    assert not is_single_token("数据库在哪里")

@@ -1,0 +1,253 @@
+"""Nothing outside a store is read or written by a path, whatever lies in its way."""
+
+import itertools
+import os
+import stat
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coterie import files
+from coterie.memory.errors import BaseChanged, MemoryRefused
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore
+
+ROOT = Path(__file__).parents[3]
+AUTHOR = Author(by="agent", agent="main")
+COMPOSED = unicodedata.normalize("NFC", "café.md")
+DECOMPOSED = unicodedata.normalize("NFD", "café.md")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MemoryStore:
+    """With one memory; beside it lies what is not to be touched."""
+    store = MemoryStore.at(tmp_path / "memory")
+    store.write("here.md", b"here\n", AUTHOR, base=None)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim.md").write_bytes(b"mine\n")
+    return store
+
+
+def put(store: MemoryStore, path: str, content: bytes = b"new\n") -> None:
+    """Write to *path*, whatever stands there."""
+    store.write(path, content, AUTHOR, base=store.read(path))
+
+
+def names(directory: Path) -> list[str]:
+    """What is in *directory*."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "is no name"),
+        ("../outside/victim.md", "leads out of"),
+        ("sub/../../outside/victim.md", "leads out of"),
+        ("/etc/motd.md", "not inside the memory directory"),
+        ("~/notes.md", "not inside the memory directory"),
+        ("a\0.md", "a character in it"),
+        ("a\n.md", "a character in it"),
+        ("a\\b.md", "a character in it"),
+        ("a<b>.md", "a character in it"),
+        ("\N{RIGHT-TO-LEFT OVERRIDE}a.md", "a character in it"),
+        ("\udcff.md", "a character in it"),
+        (".hidden.md", "begins with a dot"),
+        (".history/x.md", "begins with a dot"),
+        ("./a.md", "begins with a dot"),
+        ("a//b.md", "empty or begins with a dot"),
+        ("a.txt", "is no Markdown file"),
+        ("a", "is no Markdown file"),
+        ("a.MD", "is no Markdown file"),
+        (" a.md", "begins or ends with a space"),
+        ("a./b.md", "ends with a dot"),
+        (f"{'x' * 253}.md", "more than 255 bytes"),
+        (f"{'ä' * 127}.md", "more than 255 bytes"),
+        ("/".join(["x"] * 8 + ["a.md"]), "more than 8 levels"),
+        ("/".join(["x" * 200] * 6 + ["a.md"]), "longer than 1024 bytes"),
+        ("memory.md", "differs only in case from MEMORY.md"),
+        ("Logs/a.md", "differs only in case from logs"),
+    ],
+)
+def test_a_path_that_cannot_be_meant_is_refused_with_the_reason(store: MemoryStore, path: str, reason: str) -> None:
+    with pytest.raises(MemoryRefused, match=reason):
+        store.write(path, b"x", AUTHOR, base=None)
+    with pytest.raises(MemoryRefused, match=reason):
+        store.read(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["a.md", "sub/deep/er/a.md", "my notes (old).md", "日本語.md", f"{'x' * 252}.md", "a.b-c_d.md"]
+)
+def test_a_good_path_is_written_and_listed(store: MemoryStore, path: str) -> None:
+    put(store, path)
+    assert store.read(path) == b"new\n"
+    assert store.paths() == sorted(["here.md", path])
+
+
+def test_a_link_to_a_file_is_neither_read_nor_written(store: MemoryStore, tmp_path: Path) -> None:
+    (store.directory / "link.md").symlink_to(tmp_path / "outside" / "victim.md")
+    with pytest.raises(MemoryRefused, match="is a link"):
+        store.read("link.md")
+    with pytest.raises(MemoryRefused, match="is a link"):
+        store.write("link.md", b"x", AUTHOR, base=b"mine\n")
+    assert store.paths() == ["here.md"]
+    assert (tmp_path / "outside" / "victim.md").read_bytes() == b"mine\n"
+
+
+def test_a_link_to_a_directory_is_not_gone_through(store: MemoryStore, tmp_path: Path) -> None:
+    (store.directory / "sub").symlink_to(tmp_path / "outside")
+    with pytest.raises(MemoryRefused, match="is a link"):
+        store.read("sub/victim.md")
+    with pytest.raises(MemoryRefused, match="is a link"):
+        store.write("sub/new.md", b"x", AUTHOR, base=None)
+    assert store.paths() == ["here.md"]
+    assert names(tmp_path / "outside") == ["victim.md"]
+
+
+@pytest.mark.parametrize("name", ["MEMORY.md", ".history", ".history/changes.jsonl", ".history/lock"])
+def test_a_link_in_the_place_of_what_the_store_keeps_is_not_followed(
+    store: MemoryStore, tmp_path: Path, name: str
+) -> None:
+    target = tmp_path / "outside" / "kept"
+    (store.directory / name).rename(target)
+    (store.directory / name).symlink_to(target)
+    before = target.read_bytes() if target.is_file() else names(target)
+    with pytest.raises((MemoryRefused, OSError)):
+        store.write("new.md", b"x", AUTHOR, base=None)
+    assert before == (target.read_bytes() if target.is_file() else names(target))
+    assert not (store.directory / "new.md").exists()
+
+
+def test_a_store_that_is_a_link_itself_is_refused_but_not_one_below_a_link(store: MemoryStore, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(store.directory)
+    with pytest.raises(MemoryRefused, match="is a link; give the directory"):
+        put(MemoryStore.at(tmp_path / "link"), "a.md")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "not there")
+    with pytest.raises(MemoryRefused, match="is a link; give the directory"):
+        put(MemoryStore.at(tmp_path / "nowhere"), "a.md")
+    (tmp_path / "above").symlink_to(tmp_path)
+    put(MemoryStore.at(tmp_path / "above" / "memory"), "a.md")
+    assert store.read("a.md") == b"new\n"
+
+
+def test_a_hard_link_is_never_written_through(store: MemoryStore, tmp_path: Path) -> None:
+    victim = tmp_path / "outside" / "victim.md"
+    (store.directory / "hard.md").hardlink_to(victim)
+    put(store, "hard.md")
+    assert store.read("hard.md") == b"new\n"
+    assert victim.read_bytes() == b"mine\n"
+
+
+def test_an_index_with_two_names_is_not_grown_but_replaced(store: MemoryStore, tmp_path: Path) -> None:
+    other = tmp_path / "outside" / "index"
+    other.hardlink_to(store.directory / "MEMORY.md")
+    before = other.read_bytes()
+    put(store, "new.md")
+    assert other.read_bytes() == before
+    assert "new.md" in store.index()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["directory", "pipe"])
+def test_what_is_no_file_is_refused_at_once(store: MemoryStore, make: Callable[[Path], None]) -> None:
+    make(store.directory / "odd.md")
+    with pytest.raises(MemoryRefused, match=r"no plain file|is a directory"):
+        store.read("odd.md")
+    with pytest.raises(MemoryRefused, match=r"no plain file|is a directory"):
+        store.write("odd.md", b"x", AUTHOR, base=None)
+    assert store.paths() == ["here.md"]
+
+
+def test_a_file_in_the_place_of_a_directory_is_refused(store: MemoryStore) -> None:
+    with pytest.raises(MemoryRefused, match="is a file, no directory"):
+        store.write("here.md/below.md", b"x", AUTHOR, base=None)
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted"),
+    [("Tabs.md", "tabs.md"), ("STRASSE.md", "straße.md"), ("a/B.md", "a/b.md"), ("Sub/a.md", "sub/b.md")],
+)
+def test_a_name_that_differs_only_in_case_is_refused_and_the_other_named(
+    store: MemoryStore, there: str, wanted: str
+) -> None:
+    put(store, there)
+    named = there.partition("/")[0] if wanted == "sub/b.md" else there.rpartition("/")[2]
+    with pytest.raises(MemoryRefused, match=f"only in case or normal form from {named}"):
+        put(store, wanted)
+
+
+def test_new_names_are_composed_and_found_by_either_form(store: MemoryStore) -> None:
+    put(store, DECOMPOSED)
+    assert COMPOSED in names(store.directory)
+    assert store.read(DECOMPOSED) == store.read(COMPOSED) == b"new\n"
+    put(store, DECOMPOSED, b"newer\n")
+    assert store.read(COMPOSED) == b"newer\n"
+    assert store.paths() == [COMPOSED, "here.md"]
+
+
+def test_a_file_with_a_decomposed_name_is_written_by_its_own_name_only(store: MemoryStore) -> None:
+    (store.directory / DECOMPOSED).write_bytes(b"by hand\n")
+    assert store.paths() == [DECOMPOSED, "here.md"]
+    put(store, DECOMPOSED)
+    assert store.read(DECOMPOSED) == b"new\n"
+    with pytest.raises(MemoryRefused, match="only in case or normal form"):
+        store.write(COMPOSED, b"x", AUTHOR, base=None)
+
+
+def test_a_name_that_is_no_text_is_passed_over(store: MemoryStore) -> None:
+    Path(os.fsdecode(os.fsencode(store.directory) + b"/\xff.md")).write_bytes(b"x")
+    assert store.paths() == ["here.md"]
+
+
+def test_a_file_keeps_its_permissions_and_a_new_one_follows_the_umask(store: MemoryStore) -> None:
+    (store.directory / "here.md").chmod(0o640)
+    put(store, "here.md")
+    before = os.umask(0o027)
+    try:
+        put(store, "new.md")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((store.directory / name).stat().st_mode) for name in ("here.md", "new.md", ".history")]
+    assert modes == [0o640, 0o640, 0o700]
+
+
+def test_a_waiting_link_in_the_place_of_a_draft_is_not_written_through(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft's name can be guessed: our number, and how many there were."""
+    monkeypatch.setattr(files, "_drafts", itertools.count())
+    for number in range(9):
+        (store.directory / f".coterie-{os.getpid()}-{number}.draft").symlink_to(tmp_path / "outside" / "victim.md")
+    put(store, "here.md")
+    assert store.read("here.md") == b"new\n"
+    assert (tmp_path / "outside" / "victim.md").read_bytes() == b"mine\n"
+
+
+@pytest.mark.slow
+def test_links_that_come_and_go_while_somebody_writes_lead_nowhere(store: MemoryStore, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (store.directory / "sub").mkdir()
+    put(store, "victim.md")
+    command = [sys.executable, "-m", "tests.processes.store_worker", "swap", str(store.directory), str(outside)]
+    swapping = subprocess.Popen(command, cwd=ROOT)
+    try:
+        refused = sum(not _is_written(store, f"{number} {'x' * 100}\n".encode()) for number in range(300))
+    finally:
+        swapping.kill()
+        swapping.wait()
+    assert refused, "the other process was never in the way"
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"victim.md": b"mine\n"}
+
+
+def _is_written(store: MemoryStore, content: bytes) -> bool:
+    for path in ("victim.md", "sub/victim.md"):
+        try:
+            store.write(path, content, AUTHOR, base=store.read(path))
+        except (MemoryRefused, BaseChanged, OSError):
+            return False
+    return True

@@ -1,0 +1,67 @@
+"""How the memory of a kind of agent begins."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie.memory.errors import MemoryRefused
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
+
+STYLE = "---\nname: Style\ndescription: how we write\ntype: feedback\n---\nBriefly.\n"
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """What a project gives agents of a kind."""
+    directory = tmp_path / "snapshot"
+    directory.mkdir()
+    (directory / "house-style.md").write_text(STYLE)
+    return directory
+
+
+def test_a_store_without_memories_begins_with_those_of_the_snapshot(tmp_path: Path, snapshot: Path) -> None:
+    store = MemoryStore.at(tmp_path / "memory")
+    assert seed_store(store, snapshot) == ["house-style.md"]
+    assert (store.read("house-style.md") or b"").decode() == STYLE
+    assert "(house-style.md)" in store.index()
+    assert [change.author.why for change in store.changes()] == ["seeded from the project's snapshot"]
+    assert seed_store(store, snapshot) == []
+
+
+def test_the_index_of_a_snapshot_comes_along_with_its_hooks(tmp_path: Path, snapshot: Path) -> None:
+    (snapshot / "MEMORY.md").write_text("- [Style](house-style.md) \N{EM DASH} before you write anything\n")
+    store = MemoryStore.at(tmp_path / "memory")
+    seed_store(store, snapshot)
+    assert store.index() == (snapshot / "MEMORY.md").read_text()
+
+
+def test_a_store_with_memories_is_left_alone(tmp_path: Path, snapshot: Path) -> None:
+    store = MemoryStore.at(tmp_path / "memory")
+    store.write("mine.md", b"Mine.\n", Author(by="agent"), base=None)
+    assert seed_store(store, snapshot) == []
+    assert store.paths() == ["mine.md"]
+
+
+def test_without_a_snapshot_nothing_is_made(tmp_path: Path) -> None:
+    assert seed_store(MemoryStore.at(tmp_path / "memory"), tmp_path / "nothing") == []
+    assert not (tmp_path / "memory").exists()
+
+
+def test_a_snapshot_that_is_a_link_is_refused(tmp_path: Path, snapshot: Path) -> None:
+    (tmp_path / "link").symlink_to(snapshot)
+    with pytest.raises(MemoryRefused, match="link"):
+        seed_store(MemoryStore.at(tmp_path / "memory"), tmp_path / "link")
+
+
+def test_a_local_memory_is_kept_out_of_git_by_one_line(tmp_path: Path) -> None:
+    directory = tmp_path / ".coterie" / "agent-memory-local"
+    assert not exclude_from_git(tmp_path, directory), "there is no repository"
+    (tmp_path / ".git").mkdir()
+    exclude = tmp_path / ".git" / "info" / "exclude"
+    assert exclude_from_git(tmp_path, directory)
+    assert exclude.read_text() == "/.coterie/agent-memory-local/\n"
+    exclude.write_text("*.log")
+    assert exclude_from_git(tmp_path, directory)
+    assert exclude.read_text() == "*.log\n/.coterie/agent-memory-local/\n"
+    assert not exclude_from_git(tmp_path, directory)

@@ -1,0 +1,81 @@
+"""What cannot be used is told in one line, with fields, before anything starts."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import coterie
+
+SCRIPT = "default: [{text: Done., times: always}]"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    (tmp_path / "lead.toml").write_text('[lead]\nagent = "explore"\n')
+    return tmp_path
+
+
+async def answer(_question: coterie.Question) -> coterie.Answer:
+    """Yes."""
+    return coterie.AllowOnce()
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("Go.", {"script": None}, "model: there is none to ask: set ANTHROPIC_API_KEY, or give script= to play one"),
+    (" ", {}, "task: it is empty; say what is to be done, or give session= to take one up again"),
+    ("Go.", {"model": "sonet"}, "model: 'sonet' is not a known model; did you mean sonnet"),
+    ("Go.", {"agent": "explorer"}, "did you mean explore"),
+    ("Go.", {"project": "nowhere"}, "nowhere is not a directory"),
+    ("Go.", {"max_turns": 0}, "open_session: max_turns is 0; it should be a whole number above 0"),
+    ("Go.", {"max_budget_usd": -1}, "open_session: max_budget_usd is -1; it should be a number above 0"),
+    ("Go.", {"permission_mode": "all"}, "open_session: permissions.mode is 'all'; it should be one of default"),
+    ("Go.", {"settings": {"agents.at_onec": 3}}, "open_session: there is no setting 'agents.at_onec'; did you mean"),
+    ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: that is the kind coordinator, and agent= wants"),
+    ("Go.", {"team": "lead.toml", "agent": "plan"}, "team: the lead of lead.toml is a explore, and a plan is wanted"),
+    ("Go.", {"team": "none.toml"}, "none.toml:1: cannot be read: No such file or directory"),
+    ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are none yet"),
+    ("", {"session": "2026", "team": "lead.toml"}, "team: only a new session takes it"),
+    ("Go.", {"on_question": answer, "detached": True}, "on_question: questions cannot be asked at once and wait"),
+]
+
+
+@pytest.mark.parametrize(("task", "options", "reason"), WRONG)
+async def test_what_cannot_be_used_raises_before_anything_starts(
+    task: str, options: dict[str, Any], reason: str, project: Path
+) -> None:
+    with pytest.raises(coterie.ConfigInvalid) as raised:
+        async with coterie.open_session(task, **{"script": "script.yaml", **options}):
+            raise AssertionError("it has begun")
+    assert reason in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert raised.value.reason
+    assert not (project / "home").exists()
+
+
+async def test_the_flaws_of_a_team_come_with_their_lines(project: Path) -> None:
+    (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorer"\nmodle = "opus"\n')
+    with pytest.raises(coterie.TeamInvalid) as raised:
+        async with coterie.open_session("Go.", script="script.yaml", team="team.toml"):
+            raise AssertionError("it has begun")
+    assert sorted(flaw.line for flaw in raised.value.flaws) == [3, 4]
+
+
+async def test_an_option_that_there_is_not_is_a_type_error_with_the_nearest_one(project: Path) -> None:
+    wrong: dict[str, Any] = {"modle": "opus"}
+    with pytest.raises(TypeError, match=r"^open_session has no option 'modle'; did you mean model"):
+        async with coterie.open_session("Go.", **wrong):
+            raise AssertionError("it has begun")
+
+
+async def test_a_session_is_opened_on_the_main_thread_or_not_at_all(project: Path) -> None:
+    with pytest.raises(RuntimeError, match="open_session needs the main thread"):
+        await trio.to_thread.run_sync(partial(coterie.run_sync, "Go.", script="script.yaml"))
+    assert not (project / "home").exists()

@@ -1,0 +1,163 @@
+"""A session as its program sees it, with a root that a test plays: its events, its end, and what is refused."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+import coterie
+from coterie.agents.root_link.channel import open_channel
+from coterie.agents.root_link.messages import RunFailed
+from coterie.clock import Clock
+from coterie.orchestrator.api.live_session import SessionLiveness, count_existing
+from coterie.orchestrator.control.requests import ControlAnswer, ControlRequest, control_address
+from coterie.orchestrator.control.root_client import RootClient
+from coterie.orchestrator.control.root_protocol import SessionEnded, root_message_decoder
+from coterie.orchestrator.control.server import open_control_server, open_listener
+from coterie.orchestrator.session.root_lock import open_root_record
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[RootClient]:
+    near, far = trio.socket.socketpair()
+    with far:
+        async with open_channel(trio.SocketStream(near), root_message_decoder) as line:
+            yield RootClient(line)
+
+
+def live(
+    session: SessionDirectory, host: RootClient, life: SessionLiveness, past: Counter[str] | None = None
+) -> coterie.LiveSession:
+    """What a program has of *session*."""
+    return coterie.LiveSession(session, life, host, past or Counter())
+
+
+async def test_events_come_until_the_session_is_over_and_none_is_lost(
+    session: SessionDirectory, host: RootClient
+) -> None:
+    life, kinds = SessionLiveness(), list[str]()
+
+    async def read() -> None:
+        async with live(session, host, life).events() as events:
+            async for observed in events:
+                kinds.append(observed.kind)
+
+    with trio.fail_after(PATIENCE), open_writer(session.directory) as writer:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            writer.write_event(STARTED)
+            while not kinds:  # noqa: ASYNC110 - what is waited for is what is tested
+                await trio.sleep(0.001)
+            writer.write_text("user", "Go.")
+            writer.write_event(FINISHED)
+            life.end(SessionEnded(is_done=True))
+    assert kinds == ["started", "message", "finished"]
+
+
+async def test_what_happened_before_a_session_was_opened_again_is_not_told_again(
+    session: SessionDirectory, host: RootClient
+) -> None:
+    with open_writer(session.directory) as writer:
+        writer.write_event(STARTED)
+        writer.write_text("user", "Go.")
+        writer.write_event(FINISHED)
+        past, life = count_existing(session.directory), SessionLiveness()
+        writer.write_text("user", "Go on.")
+    life.end(SessionEnded(is_done=True))
+    opened = live(session, host, life, past)
+    for _ in range(2):  # each reader is told everything
+        async with opened.events() as events:
+            assert [observed.kind async for observed in events] == ["message"]
+    with pytest.raises(coterie.SessionFailed, match=r"has ended before its task: its task is done\.$"):
+        await opened.wait()
+
+
+async def test_waiting_gives_what_the_lead_said_in_this_run(session: SessionDirectory, host: RootClient) -> None:
+    with open_writer(session.directory) as writer:
+        for event in (STARTED, FINISHED):
+            writer.write_event(event)
+    life = SessionLiveness()
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            results: list[coterie.SessionResult] = []
+
+            async def wait() -> None:
+                results.append(await live(session, host, life).wait())
+
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            life.end(SessionEnded(is_done=True))
+    [result] = results
+    assert (result.reason, result.text, str(result.cost), result.is_done) == ("completed", "done", "0.1", True)
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (None, "it has ended before its task: its process was killed."),
+        (RunFailed(reason="the disk is full"), "the disk is full"),
+        (SessionEnded(is_done=False, reason="It was stopped."), "it has ended before its task: It was stopped."),
+    ],
+)
+async def test_a_session_without_a_result_has_failed(
+    session: SessionDirectory, host: RootClient, last: SessionEnded | RunFailed | None, reason: str
+) -> None:
+    life = SessionLiveness()
+    life.end(last)
+    with pytest.raises(coterie.SessionFailed) as raised:
+        await live(session, host, life).wait()
+    assert (raised.value.session, raised.value.reason) == (session.id, reason)
+
+
+async def refuse(request: ControlRequest) -> ControlAnswer:
+    """Nobody comes so far."""
+    raise AssertionError(request)
+
+
+async def test_an_agents_program_can_neither_send_nor_spawn_nor_decide_in_the_users_name(
+    session: SessionDirectory, host: RootClient
+) -> None:
+    opened = live(session, host, SessionLiveness())
+    with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
+        async with open_listener(control_address(root)) as door, open_control_server(door, refuse):
+            asking: dict[str, Callable[[], Awaitable[object]]] = {
+                "send": lambda: opened.send("main", "Go."),
+                "spawn": lambda: opened.spawn("Go.", name="main"),
+                "decide": lambda: opened.decide("main", approve=True),
+                "stop": lambda: opened.stop("main"),
+            }
+            for asked, ask in asking.items():
+                with pytest.raises(coterie.RequestRefused) as raised:
+                    await ask()
+                assert (raised.value.asked, raised.value.subject) == (asked, "main")
+                assert raised.value.reason.startswith("only the user can ask for this, and no agent")
+
+
+async def test_what_cannot_be_asked_is_told_without_asking(session: SessionDirectory, host: RootClient) -> None:
+    opened = live(session, host, SessionLiveness())
+    with pytest.raises(coterie.ConfigInvalid, match=r"^text: it is empty"):
+        await opened.send("main", " ")
+    with pytest.raises(coterie.ConfigInvalid, match=r"^prompt: it cannot be written as UTF-8"):
+        await opened.spawn("\ud800")
+    with pytest.raises(coterie.RequestRefused, match="one recipient; send it to each"):
+        await opened.send("*", "Go.")
+    with pytest.raises(coterie.RequestRefused, match="too long: at most 1,048,576 bytes"):
+        await opened.send("main", "x" * 1_100_000)
+    with pytest.raises(coterie.RequestRefused, match="a no needs feedback"):
+        await opened.decide("plan-1", approve=False)
+    with pytest.raises(coterie.SessionOver, match="does not run any more") as raised:
+        await opened.send("main", "Go.")
+    assert raised.value.session == session.id

@@ -1,0 +1,57 @@
+"""What `import coterie` offers: loaded when it is used, and typed for those who use it."""
+
+import ast
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+
+import coterie
+
+OFFERED: dict[str, str] = vars(coterie)["_OFFERED"]
+
+
+def test_every_name_that_is_offered_is_there_and_listed() -> None:
+    for name in OFFERED:
+        assert getattr(coterie, name) is not None
+        assert name in dir(coterie)
+    with pytest.raises(AttributeError, match="no attribute 'opn_session'"):
+        coterie.opn_session  # type: ignore[attr-defined]  # noqa: B018 - which shows that types are not anything
+
+
+def test_whoever_checks_types_sees_what_is_offered_and_nothing_else() -> None:
+    tree = ast.parse(Path(coterie.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == OFFERED
+
+
+async def _a_program() -> None:
+    """Never run: mypy checks it, as it would a user's."""
+    async with coterie.open_session("Go.", team="team.toml", max_budget_usd=1) as session:
+        assert_type(session, coterie.LiveSession)
+        async with session.events() as events:
+            async for observed in events:
+                assert_type(observed, coterie.SessionEvent)
+                if isinstance(observed.event, coterie.ApprovalAsked):
+                    assert_type(observed.event.id, str)
+        assert_type((await session.spawn("Look.", name="scout")).incarnation, int)
+        assert_type(await session.send("scout", "Look again."), coterie.Receipt)
+        assert_type(await session.approvals(), tuple[coterie.Approval, ...])
+        assert_type((await session.wait()).cost, Decimal)
+    coterie.run_sync("Go.", modle="opus")  # type: ignore[call-arg]
+
+
+def test_results_are_facts(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"reason": "budget", "text": "", "turns": 1, "usage": coterie.Usage(), "error": None}
+    agents = (coterie.AgentSummary(name="main", incarnation=1, state="done"),)
+    costs: dict[str, Any] = dict.fromkeys(("cost", "session_cost", "seconds"), 0)
+    result = coterie.SessionResult(
+        session="s", **facts, **costs, is_unreachable=False, transcript=tmp_path, agents=agents
+    )
+    assert (result.is_done, result.state("main")) == (False, "done")
+    with pytest.raises(AttributeError):
+        result.reason = "completed"  # type: ignore[misc]

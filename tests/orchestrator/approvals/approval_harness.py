@@ -1,0 +1,140 @@
+"""The approvals of a session in one process, with real files and mail, without agents."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import trio
+import trio.testing
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
+from coterie.agents.permissions.types import Answer, Question, UserPrompter
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.session_mail import SessionKeys, SessionMail
+from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
+from coterie.orchestrator.approvals.service import ApprovalService, open_approvals
+from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalSubject
+from coterie.orchestrator.supervisor.agent_status import StatusPublisher
+from coterie.session_directory import MAIN, SessionDirectory
+
+Told = ApprovalAsked | ApprovalDecided | ApprovalRejected
+
+
+async def settle() -> None:
+    """Return when no task moves, and no thread works for one."""
+    threads = trio.to_thread.current_default_thread_limiter()
+    await trio.testing.wait_all_tasks_blocked()
+    while threads.borrowed_tokens:
+        await trio.sleep(0.001)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+def plan(text: str = "1. Write a.txt.", **facts: Any) -> ApprovalSubject:
+    """What the first start of the builder asks the lead for."""
+    return ApprovalSubject(
+        **{"what": "plan", "agent": "builder", "incarnation": 1, "approver": "lead", "plan": text, **facts}
+    )
+
+
+def by_lead(id_: str, *, approve: bool = True, **facts: Any) -> ApprovalDecision:
+    """An answer of the lead."""
+    return ApprovalDecision(id=id_, approve=approve, agent=MAIN, **facts)
+
+
+@attrs.define(eq=False, kw_only=True)
+class ApprovalHarness:
+    """What a root has of approvals."""
+
+    session: SessionDirectory
+    office: SessionMail
+    approvals: ApprovalService
+    events: list[Event]
+    judged: list[Approval] = attrs.field(factory=list)
+    """What came of those that were asked for, in this order."""
+
+    @property
+    def approval_events(self) -> list[Told]:
+        """The events that are about approvals."""
+        return [event for event in self.events if isinstance(event, Told)]
+
+    @property
+    def refusals(self) -> list[tuple[str, str]]:
+        """Whose answers did not count, and why."""
+        return [(event.by, event.reason) for event in self.approval_events if isinstance(event, ApprovalRejected)]
+
+    async def ask(self, claim: ApprovalSubject) -> None:
+        """Wait for what is decided over *claim*, and keep it."""
+        self.judged.append(await self.approvals.request(claim, self.session.project))
+
+    async def ask_and_crash(self, claim: ApprovalSubject) -> None:
+        """Ask, and be gone before anybody answers."""
+        async with trio.open_nursery() as nursery:
+            await self.wait_for(claim, nursery)
+            nursery.cancel_scope.cancel()
+
+    async def wait_for(self, claim: ApprovalSubject, nursery: trio.Nursery) -> None:
+        """Ask in *nursery*, and return when all that follows at once has happened."""
+        nursery.start_soon(self.ask, claim)
+        await settle()
+
+    def path(self, id_: str) -> Path:
+        """The file of an approval."""
+        return self.session.directory / APPROVALS / f"{id_}.json"
+
+    def kept(self, id_: str) -> Approval:
+        """What stands in it."""
+        return msgspec.convert(msgspec.json.decode(self.path(id_).read_bytes())["approval"], Approval)
+
+    def forge(self, id_: str, **facts: Any) -> None:
+        """Change what stands there, as somebody would who knows all of it but the key."""
+        content = msgspec.json.decode(self.path(id_).read_bytes())
+        content["approval"] |= facts
+        self.path(id_).write_bytes(msgspec.json.encode(content))
+
+    async def mail(self) -> list[Envelope]:
+        """What waits for the lead, taken and acknowledged."""
+        incarnation = self.office.roster.members()[MAIN].incarnation
+        async with self.office.files.open_inbox(MAIN, incarnation) as inbox:
+            envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
+            await inbox.acknowledge([envelope.id for envelope in envelopes])
+        return envelopes
+
+
+@asynccontextmanager
+async def open_approval_harness(
+    session: SessionDirectory, *, user: UserPrompter | None = None, has_lead: bool = True
+) -> AsyncIterator[ApprovalHarness]:
+    """What the next root of *session* finds; its *user* sits at the terminal."""
+    told: list[Event] = []
+    with trio.fail_after(10), SessionMail.open(session, Clock(), SessionKeys.new()) as office:
+        if has_lead:
+            await office.roster.join(MAIN)
+        sender = StatusPublisher(office, told.append).sender
+        approvals = await open_approvals(office, sender, told.append, user)
+        yield ApprovalHarness(session=session, office=office, approvals=approvals, events=told)
+
+
+@attrs.define(eq=False)
+class Person:
+    """Somebody at the terminal, whose answers the test gives."""
+
+    questions: list[Question] = attrs.field(factory=list)
+    _answer: trio.MemorySendChannel[Answer] = attrs.field(init=False)
+    _heard: trio.MemoryReceiveChannel[Answer] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._answer, self._heard = trio.open_memory_channel[Answer](1)
+
+    async def ask(self, question: Question) -> Answer:
+        """As `Asker.ask`."""
+        self.questions.append(question)
+        return await self._heard.receive()
+
+    def answer(self, answer: Answer) -> None:
+        """Answer the question that is asked, or will be."""
+        self._answer.send_nowait(answer)

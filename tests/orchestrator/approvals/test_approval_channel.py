@@ -1,0 +1,145 @@
+"""A plan and the answer to it on their real ways: a tool, two agents' control sockets, and the root between them."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from coterie.agents.permissions.authorizer import Authorizer
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.permissions.plan_mode import PlanMode
+from coterie.agents.root_link.approval_messages import SubmitPlan
+from coterie.agents.root_link.channel import open_channel
+from coterie.agents.root_link.messages import agent_decoder
+from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
+from coterie.agents.tools.team.control_tools import ExitPlanMode
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Sender, SenderKind
+from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.supervisor.agent_connection import AgentConnection
+from coterie.session_directory import MAIN, SessionDirectory
+from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
+from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
+
+BY_LEAD = PlanPolicy(by="lead")
+
+
+@asynccontextmanager
+async def open_agent(
+    bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None
+) -> AsyncIterator[RootConnection]:
+    """What the process of *name* has of the root."""
+    near, far = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair())
+    mine = AgentApprovals(
+        approvals=bench.approvals, agent=name, incarnation=1, policy=policy, directory=bench.session.project
+    )
+
+    async def serve() -> None:
+        async with (
+            ModelGateway(Clock(), BudgetLimits()).open_client(name) as asker,
+            open_channel(near, agent_decoder) as line,
+        ):
+            await AgentConnection(asker, lambda _: None, NoSpawner(), None, name, mine).run(line)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_root_connection(far) as station:
+            yield station
+
+
+def place(bench: ApprovalHarness) -> Workspace:
+    return Workspace(root=bench.session.project, scratch=bench.session.project)
+
+
+async def answer(
+    bench: ApprovalHarness, station: RootConnection, name: str, kind: SenderKind, **said: Any
+) -> ToolResult:
+    """Let the model of *name* answer a plan of the builder, as its prompt says."""
+    router = bench.office.router()
+    router.authority = station.authority
+    sender = Sender(name=name, incarnation=1, session=bench.session.id, kind=kind)
+    message = {"type": "plan_approval_response", "request_id": "plan-1", "approve": True} | said
+    tool = SendMessage(router=router, sender=sender)
+    return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place(bench))
+
+
+async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_it(session: SessionDirectory) -> None:
+    results: list[str] = []
+    async with open_approval_harness(session) as bench:
+        await bench.office.roster.join("builder")
+        async with (
+            open_agent(bench, MAIN) as lead,
+            open_agent(bench, "builder", BY_LEAD) as builder,
+            open_agent(bench, "spy") as spy,
+            trio.open_nursery() as nursery,
+        ):
+            did: list[str] = []
+            authority = Authorizer(Permissions(mode="bypassPermissions"))
+            planning = PlanMode(
+                policy=BY_LEAD,
+                is_approved=False,
+                authority=authority,
+                approver=builder.approver,
+                report_activity=lambda activity, _what: did.append(activity),
+            )
+            tool = ExitPlanMode(planning)
+
+            async def submit() -> None:
+                called = await call_tool({tool.name: tool}, tool.name, {"plan": "1. Look."}, place(bench))
+                results.append(called.text)
+
+            nursery.start_soon(submit)
+            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
+            await settle()
+            refused = await answer(bench, spy, "spy", "peer")
+            assert refused.text.endswith("only the lead or the user decides")
+            # One that says it is the lead is still on its own line.
+            assert (await answer(bench, spy, MAIN, "lead")).text.endswith("only the lead or the user decides")
+            own = await answer(bench, builder, "builder", "peer")
+            assert own.text.endswith("nobody approves what they ask for themselves")
+            unnamed = await answer(bench, lead, MAIN, "lead", request_id=None)
+            assert unnamed.text.endswith("it must name the request that it answers")
+            garbled = await answer(bench, lead, MAIN, "lead", aprove=True)
+            assert "its body is not what this kind says" in garbled.text
+            assert (results, authority.permissions.mode, did) == ([], "plan", ["plan_pending"])
+
+            counted = await answer(bench, lead, MAIN, "lead", feedback="Go.")
+            assert counted.text == "It counts, and builder is told"
+            await until(lambda: bool(results))
+            again = await answer(bench, lead, MAIN, "lead", approve=False)
+            assert again.text.endswith("plan-1 is not open any more: approved by the lead")
+        assert results == ["Your plan is approved: begin.\nThe lead says: Go."]
+        assert (authority.permissions.mode, did) == ("bypassPermissions", ["plan_pending", "running"])
+        assert bench.office.files.backlog("builder").messages == 0
+        assert [by for by, _ in bench.refusals] == ["spy", "spy", "builder", "lead"]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - what is waited for is told to nobody
+        await trio.sleep(0.001)
+
+
+async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, open_agent(bench, "builder", BY_LEAD) as builder:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(builder.approver.submit, "1. Look.", ())
+            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+            nursery.cancel_scope.cancel()
+        await until(lambda: bench.kept("plan-1").state == "withdrawn")
+
+
+async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        async with open_agent(bench, "builder", BY_LEAD) as builder, trio.open_nursery() as nursery:
+            builder.send(SubmitPlan(call=0, plan="1. Look."))
+            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+            nursery.cancel_scope.cancel()
+        await settle()
+        assert bench.kept("plan-1").state == "open"

@@ -1,0 +1,138 @@
+"""Whose answer counts, and what a rule says of a plan."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.permissions.plan_approval import Approver
+from coterie.orchestrator.approvals.approval_policy import (
+    ApprovalDecision,
+    decide_by_rule,
+    describe_state,
+    rejection_reason,
+)
+from coterie.orchestrator.approvals.store import Approval
+from tests.orchestrator.approvals.approval_harness import plan
+
+OPEN = Approval(id="plan-1", claim=plan(), asked_at=1.0)
+ANSWERS = {None: "human", "main": "lead", "builder": "builder", "spy": "spy"}
+
+
+@pytest.mark.parametrize("who", ANSWERS)
+@pytest.mark.parametrize("approver", ["lead", "human", "rule"])
+@pytest.mark.parametrize("approve", [True, False])
+def test_only_the_lead_decides_and_only_where_it_may_and_the_user_always(
+    who: str | None, approver: Approver, approve: bool
+) -> None:
+    decision = ApprovalDecision(id="plan-1", approve=approve, agent=who)
+    refusal = rejection_reason(decision, attrs.evolve(OPEN, claim=plan(approver=approver)))
+    expected = {
+        None: None,
+        "main": None if approver == "lead" else "only the user decides over this one",
+        "builder": "nobody approves what they ask for themselves",
+        "spy": "only the lead or the user decides",
+    }
+    assert refusal == expected[who]
+    assert decision.by == ANSWERS[who]
+
+
+def test_nobody_approves_for_themselves_not_even_the_lead() -> None:
+    own = attrs.evolve(OPEN, claim=plan(agent="main", approver="lead"))
+    assert rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent="main"), own) is not None
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"),
+    [
+        ({"state": "approved", "by": "human"}, "approved by the user"),
+        ({"state": "rejected", "by": "lead"}, "rejected by the lead"),
+        ({"state": "approved", "by": "rule"}, "approved by the rule"),
+        ({"state": "withdrawn", "by": "builder", "feedback": "it has ended"}, "withdrawn, because it has ended"),
+    ],
+)
+def test_what_is_decided_is_decided(closed: dict[str, Any], words: str) -> None:
+    approval = attrs.evolve(OPEN, **closed)
+    for agent in ANSWERS:
+        refusal = rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent=agent), approval)
+        assert refusal == f"plan-1 is not open any more: {words}"
+
+
+def test_an_answer_to_another_agent_is_not_for_this_one() -> None:
+    decision = ApprovalDecision(id="plan-1", approve=True, agent="main", requester="bulider")
+    assert rejection_reason(decision, OPEN) == "plan-1 was asked for by builder, not by bulider"
+
+
+@pytest.mark.parametrize(("approver", "who"), [("lead", "lead"), ("human", "user"), ("rule", "rule")])
+def test_an_open_one_says_who_decides(approver: Approver, who: str) -> None:
+    assert describe_state(attrs.evolve(OPEN, claim=plan(approver=approver))) == f"open, for the {who} to decide"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Tests, sources, and links from the one into the other."""
+    root = tmp_path / "project"
+    for name in ("tests", "src"):
+        (root / name).mkdir(parents=True)
+    (root / "src" / "a.py").touch()
+    (root / "tests" / "link.py").symlink_to(root / "src" / "a.py")
+    (root / "tests" / "away").symlink_to("/etc")
+    (root / "tests" / "round").symlink_to("round")
+    (root / "inside.py").symlink_to(root / "tests" / "test_a.py")
+    return root
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["tests/test_a.py", "tests/new/deep/x.py", "./tests/x", "src/../tests/x", "inside.py", "tests", "{root}/tests/x"],
+)
+def test_a_rule_approves_what_is_inside(project: Path, file: str) -> None:
+    assert decide_by_rule(["tests/**"], [file.format(root=project)], project).approve
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "src/a.py",
+        "tests/../src/a.py",
+        "../tests/x",
+        "/etc/passwd",
+        "{root}/src/a.py",
+        "tests/link.py",
+        "tests/away/passwd",
+        "tests/round",
+        "tests2/x",
+        "~/tests/x",
+        "",
+        ".",
+        "tests/\0",
+        "src/tests/x",
+    ],
+)
+def test_a_rule_rejects_what_is_outside_wherever_it_leads(project: Path, file: str) -> None:
+    ruling = decide_by_rule(["tests/**"], ["tests/ok.py", file.format(root=project)], project)
+    assert not ruling.approve
+    assert ruling.feedback.startswith("Only tests/** may be changed, and not ")
+
+
+def test_a_link_in_the_way_to_the_project_does_not_matter(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "way").symlink_to(project)
+    assert decide_by_rule(["tests/**"], ["tests/x"], tmp_path / "way").approve
+
+
+def test_a_link_in_the_place_of_the_pattern_moves_no_permission(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "tests").symlink_to("/etc")
+    assert not decide_by_rule(["tests/**"], ["tests/passwd"], tmp_path / "project").approve
+
+
+def test_a_plan_without_files_is_told_to_name_them(project: Path) -> None:
+    ruling = decide_by_rule(["tests/**", "docs/**"], [], project)
+    feedback = "Name the files that the plan changes; only tests/**, docs/** may be changed."
+    assert (ruling.approve, ruling.feedback) == (False, feedback)
+
+
+@pytest.mark.parametrize("paths", [(), ("../x",), ("tests/[",)])
+def test_a_rule_that_is_none_approves_nothing(project: Path, paths: tuple[str, ...]) -> None:
+    assert not decide_by_rule(paths, ["tests/x"], project).approve

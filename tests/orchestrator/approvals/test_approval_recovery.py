@@ -1,0 +1,178 @@
+"""Approvals over the death of a root: what it kept counts, and what others wrote into its files does not."""
+
+from pathlib import Path
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
+from coterie.agents.root_link.approval_messages import PromptUser
+from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.approvals.approval_harness import by_lead, open_approval_harness, plan, settle
+
+FOREIGN = "it was written or changed by somebody else than the root"
+
+
+def permission(command: str = "make", incarnation: int = 1) -> ApprovalSubject:
+    """A call of the builder that the user must allow."""
+    asked = PromptUser(
+        call=0, agent="builder", tool="Bash", subject=command, details={}, reason="no rule", rules=[], remedy="a rule"
+    )
+    return ApprovalSubject(
+        what="permission", agent="builder", incarnation=incarnation, approver="human", question=asked
+    )
+
+
+async def test_an_open_plan_is_open_under_the_next_root_and_nobody_is_asked_twice(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        before = bench.kept("plan-1")
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        assert bench.approval_events == []
+        await bench.wait_for(plan(incarnation=2), nursery)
+        # It is stored once more, under the same id: so it is delivered once.
+        assert [letter.id for letter in await bench.mail()] == ["plan-1"]
+        assert bench.kept("plan-1") == attrs.evolve(before, claim=plan(incarnation=2))
+        await bench.approvals.decide(by_lead("plan-1"))
+        await bench.wait_for(plan("another", agent="other"), nursery)
+        assert [event.id for event in bench.approval_events if isinstance(event, ApprovalAsked)] == ["plan-2"]
+        await bench.approvals.decide(by_lead("plan-2"))
+    assert bench.judged[0].state == "approved"
+
+
+async def test_what_was_decided_is_decided_under_the_next_root(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        await bench.approvals.decide(by_lead("plan-1", feedback="Good."))
+        await bench.ask_and_crash(plan(agent="other"))
+        await bench.approvals.decide(by_lead("plan-2", approve=False, feedback="No."))
+    async with open_approval_harness(session) as bench:
+        assert bench.approvals.is_approved("builder")
+        await bench.ask(plan(incarnation=2))
+        await bench.ask(plan(agent="other", incarnation=2))
+        assert [(each.state, each.feedback) for each in bench.judged] == [("approved", "Good."), ("rejected", "No.")]
+        with pytest.raises(AnswerInvalid, match="not open any more"):
+            await bench.approvals.decide(by_lead("plan-2"))
+
+
+@pytest.mark.parametrize("state", ["open", "rejected"])
+async def test_a_yes_that_was_written_into_the_file_counts_for_nobody(session: SessionDirectory, state: str) -> None:
+    """The agent stays as it is, everybody is told, and the plan is asked for anew, so that the lead hears of it."""
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        if state == "rejected":
+            await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="No."))
+        await bench.mail()
+        bench.forge("plan-1", state="approved", by="lead", decided_at=1.0)
+        assert not bench.approvals.is_approved("builder")
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        assert bench.approval_events == [ApprovalRejected(id="plan-1", by=str(bench.path("plan-1")), reason=FOREIGN)]
+        assert not bench.approvals.is_approved("builder")
+        for decision in (by_lead("plan-1"), ApprovalDecision(id="plan-1", approve=True)):
+            with pytest.raises(AnswerInvalid, match="the file of plan-1 was changed; its agent has to ask again first"):
+                await bench.approvals.decide(decision)
+        await bench.wait_for(plan(incarnation=2), nursery)
+        assert [letter.id for letter in await bench.mail()] == ["plan-2"]
+        assert bench.kept("plan-1").state == "withdrawn"
+        assert bench.judged == []
+        await bench.approvals.decide(by_lead("plan-2"))
+        await settle()
+        assert [(each.id, each.state) for each in bench.judged] == [("plan-2", "approved")]
+    async with open_approval_harness(session) as bench:
+        assert bench.approval_events == []
+
+
+async def test_a_record_of_a_request_that_never_was_gives_nothing(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+    made = Approval(id="plan-7", claim=plan("mine", agent="spy"), asked_at=1.0, state="approved", by="human")
+    ApprovalStore(session.directory / "approvals", ApprovalKey(b"x" * 32)).save(made)
+    bench.path("plan-8").write_bytes(b'{"v": 1, "approval": {"id": "plan-8"')
+    async with open_approval_harness(session) as bench:
+        reasons = {event.id: event.reason for event in bench.approval_events if isinstance(event, ApprovalRejected)}
+        assert reasons.keys() == {"plan-7", "plan-8"}
+        assert reasons["plan-7"] == FOREIGN
+        assert reasons["plan-8"].startswith("it cannot be read: ")
+        assert not bench.approvals.is_approved("spy")
+        await bench.ask_and_crash(plan("mine", agent="spy"))
+        assert bench.path("plan-9").exists()  # no number is used twice, whoever wrote it
+
+
+async def test_the_signed_record_of_another_request_cannot_be_renamed(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        await bench.approvals.decide(by_lead("plan-1"))
+        await bench.ask_and_crash(plan(agent="spy"))
+        bench.path("plan-2").write_bytes(bench.path("plan-1").read_bytes())
+    async with open_approval_harness(session) as bench:
+        assert [event.id for event in bench.approval_events if isinstance(event, ApprovalRejected)] == ["plan-2"]
+        assert not bench.approvals.is_approved("spy")
+        assert bench.approvals.is_approved("builder")
+
+
+async def test_without_the_key_of_before_nothing_counts(session: SessionDirectory, tmp_path: Path) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        await bench.approvals.decide(by_lead("plan-1"))
+    (tmp_path / "home" / "keys" / session.id).unlink()
+    async with open_approval_harness(session) as bench:
+        assert not bench.approvals.is_approved("builder")
+        assert [reason for _, reason in bench.refusals] == [FOREIGN]
+
+
+async def test_a_yes_to_one_call_is_used_once(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(permission(), nursery)
+        assert bench.kept("permission-1").subject == "Bash make"
+        with pytest.raises(AnswerInvalid, match="only the user decides over this one"):
+            await bench.approvals.decide(by_lead("permission-1"))
+        await bench.approvals.decide(ApprovalDecision(id="permission-1", approve=True))
+        await settle()
+        await bench.wait_for(permission(), nursery)
+        assert [each.id for each in bench.judged] == ["permission-1"]
+        await bench.approvals.decide(ApprovalDecision(id="permission-2", approve=False, feedback="Once is enough."))
+    assert bench.judged[1].feedback == "Once is enough."
+
+
+async def test_a_yes_to_a_call_is_for_the_next_start_and_not_for_the_next_root(session: SessionDirectory) -> None:
+    """Whether it was used cannot be known after the root was killed, and no call is made twice."""
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(permission())
+        await bench.approvals.decide(ApprovalDecision(id="permission-1", approve=True))
+        await bench.ask(permission(incarnation=2))
+        assert [each.state for each in bench.judged] == ["approved"]
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(permission(incarnation=3), nursery)
+        assert bench.judged == []
+        await bench.approvals.decide(ApprovalDecision(id="permission-2", approve=True))
+
+
+async def test_a_forged_permission_of_a_start_to_come_gives_way_too(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(permission())
+        claim = {**msgspec.to_builtins(bench.kept("permission-1").claim), "incarnation": 99}
+        bench.forge("permission-1", state="approved", claim=claim)
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(permission(incarnation=2), nursery)
+        assert (bench.kept("permission-1").state, bench.kept("permission-2").state) == ("withdrawn", "open")
+        assert bench.judged == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_that_a_dead_start_wanted_gives_way_to_what_the_next_one_wants(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.ask_and_crash(permission("make"))
+        await bench.wait_for(permission("make test", incarnation=2), nursery)
+        await bench.wait_for(plan(incarnation=2), nursery)
+        assert [bench.kept(id_).state for id_ in ("permission-1", "permission-2", "plan-3")] == [
+            "withdrawn",
+            "open",
+            "open",
+        ]
+        [withdrawn] = [event for event in bench.approval_events if isinstance(event, ApprovalDecided)]
+        assert (withdrawn.id, withdrawn.verdict, withdrawn.by) == ("permission-1", "withdrawn", "builder")
+        nursery.cancel_scope.cancel()

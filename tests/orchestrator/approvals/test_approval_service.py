@@ -1,0 +1,240 @@
+"""Approvals while a root lives: asked for once, kept before anybody hears of it, and decided once."""
+
+import pytest
+import trio
+
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided
+from coterie.agents.permissions.types import AllowOnce, DenyCall
+from coterie.agents.root_link.remote_services import NO_USER
+from coterie.files import SeededFaults, file_faults
+from coterie.mailbox.message_bodies import PlanApprovalRequest
+from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision, ApprovalNotStored
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.approvals.approval_harness import Person, by_lead, open_approval_harness, plan, settle
+
+BY_HUMAN = plan(approver="human")
+
+
+async def test_a_plan_is_kept_and_told_and_the_lead_is_asked_before_anybody_waits_for_it(
+    session: SessionDirectory,
+) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(plan(files=("a.txt",)), nursery)
+        assert bench.kept("plan-1").state == "open"
+        asked = ApprovalAsked(
+            id="plan-1", what="plan", name="builder", incarnation=1, by="lead", subject="1. Write a.txt."
+        )
+        assert bench.approval_events == [asked]
+        [letter] = await bench.mail()
+        body = PlanApprovalRequest(plan="1. Write a.txt.", agent="builder", files=("a.txt",))
+        assert (letter.id, letter.sender.kind, letter.body) == ("plan-1", "system", body.to_body())
+        assert not bench.approvals.is_approved("builder")
+
+        await bench.approvals.decide(by_lead("plan-1", requester="builder"))
+        await settle()
+        assert [(each.state, each.by) for each in bench.judged] == [("approved", "lead")]
+        assert bench.kept("plan-1") == bench.judged[0]
+        assert bench.approval_events[1:] == [
+            ApprovalDecided(id="plan-1", name="builder", verdict="approved", by="lead")
+        ]
+        assert bench.approvals.is_approved("builder")
+        assert not bench.approvals.is_approved("spy")
+
+
+async def test_a_rejected_plan_may_be_planned_again_and_the_old_answer_is_stale(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(plan(), nursery)
+        await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="Where are the tests?"))
+        await bench.wait_for(plan("2. With tests."), nursery)
+        assert [(each.state, each.feedback) for each in bench.judged] == [("rejected", "Where are the tests?")]
+        for stale in (by_lead("plan-1"), ApprovalDecision(id="plan-1", approve=True)):
+            with pytest.raises(AnswerInvalid, match="plan-1 is not open any more: rejected by the lead"):
+                await bench.approvals.decide(stale)
+        assert [by for by, _ in bench.refusals] == ["lead", "human"]
+        assert not bench.approvals.is_approved("builder")
+        await bench.approvals.decide(by_lead("plan-2"))
+
+
+async def test_an_unknown_id_is_refused_with_the_nearest(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        with pytest.raises(AnswerInvalid, match="there is no approval 'plan-1'; there is none"):
+            await bench.approvals.decide(by_lead("plan-1"))
+        await bench.wait_for(plan(), nursery)
+        with pytest.raises(AnswerInvalid, match=r"there is no approval 'paln-1'; did you mean plan-1\?"):
+            await bench.approvals.decide(by_lead("paln-1"))
+        assert [by for by, _ in bench.refusals] == ["lead", "lead"]
+        await bench.approvals.decide(by_lead("plan-1"))
+
+
+async def test_of_two_answers_at_once_one_counts(session: SessionDirectory) -> None:
+    outcomes: list[str] = []
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(plan(), nursery)
+
+        async def answer(decision: ApprovalDecision) -> None:
+            try:
+                outcomes.append((await bench.approvals.decide(decision)).state)
+            except AnswerInvalid as exc:
+                outcomes.append(exc.reason)
+
+        async with trio.open_nursery() as both:
+            both.start_soon(answer, by_lead("plan-1"))
+            both.start_soon(answer, ApprovalDecision(id="plan-1", approve=False, feedback="No."))
+    [counted] = [outcome for outcome in outcomes if outcome in ("approved", "rejected")]
+    [other] = [outcome for outcome in outcomes if "is not open any more" in outcome]
+    assert counted in other
+    assert [each.state for each in bench.judged] == [counted]
+
+
+async def test_a_plan_outlives_who_asked_and_the_next_start_gets_the_same_answer(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.ask_and_crash(plan())
+        await bench.wait_for(plan(incarnation=2), nursery)
+        assert len(await bench.mail()) == 1
+        assert bench.kept("plan-1").claim.incarnation == 2
+        await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="No."))
+        await settle()
+        await bench.wait_for(plan(incarnation=3), nursery)  # as if the second had died before it could say so
+        assert [(each.id, each.feedback) for each in bench.judged] == [("plan-1", "No.")] * 2
+        assert [type(event) for event in bench.approval_events] == [ApprovalAsked, ApprovalDecided]
+
+
+async def test_what_was_decided_while_nobody_waited_is_heard_at_once(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        await bench.approvals.decide(by_lead("plan-1"))
+        await bench.ask(plan(incarnation=2))
+        assert [(each.id, each.state) for each in bench.judged] == [("plan-1", "approved")]
+
+
+async def test_resubmitted_plan_is_a_new_request_and_only_its_own_answer_counts(
+    session: SessionDirectory,
+) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(plan(), nursery)
+        await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="No."))
+        await settle()
+        await bench.ask_and_crash(plan())
+        await bench.wait_for(plan(incarnation=2), nursery)
+        assert [each.id for each in bench.judged] == ["plan-1"]
+        await bench.approvals.decide(by_lead("plan-2"))
+        await settle()
+        assert [(each.id, each.state) for each in bench.judged][1:] == [("plan-2", "approved")]
+
+
+async def test_another_plan_takes_the_place_of_an_open_one(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        await bench.ask_and_crash(plan())
+        await bench.wait_for(plan("2. Otherwise.", incarnation=2), nursery)
+        assert (bench.kept("plan-1").state, bench.kept("plan-1").by) == ("withdrawn", "builder")
+        with pytest.raises(AnswerInvalid, match="withdrawn, because the agent asked for something else"):
+            await bench.approvals.decide(by_lead("plan-1"))
+        await bench.approvals.decide(by_lead("plan-2"))
+
+
+async def test_a_plan_that_is_withdrawn_cannot_be_approved_any_more(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        await bench.approvals.withdraw(plan(), "it has changed its mind")
+        with pytest.raises(AnswerInvalid, match="withdrawn, because it has changed its mind"):
+            await bench.approvals.decide(by_lead("plan-1"))
+
+
+async def test_what_an_agent_was_granted_ends_with_it(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        await bench.ask_and_crash(plan())
+        await bench.approvals.decide(by_lead("plan-1"))
+        await bench.ask_and_crash(plan("later", incarnation=3))
+        await bench.approvals.close_for_agent("builder", last=2)
+        assert not bench.approvals.is_approved("builder")
+        assert (bench.kept("plan-1").is_past, bench.kept("plan-2").state) == (True, "open")
+        await bench.approvals.close_for_agent("builder")
+        assert bench.kept("plan-2").state == "withdrawn"
+        # One of that name that says the same asks for itself.
+        await bench.ask_and_crash(plan(incarnation=4))
+        assert bench.kept("plan-3").state == "open"
+
+
+async def test_a_rule_decides_at_once_and_asks_nobody(session: SessionDirectory) -> None:
+    by_rule = plan(approver="rule", paths=("tests/**",), files=("tests/test_a.py",))
+    async with open_approval_harness(session, user=Person()) as bench:
+        await bench.ask(by_rule)
+        await bench.ask(plan("2.", approver="rule", paths=("tests/**",), files=("src/a.py",), agent="other"))
+        assert [(each.state, each.by) for each in bench.judged] == [("approved", "rule"), ("rejected", "rule")]
+        assert bench.judged[1].feedback == "Only tests/** may be changed, and not src/a.py."
+        assert bench.approvals.is_approved("builder")
+        assert not bench.approvals.is_approved("other")
+        assert await bench.mail() == []
+
+
+async def test_the_user_at_the_terminal_decides_where_the_policy_says_so(session: SessionDirectory) -> None:
+    person = Person()
+    async with open_approval_harness(session, user=person) as bench, trio.open_nursery() as nursery:
+        await bench.wait_for(BY_HUMAN, nursery)
+        [question] = person.questions
+        assert (question.agent, question.subject) == ("builder", "1. Write a.txt.")
+        assert await bench.mail() == []
+        with pytest.raises(AnswerInvalid, match="only the user decides over this one"):
+            await bench.approvals.decide(by_lead("plan-1"))
+        person.answer(DenyCall("Not today."))
+        await settle()
+        assert [(each.state, each.by, each.feedback) for each in bench.judged] == [("rejected", "human", "Not today.")]
+        person.answer(AllowOnce())
+        await bench.ask(plan("2.", approver="human"))
+        assert bench.judged[1].state == "approved"
+
+
+async def test_request_stays_open_without_a_terminal_and_a_shell_answer_withdraws_it(
+    session: SessionDirectory,
+) -> None:
+    person = Person()
+    async with open_approval_harness(session, user=person) as bench, trio.open_nursery() as nursery:
+        person.answer(DenyCall(NO_USER))
+        await bench.wait_for(BY_HUMAN, nursery)
+        assert bench.kept("plan-1").state == "open"
+        await bench.approvals.decide(ApprovalDecision(id="plan-1", approve=False, feedback="By a shell."))
+        await settle()
+        await bench.wait_for(plan("2.", approver="human"), nursery)
+        await bench.approvals.decide(ApprovalDecision(id="plan-2", approve=True))
+        await settle()  # else the person would be asked for ever, and the block not end
+        assert [each.by for each in bench.judged] == ["human", "human"]
+
+
+async def test_where_there_is_no_lead_the_user_is_asked_instead(session: SessionDirectory) -> None:
+    person = Person()
+    person.answer(AllowOnce())
+    async with open_approval_harness(session, user=person, has_lead=False) as bench:
+        await bench.ask(plan())
+        assert [(each.state, each.by) for each in bench.judged] == [("approved", "human")]
+        [failure] = [event for event in bench.events if isinstance(event, LayerFailed)]
+        assert "the lead could not be asked" in failure.reason
+
+
+async def test_who_asks_while_the_lead_waits_for_it_lets_the_lead_go(session: SessionDirectory) -> None:
+    freed: list[str] = []
+    async with open_approval_harness(session) as bench:
+        bench.approvals.wake_lead = freed.append
+        await bench.ask_and_crash(plan())
+        await bench.ask_and_crash(BY_HUMAN)
+    assert freed == ["builder"]
+
+
+async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(
+    session: SessionDirectory,
+) -> None:
+    full = SeededFaults(seed=1, full=1.0)
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        with file_faults(full), pytest.raises(ApprovalNotStored, match="could not be kept"):
+            await bench.approvals.request(plan(), session.project)
+        assert bench.approval_events == []
+        await bench.wait_for(plan(), nursery)
+        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open, because the answer could not be kept"):
+            await bench.approvals.decide(by_lead("plan-2"))
+        assert bench.judged == []
+        assert not bench.approvals.is_approved("builder")
+        with file_faults(full):
+            await bench.approvals.withdraw(plan(), "it is tired")
+        assert isinstance(bench.events[-1], LayerFailed)
+        await bench.approvals.decide(by_lead("plan-2"))
+    assert [each.state for each in bench.judged] == ["approved"]

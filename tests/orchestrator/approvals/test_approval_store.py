@@ -1,0 +1,167 @@
+"""The files of approvals, and the key that tells who wrote them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import msgspec
+import pytest
+
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.approvals.store import (
+    KEY_BYTES,
+    Approval,
+    ApprovalKey,
+    ApprovalStore,
+    StoredApproval,
+    read_approvals,
+)
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.approvals.approval_harness import plan
+
+FIRST = Approval(id="plan-1", claim=plan(files=("a.txt", "ä.txt")), asked_at=1.5)
+
+
+@pytest.fixture
+def records(session: SessionDirectory) -> ApprovalStore:
+    """Those of the session, with the first approval in them."""
+    made = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
+    made.save(FIRST)
+    return made
+
+
+def path_of(records: ApprovalStore, id_: str = "plan-1") -> Path:
+    return records.directory / f"{id_}.json"
+
+
+def test_records_come_back_as_they_were_the_oldest_first(session: SessionDirectory, records: ApprovalStore) -> None:
+    earlier = attrs.evolve(FIRST, id="plan-2", asked_at=1.0)
+    records.save(earlier)
+    decided = attrs.evolve(FIRST, state="approved", by="lead", feedback="Good.", decided_at=2.0, is_past=True)
+    records.save(decided)
+    found = read_approvals(session)
+    assert [(kept.approval, kept.doubt) for kept in found] == [(earlier, None), (decided, None)]
+
+
+def test_nobody_else_can_read_them(records: ApprovalStore, tmp_path: Path) -> None:
+    [key] = (tmp_path / "home" / "keys").iterdir()
+    paths = (records.directory, path_of(records), key.parent, key)
+    assert [oct(path.stat().st_mode & 0o777) for path in paths] == ["0o700", "0o600", "0o700", "0o600"]
+
+
+def test_a_session_that_nobody_has_asked_in_needs_no_key(session: SessionDirectory) -> None:
+    assert read_approvals(session) == ()
+
+
+def edited(change: Callable[[dict[str, object]], object]) -> Callable[[bytes], bytes]:
+    """What changes the JSON of a record."""
+
+    def edit(content: bytes) -> bytes:
+        read = msgspec.json.decode(content)
+        change(read)
+        return msgspec.json.encode(read)
+
+    return edit
+
+
+def nested(content: bytes) -> bytes:
+    return content.replace(b'"plan-1"', b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "doubt"),
+    [
+        (edited(lambda file: file["approval"].update(state="approved")), "by somebody else than the root"),  # type: ignore[attr-defined]
+        (edited(lambda file: file["approval"]["claim"].update(plan="rm -r /")), "by somebody else than the root"),  # type: ignore[index]
+        (edited(lambda file: file.update(mac="")), "by somebody else than the root"),
+        (edited(lambda file: file.update(mac="ÿ")), "by somebody else than the root"),
+        (edited(lambda file: file.pop("mac")), "it cannot be read"),
+        (edited(lambda file: file["approval"].update(state="granted")), "it cannot be read"),  # type: ignore[attr-defined]
+        (edited(lambda file: file.update(v=2)), "no record of this version"),
+        (lambda content: content[:-40], "it cannot be read"),
+        (lambda _: b"", "it cannot be read"),
+        (nested, "it cannot be read"),
+    ],
+    ids=["state", "plan", "no mac", "strange mac", "mac gone", "no such state", "version", "torn", "empty", "nested"],
+)
+def test_a_file_that_was_changed_is_not_believed(
+    session: SessionDirectory, records: ApprovalStore, change: Callable[[bytes], bytes], doubt: str
+) -> None:
+    path = path_of(records)
+    path.write_bytes(change(path.read_bytes()))
+    [kept] = read_approvals(session)
+    assert kept.doubt is not None
+    assert doubt in kept.doubt
+
+
+def test_blanks_that_somebody_put_in_are_a_change_too(session: SessionDirectory, records: ApprovalStore) -> None:
+    path = path_of(records)
+    path.write_bytes(msgspec.json.format(path.read_bytes()))
+    [kept] = read_approvals(session)
+    assert kept == StoredApproval(
+        path=path, approval=FIRST, doubt="it was written or changed by somebody else than the root"
+    )
+
+
+def test_a_file_under_another_name_is_not_believed(session: SessionDirectory, records: ApprovalStore) -> None:
+    path_of(records).rename(path_of(records, "plan-9"))
+    [kept] = read_approvals(session)
+    assert (kept.approval, kept.doubt) == (None, "it is no record of this version, or another's")
+
+
+def test_a_directory_in_the_place_of_a_file_is_in_nobodys_way(
+    session: SessionDirectory, records: ApprovalStore
+) -> None:
+    path_of(records, "plan-2").mkdir()
+    assert [kept.approval for kept in read_approvals(session)] == [None, FIRST]
+
+
+def test_a_key_is_made_once_and_is_each_sessions_own(session: SessionDirectory) -> None:
+    one, again, other = (ApprovalKey.of_session(id_) for id_ in (session.id, session.id, "other"))
+    assert again.verifies(b"x", one.sign(b"x"))
+    assert not other.verifies(b"x", one.sign(b"x"))
+    assert not one.verifies(b"y", one.sign(b"x"))
+
+
+def test_the_secret_is_shown_nowhere(session: SessionDirectory, tmp_path: Path) -> None:
+    key = ApprovalKey.of_session(session.id)
+    assert (tmp_path / "home" / "keys" / session.id).read_text().strip() not in repr(key)
+    assert "secret" not in repr(key)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "reason"),
+    [
+        (None, 0o600, "cannot be read"),
+        ("no hex", 0o600, "cannot be read"),
+        ("ab" * (KEY_BYTES - 1), 0o600, "holds no key of 32 bytes; without the file a new one is made"),
+        ("ab" * KEY_BYTES, 0o640, "can be read by others; chmod 600 lets it be used"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_one_line(
+    session: SessionDirectory, tmp_path: Path, content: str | None, mode: int, reason: str
+) -> None:
+    path = tmp_path / "home" / "keys" / session.id
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_text(content)
+        os.chmod(path, mode)  # noqa: PTH101 - whatever the umask
+    with pytest.raises(ConfigInvalid) as caught:
+        ApprovalKey.find(session.id)
+    assert caught.value.source == str(path)
+    assert reason in caught.value.reason
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        ("\n\n  1.  Look\tat it.  \n2. Go.", "1. Look at it."),
+        ("", ""),
+        ("x" * 300, "x" * 200 + "..."),
+        ("\x1b[2Jnext\x0bline", "\x1b[2Jnext"),
+    ],
+)
+def test_the_subject_is_the_first_line(text: str, subject: str) -> None:
+    assert attrs.evolve(FIRST, claim=plan(text)).subject == subject

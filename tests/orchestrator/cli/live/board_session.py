@@ -1,0 +1,167 @@
+"""Sessions for the board, written by our own writers: event logs, ledger, mail and approvals."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from rich.console import Console
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.event_log import EventLog
+from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided, Budgeted
+from coterie.agents.root_link.approval_messages import PromptUser
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.orchestrator.cli.live.board import SessionBoard
+from coterie.orchestrator.cli.live.board_render import BoardPage, render_board
+from coterie.orchestrator.cli.live.controller import Selection
+from coterie.orchestrator.cli.live.poller import SessionPoller, open_poller
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
+from coterie.session_directory import EVENT_LOG, SessionDirectory
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.session_writer import SessionWriter, open_writer
+
+SIZES = ((80, 24), (60, 15), (200, 50))
+TASK = "Some invoices with a discount are a cent too high. Find out why, mend it, and have it verified."
+
+
+@attrs.define(eq=False)
+class BoardSession:
+    """A session and those who write into it."""
+
+    session: SessionDirectory
+    clock: Clock
+    _root: EventLog
+    _ledger: Ledger
+    _open: contextlib.ExitStack
+    _writers: dict[str, SessionWriter] = attrs.field(factory=dict)
+
+    def root(self, *events: Event) -> None:
+        """Let the root tell *events*."""
+        for event in events:
+            self._root.emit(event)
+
+    def agent(self, name: str) -> SessionWriter:
+        """The files of *name*."""
+        if name not in self._writers:
+            self._writers[name] = self._open.enter_context(open_writer(self.session.directory, name, self.clock))
+        return self._writers[name]
+
+    def change(self, name: str, state: Any, what: str = "", **facts: Any) -> None:
+        """Let the root tell that *name* is in another state."""
+        facts = {"incarnation": 1, "parent": None if name == "main" else "main", **facts}
+        self.root(AgentChanged(name=name, state=state, what=what, **facts))
+
+    def ask(self, id_: str, name: str, subject: str, *, by: Any = "human", plan: str = "") -> None:
+        """Let *name* want a yes: to the call *subject*, or to a *plan*."""
+        question = PromptUser(
+            call=1,
+            agent=name,
+            tool="Bash",
+            subject=subject,
+            details={"command": subject},
+            reason="no rule",
+            rules=[],
+            remedy="",
+        )
+        claim = ApprovalSubject(
+            what="plan" if plan else "permission",
+            agent=name,
+            incarnation=1,
+            approver=by,
+            plan=plan,
+            files=("a.py",) if plan else (),
+            question=None if plan else question,
+        )
+        approval = Approval(id=id_, claim=claim, asked_at=self.clock.now())
+        ApprovalStore.of(self.session, ApprovalKey.of_session(self.session.id)).save(approval)
+        self.root(ApprovalAsked(id=id_, what=claim.what, name=name, incarnation=1, by=by, subject=approval.subject))
+
+    def decide(self, id_: str, name: str, verdict: Any = "approved", by: str = "human", feedback: str = "") -> None:
+        """Let an approval be decided."""
+        self.root(ApprovalDecided(id=id_, name=name, verdict=verdict, by=by, feedback=feedback))
+
+    def add_cost(self, name: str, parent: str | None = None, **usage: int) -> Decimal:
+        """Let a call of *name* cost something; how much."""
+        spent = line(name, parent=parent, **usage)
+        self._ledger.append(spent)
+        return spent.cost_usd
+
+    def make_message(self, sender: str, to: str, body: str, **facts: Any) -> Envelope:
+        """A message that is not sent yet."""
+        return Envelope(
+            sender=Sender(name=sender, incarnation=1, session=self.session.id, kind="peer"),
+            recipient=Recipient(name=to),
+            sequence=1,
+            body=body,
+            created=self.clock.now(),
+            **facts,
+        )
+
+    def send(self, sender: str, to: str, body: str, **facts: Any) -> Envelope:
+        """Store a message in the mailbox of *to*."""
+        letter = self.make_message(sender, to, body, **facts)
+
+        async def send() -> None:
+            with SessionMail.open(self.session, self.clock) as office:
+                await office.roster.join(to)
+                await office.files.send(letter)
+
+        trio.run(send)
+        return letter
+
+    def add_dead_letter(self, letter: Envelope) -> None:
+        """Make a dead letter of it."""
+        with SessionMail.open(self.session, self.clock) as office:
+            dead = DeadLetter(reason="expired", detail="", mailbox="x", at=1.0, envelope=letter, raw=letter.to_bytes())
+            office.dead_letters.add(dead)
+
+    @contextmanager
+    def open_poller(self) -> Iterator[SessionPoller]:
+        """Somebody who looks at all this."""
+        with open_poller(self.session) as lookout:
+            yield lookout
+
+    def board(self, budget: str | None = None) -> SessionBoard:
+        """The board as whoever comes now sees it; of a root that has a *budget*, if one is given."""
+        if budget is not None:
+            self.root(Budgeted(dollars=budget))
+        with self.open_poller() as lookout:
+            return lookout.board
+
+
+@contextmanager
+def open_board_session(project: Path, clock: Clock) -> Iterator[BoardSession]:
+    """A new session of *project* without any process, until the block ends."""
+    session = SessionDirectory.create(project, clock, task=TASK, model="m")
+    with (
+        contextlib.ExitStack() as stack,
+        EventLog.open(session.directory / EVENT_LOG, "root", clock) as log,
+        Ledger.open(session.directory / LEDGER) as ledger,
+    ):
+        yield BoardSession(session, clock, log, ledger, stack)
+
+
+def drawn(
+    board: SessionBoard, width: int = 80, height: int = 24, *, chosen: Selection | None = None, only: str | None = None
+) -> list[str]:
+    """The lines of a board as rich prints them on a terminal of this size; they are never more, and never wider."""
+    console = Console(width=width, height=height, file=io.StringIO(), record=True, highlight=False, markup=False)
+    now = max((row.since for row in board.agents.values()), default=0.0) + 5
+    lines = render_board(
+        board, BoardPage(width=width, height=height, now=now, chosen=chosen, only=only, foot="the foot")
+    )
+    assert len(lines) == height
+    assert max(row.cell_len for row in lines) <= width
+    for row in lines:
+        console.print(row, soft_wrap=True)
+    return [row.rstrip() for row in console.export_text().splitlines()]

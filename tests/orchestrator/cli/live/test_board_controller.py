@@ -1,0 +1,187 @@
+"""What keys do: choose, look, answer, stop and leave."""
+
+import pytest
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.event_reader import make_session_event
+from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided
+from coterie.orchestrator.cli.live.board import SessionBoard
+from coterie.orchestrator.cli.live.controller import (
+    HELP,
+    KEYS,
+    LONGEST_FEEDBACK,
+    BoardController,
+    BoardRequest,
+    Selection,
+)
+from coterie.orchestrator.cli.live.keyboard import parse_keys
+from coterie.orchestrator.control.requests import DecideApproval, StopAgent
+
+ASKED = ApprovalAsked(id="p-1", what="permission", name="a", incarnation=1, by="human", subject="Bash ls")
+LEADS = ApprovalAsked(id="plan-2", what="plan", name="a", incarnation=1, by="lead", subject="Look first")
+
+
+def agent(name: str, state: str = "running") -> AgentChanged:
+    return AgentChanged(name=name, incarnation=1, state=state, parent=None if name == "main" else "main")  # type: ignore[arg-type] # of those that are
+
+
+def apply_event(board: SessionBoard, *events: Event) -> None:
+    for event in events:
+        board.handle(make_session_event(event, session="s", agent="root", at=1.0))
+
+
+def steering(*events: Event, only: str | None = None) -> BoardController:
+    board = SessionBoard(session="s", task="t", started=0.0)
+    apply_event(board, agent("main"), agent("a"), agent("b", "done"), *events)
+    return BoardController(board, only)
+
+
+def press(steer: BoardController, *keys: str) -> list[BoardRequest]:
+    """What the root is asked for when these keys are pressed."""
+    return [order for key in keys if (order := steer.handle_key(key)) is not None]
+
+
+def test_arrows_choose_from_top_to_bottom_and_stay_at_the_ends() -> None:
+    steer = steering(LEADS, ASKED)
+    found = []
+    for key in ("up", "down", "j", "down", "down", "down", "k", "page up", "page down"):
+        press(steer, key)
+        assert steer.chosen is not None
+        found.append(steer.chosen.name)
+    assert found == ["p-1", "plan-2", "main", "a", "b", "b", "a", "p-1", "b"]
+
+
+def test_approving_takes_two_keys_unless_the_approval_was_chosen() -> None:
+    steer = steering(LEADS, ASKED)
+    assert press(steer, "a") == []
+    assert steer.foot(80) == "a again: approve Bash ls"
+    assert press(steer, "a") == [DecideApproval(id="p-1", approve=True)]
+    assert steer.foot(80) == "asking the root ..."
+    assert press(steer, "a") == []
+    assert steer.foot(80) == "the root has not answered the last request yet"
+    steer.show_notice("approved")
+    assert steer.foot(80) == "approved"
+
+
+def test_an_approval_that_was_answered_meanwhile_is_not_chosen_any_more() -> None:
+    """The next key finds the next one, and answers nothing yet."""
+    steer = steering(ASKED, LEADS)
+    press(steer, "down")
+    apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
+    assert steer.chosen is None
+    assert press(steer, "a") == []
+    assert steer.chosen == Selection("approval", "plan-2")
+
+
+def test_rejecting_needs_words_that_can_be_edited_and_taken_back() -> None:
+    steer = steering(ASKED)
+    assert press(steer, "down", "r", "enter", *"nq", "backspace", *"o!") == []
+    assert steer.foot(80) == "why? no!_   enter: reject   escape: back"
+    assert press(steer, "escape", "r", *"xx", "clear", *"not ", "up", "enter") == [
+        DecideApproval(id="p-1", approve=False, feedback="not")
+    ]
+
+
+def test_what_is_pasted_is_words_and_never_a_key() -> None:
+    steer = steering(ASKED)
+    assert press(steer, "pasted aaq") == []
+    assert steer.foot(80) == "what was pasted was left out: keys act here"
+    assert (steer.chosen, steer.has_quit) == (None, False)
+    assert press(steer, "down", "r", "pasted not like this", "enter") == [
+        DecideApproval(id="p-1", approve=False, feedback="not like this")
+    ]
+
+
+def test_of_words_that_are_long_the_end_is_seen() -> None:
+    steer = steering(ASKED)
+    press(steer, "down", "r", *("\u4f60" * 5000))
+    assert len(steer.typed) == LONGEST_FEEDBACK
+    foot = steer.foot(60)
+    assert foot.endswith("\u4f60_   enter: reject   escape: back")
+    assert steer.foot(10).endswith("escape: back")
+
+
+def test_words_for_what_was_answered_meanwhile_reach_nobody() -> None:
+    steer = steering(ASKED)
+    press(steer, "down", "r", *"no")
+    apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="withdrawn", by="a"))
+    assert press(steer, "enter") == []
+    assert steer.foot(80) == "it was answered meanwhile"
+
+
+def test_stopping_asks_once() -> None:
+    steer = steering()
+    assert press(steer, "s") == []
+    assert steer.foot(80) == "choose an agent first, with up and down"
+    assert press(steer, "down", "down", "s") == []
+    assert steer.foot(80) == "stop a and those it started?   y: yes   any other key: no"
+    assert press(steer, "x", "s", "y") == [StopAgent(name="a")]
+    steer.show_notice("stopped a")
+    assert press(steer, "down", "s", "y") == []
+
+
+def test_there_may_be_nothing_to_choose_or_answer() -> None:
+    steer = BoardController(SessionBoard(session="s", task="t", started=0.0))
+    assert press(steer, "up", "enter", "a") == []
+    assert steer.foot(80) == "nothing waits for an answer"
+
+
+def test_of_one_agent_alone_only_its_own_can_be_chosen() -> None:
+    other = ApprovalAsked(id="p-9", what="permission", name="main", incarnation=1, by="human", subject="x")
+    steer = steering(other, ASKED, only="a")
+    press(steer, "a")
+    assert steer.chosen == Selection("approval", "p-1")
+    press(steer, "down", "down")
+    assert steer.chosen == Selection("agent", "a")
+
+
+def test_pages_open_scroll_and_close() -> None:
+    steer = steering(ASKED)
+    assert press(steer, "enter") == []
+    assert (steer.page, steer.foot(80)) == ("board", "choose a line first, with up and down")
+    press(steer, "down", "enter", "down", "page down", "up")
+    assert (steer.page, steer.scroll) == ("details", 10)
+    assert press(steer, "a") == [DecideApproval(id="p-1", approve=True)]
+    apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
+    assert steer.page == "board"
+    press(steer, "down")
+    assert (steer.page, steer.chosen) == ("board", Selection("agent", "main"))
+
+
+def test_help_opens_and_closes() -> None:
+    steer = steering()
+    pages = []
+    for key in ("?", "?", "?", "escape", "enter", "?", "enter"):
+        press(steer, key)
+        pages.append(steer.page)
+    assert pages == ["help", "board", "help", "board", "board", "help", "board"]
+
+
+@pytest.mark.parametrize("keys", [("q",), ("gone",), ("down", "r", *"no", "gone"), ("?", "q")])
+def test_q_leaves_and_so_does_a_terminal_that_is_gone(keys: tuple[str, ...]) -> None:
+    steer = steering(ASKED)
+    assert press(steer, *keys) == []
+    assert steer.has_quit
+
+
+def test_the_keys_are_told_on_every_terminal() -> None:
+    steer = steering()
+    assert [steer.foot(width) for width in (80, 60, 10)] == list(KEYS)
+    assert max(len(line) for line in HELP) < 80
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("aQ?", ["a", "Q", "?"]),
+        ("\x1b[A\x1bOB\x1b[5~\x1b[6~", ["up", "down", "page up", "page down"]),
+        ("\x1b", ["escape"]),
+        ("\x1b\x1b", ["escape", "escape"]),
+        ("\r\n\x7f\x08\x15", ["enter", "enter", "backspace", "backspace", "clear"]),
+        ("\x1b[1;5Cx\x1bq\x00\x01\x9b", ["x"]),
+        ("a\x1b[200~aa\rq\x1b[A\n\x1b[201~b", ["a", "pasted aa q", "b"]),
+        ("\u00e9\u4f60", ["\u00e9", "\u4f60"]),
+    ],
+)
+def test_what_a_terminal_sends_becomes_keys(typed: str, keys: list[str]) -> None:
+    assert parse_keys(typed) == keys

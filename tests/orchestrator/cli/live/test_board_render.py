@@ -1,0 +1,210 @@
+"""A board as lines, on terminals of every size."""
+
+import io
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from coterie.agents.events.agent_events import ProgressSummarized, ToolStarted
+from coterie.agents.events.root_events import Budgeted
+from coterie.orchestrator.cli.live.board import SessionBoard
+from coterie.orchestrator.cli.live.board_render import BoardPage, allocate_lines, print_board, render_board
+from coterie.orchestrator.cli.live.controller import Selection
+from coterie.orchestrator.cli.live.text_layout import age, cut, dollars, fit_end, justify, short_count, visible
+from tests.orchestrator.cli.live.board_session import SIZES, BoardSession, drawn
+from tests.orchestrator.session_writer import STARTED, reply
+
+CALL = {"type": "tool_use", "id": "t1", "name": "Edit", "input": {"file_path": "shop/money.py"}}
+WIDE = "\u4f60\u597d\uff0c\u4e16\u754c"
+EMOJI = "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea"
+
+
+@pytest.fixture
+def team(stage: BoardSession) -> BoardSession:
+    """A coordinator in the middle of its work: one worker asks, one works, one is done."""
+    stage.change("main", "waiting", "2 agents")
+    stage.agent("main").write_event(STARTED)
+    stage.add_cost("main", write_5m=9_000, output=50)
+    for name in ("reader", "mender", "tester"):
+        stage.change(name, "running")
+        stage.agent(name).write_event(STARTED)
+        stage.add_cost(name, parent="main", read=8_000, write_5m=1_000, output=50)
+    stage.agent("reader").write_text("assistant", "It cuts cents off.", reply())
+    stage.send("reader", "main", "It cuts cents off.")
+    stage.change("reader", "done")
+    stage.agent("tester").put("assistant", CALL, reply())
+    stage.agent("tester").write_event(ToolStarted(id="t1", name="Edit"))
+    stage.agent("tester").write_event(ProgressSummarized(text="Editing share()", turn=1, seconds=1.0, cost_usd="0"))
+    stage.ask("plan-1", "mender", "", plan="Round half a cent up in shop/money.py.")
+    stage.change("mender", "plan_pending", "Round half a cent up in shop/money.py.")
+    return stage
+
+
+def shown(lines: list[str], board: SessionBoard) -> str:
+    """The board without what differs from run to run: its session, and the hours."""
+    text = "\n".join(lines).replace(board.session, "20261117-141840-48faf4")
+    return re.sub(r"\d\d:\d\d:\d\d", "12:00:00", text)
+
+
+def test_at_80_columns_everything_that_matters_is_there(team: BoardSession) -> None:
+    board = team.board("0.5")
+    assert (
+        shown(drawn(board), board)
+        == """\
+20261117-141840-48faf4  running  23 s            $0.0688 of $0.5 ━───────── 14 %
+Some invoices with a discount are a cent …  1 waiting, 1 done, 1 asks, 1 running
+APPROVALS  1 open
+  ? mender  plan  6 s  Round half a cent up in shop/money.py.
+    AGENT      STATE                                  TOKENS CACHE TURNS     USD
+  ◔ main       waiting  2 agents                        9.1k   0 %        0.0460
+  ✓   reader   done                                     9.1k  89 %     1  0.0076
+  ?   mender   asks     Round half a cent up in sho…    9.1k  89 %        0.0076
+  ●   tester   running  Editing share()                 9.1k  89 %     1  0.0076
+MAIL
+  12:00:00 reader -> main  It cuts cents off.
+EVENTS
+  12:00:00 main    is waiting: 2 agents
+  12:00:00 main    starts with m
+  12:00:00 reader  starts with m
+  12:00:00 mender  starts with m
+  12:00:00 tester  starts with m
+  12:00:00 reader  says: It cuts cents off.
+  12:00:00 tester  is at: Editing share()
+  12:00:00 mender  asks you for approval of its plan, plan-1: Round half a cent…
+
+
+
+the foot"""
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_part_has_its_lines_at_every_usual_size(team: BoardSession, width: int, height: int) -> None:
+    lines = drawn(team.board("1"), width, height)
+    text = "\n".join(lines)
+    for part in ("APPROVALS  1 open", "AGENT", "MAIL", "EVENTS", "? mender", "Editing share()", "reader -> main"):
+        assert part in text, part
+    assert lines[-1] == "the foot"
+    assert lines[0].startswith(f"{team.session.id}  running  23 s")
+    assert ("FOR" in text) == (width == 200)
+
+
+def test_a_tiny_terminal_is_filled_and_not_broken(team: BoardSession) -> None:
+    board = team.board("1")
+    for width in (1, 2, 7, 20, 39, 59):
+        for height in (1, 2, 3, 4, 5, 8, 12):
+            drawn(board, width, height, chosen=Selection("agent", "tester"))
+
+
+def test_who_asks_or_is_chosen_is_seen_among_a_hundred(stage: BoardSession) -> None:
+    stage.change("main", "waiting")
+    for number in range(100):
+        stage.change(f"worker-{number}", "done" if number % 2 else "running")
+    stage.ask("permission-1", "worker-78", "ls")
+    text = "\n".join(drawn(stage.board(), chosen=Selection("agent", "worker-99")))
+    assert re.search(r"> . +worker-99 +done", text)
+    assert re.search(r"  \? +worker-78 +asks", text)
+    assert re.search(r"    \.\.\. \d\d more", text)
+    assert "49 running, 1 waiting, 1 asks" in text
+    assert "worker-0 " in text
+    assert "worker-1 " not in text
+
+
+def test_the_numbers_stand_below_each_other_whatever_an_agent_says(stage: BoardSession) -> None:
+    for name, what in (("main", WIDE * 20), ("a" * 64, EMOJI * 20), ("b", "e\u0301" * 300), ("c", "")):
+        stage.change(name, "waiting", what)
+        stage.add_cost(name, read=1000, output=10)
+    for width, height in SIZES:
+        rows = [line for line in drawn(stage.board(), width, height) if " waiting " in line and line.endswith("0.0004")]
+        assert len(rows) == 4
+        assert {cell_len(row) for row in rows} == {width}
+        assert "aaaa…" in rows[1]
+
+
+def test_one_that_is_stopped_while_it_asks_is_stopping(team: BoardSession) -> None:
+    team.change("mender", "stopping")
+    assert any("mender" in row and "stopping" in row for row in drawn(team.board())[4:9])
+
+
+def test_only_one_agent_and_those_below_it(team: BoardSession) -> None:
+    team.change("helper", "running", parent="tester")
+    text = "\n".join(drawn(team.board(), only="tester"))
+    assert "tester alone: Some invoices" in text
+    assert "helper" in text
+    for other in ("main", "reader", "mender", "APPROVALS", "MAIL"):
+        assert other not in text, other
+
+
+def test_before_the_lead_is_there_it_is_waited_for(stage: BoardSession) -> None:
+    assert drawn(stage.board())[2] == "    the lead is being started ..."
+    with stage.open_poller() as lookout:
+        lookout.end()
+        assert drawn(lookout.board)[2] == "    nobody was started"
+
+
+def test_the_bar_shows_how_much_of_the_budget_is_spent(stage: BoardSession) -> None:
+    stage.change("main", "running")
+    stage.add_cost("main", output=2000)
+    for budget, bar in (("100", "────────── 0 %"), ("0.08", "━━━━━───── 50 %"), ("0.001", "━━━━━━━━━━ 100 %")):
+        assert drawn(stage.board(budget))[0].endswith(f"$0.0400 of ${budget} {bar}")
+    stage.root(Budgeted(dollars=None))
+    assert drawn(stage.board())[0].endswith("  $0.0400")
+
+
+def test_a_terminal_of_letters_alone_gets_letters(team: BoardSession) -> None:
+    board = team.board("0.5")
+    page = BoardPage(width=80, height=12, now=0.0, is_plain=True)
+    text = "\n".join(line.plain for line in render_board(board, page)).replace("…", "")
+    assert text.isascii()
+    assert "#......... 14 %" in text
+
+
+def test_a_board_that_is_printed_has_no_empty_lines_at_its_end(team: BoardSession) -> None:
+    file = io.StringIO()
+    print_board(team.board(), Console(file=file, width=80), now=0.0, height=50)
+    assert not file.getvalue().endswith("\n\n")
+    assert file.getvalue().count("\n") < 24
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_board_that_is_printed_on_a_terminal_is_not_wrapped_by_it(team: BoardSession) -> None:
+    file = io.StringIO()
+    print_board(team.board(), Console(file=file, width=80, force_terminal=True), now=0.0, height=50)
+    assert file.getvalue().startswith("\x1b[?7l")
+    assert file.getvalue().endswith("\n\x1b[?7h")
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(0, 60), min_size=4, max_size=4), st.integers(0, 80))
+def test_no_line_is_given_twice_and_none_is_wasted(wanted: list[int], room: int) -> None:
+    given_ = allocate_lines(wanted, room)
+    assert sum(given_) <= room
+    for lines, want in zip(given_, wanted, strict=True):
+        assert lines <= want
+        assert lines >= min(want, 2) or lines == 0
+    if all(given_[part] for part in range(4) if wanted[part]):
+        wanted[0] = min(wanted[0], max(3, room // 3))
+        assert sum(given_) == min(sum(wanted), room)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 10**10), st.decimals(0, 999_999, places=6), st.floats(0, 8e8))
+def test_numbers_fit_into_their_columns(number: int, amount: Decimal, seconds: float) -> None:
+    assert len(short_count(number)) <= 6
+    assert len(dollars(amount)) <= 7
+    assert len(age(seconds)) <= 6
+
+
+@pytest.mark.slow
+@given(st.text(), st.text(), st.integers(0, 90))
+def test_pieces_are_never_wider_than_they_may_be(left: str, right: str, width: int) -> None:
+    assert cut(left, width).cell_len <= width
+    assert cell_len(fit_end(left, width)) <= width
+    assert justify(Text(left), Text(right), width).cell_len <= width
+    assert visible(Text(left)).plain.isprintable()

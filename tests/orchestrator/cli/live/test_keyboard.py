@@ -1,0 +1,125 @@
+"""Single keys of a real pseudo-terminal, whose settings are put back."""
+
+import os
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, has_keyboard, open_keyboard
+
+
+@attrs.define(eq=False)
+class PseudoTerminal:
+    """A pseudo-terminal with somebody at it."""
+
+    master: int
+    slave: int
+
+    @property
+    def path(self) -> Path:
+        """Its name."""
+        return Path(os.ttyname(self.slave))
+
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self.master, keys)
+
+    def settings(self) -> list[object]:
+        """Those of the terminal."""
+        return termios.tcgetattr(self.slave)
+
+
+@pytest.fixture
+def desk() -> Iterator[PseudoTerminal]:
+    master, slave = os.openpty()
+    made = PseudoTerminal(master, slave)
+    yield made
+    for descriptor in (made.master, made.slave):
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+async def read(keyboard: Keyboard) -> list[str]:
+    with trio.fail_after(60):
+        return await keyboard.read()
+
+
+async def test_keys_come_as_they_are_pressed_and_the_terminal_is_put_back(desk: PseudoTerminal) -> None:
+    found = desk.settings()
+    with open_keyboard(desk.path) as keyboard:
+        assert desk.settings() != found
+        desk.type("a\x1b[A\u00e9".encode())
+        assert await read(keyboard) == ["a", "up", "\u00e9"]
+    assert desk.settings() == found
+
+
+async def test_a_key_that_comes_in_pieces_is_one_key(desk: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:
+    """No time passes, so the rest of a key always comes soon enough."""
+    del mock_clock
+    keys: list[str] = []
+
+    async def collect(keyboard: Keyboard) -> None:
+        keys.extend(await read(keyboard))
+
+    with open_keyboard(desk.path) as keyboard:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, keyboard)
+            for piece in (b"\x1b", b"[", b"B"):
+                desk.type(piece)
+                await trio.testing.wait_all_tasks_blocked(0.002)
+        assert keys == ["down"]
+        desk.type(b"\xc3")
+        assert await read(keyboard) == []
+        desk.type(b"\xa9")
+        assert await read(keyboard) == ["\u00e9"]
+
+
+async def test_a_paste_is_one_key_however_it_comes(desk: PseudoTerminal) -> None:
+    with open_keyboard(desk.path) as keyboard:
+        desk.type(b"x\x1b[200~aa")
+        assert await read(keyboard) == ["x"]
+        desk.type(b"qq")
+        assert await read(keyboard) == []
+        desk.type(b"\x1b[201~y")
+        assert await read(keyboard) == ["pasted aaqq", "y"]
+
+
+async def test_a_paste_that_is_far_too_long_is_forgotten_and_no_key(desk: PseudoTerminal) -> None:
+    with open_keyboard(desk.path) as keyboard:
+        desk.type(b"\x1b[200~")
+        for _ in range(40):
+            desk.type(b"a" * 2000)
+            assert await read(keyboard) == []
+        desk.type(b"b\x1b[201~")
+        [key] = await read(keyboard)
+        assert key.startswith("pasted a")
+        assert len(key) < LONGEST_PASTE
+
+
+async def test_an_escape_that_nothing_follows_is_a_key(
+    desk: PseudoTerminal, autojump_clock: trio.testing.MockClock
+) -> None:
+    with open_keyboard(desk.path) as keyboard:
+        desk.type(b"\x1b")
+        assert await read(keyboard) == ["escape"]
+        assert autojump_clock.current_time() > 0
+
+
+async def test_a_terminal_that_goes_away_is_told(desk: PseudoTerminal) -> None:
+    with open_keyboard(desk.path) as keyboard:
+        os.close(desk.master)
+        desk.master = -1
+        assert await read(keyboard) == ["gone"]
+
+
+async def test_what_is_no_terminal_has_no_keys(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(OSError, match="Inappropriate ioctl"), open_keyboard(file):
+        pass
+    assert not has_keyboard(tmp_path / "none")

@@ -1,0 +1,171 @@
+"""Nothing that an agent says, or a file holds, acts on the terminal of whoever looks."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from coterie.agents.events.agent_events import (
+    Event,
+    Finished,
+    Noticed,
+    PermissionDecided,
+    ProgressSummarized,
+    Retrying,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+)
+from coterie.agents.events.event_reader import MessageRecorded, make_session_event
+from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided, ApprovalRejected, Budgeted
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.orchestrator.cli.live.board import SessionBoard
+from coterie.orchestrator.cli.live.board_render import BoardPage, render_board
+from coterie.orchestrator.cli.live.canvas import Canvas
+from coterie.orchestrator.cli.live.controller import BoardController, Selection
+from coterie.orchestrator.cli.live.detail_pane import detail_lines
+from coterie.orchestrator.cli.live.live_view import print_last_board
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.live.board_session import BoardSession
+from tests.orchestrator.gateway.test_ledger import line
+
+OURS = re.compile(r"\x1b\[(?:\?2026[hl]|2J|2K|[0-9]+;1H|[0-9;]*m)")
+"""The only sequences that a board is made of: begin and end, clear, a line's place, a colour."""
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What no line may hold; lines themselves and tabs may be."""
+SEQUENCES = ("\x1b[2J", "\x1b]0;x\x07", "\x1b]52;c;aGk=\x1b\\", "\x9b5A", "\x1bc", "\x1b[", "\x1b", "\r", "\n", "\b")
+HIDDEN = ("\u202e", "\u2066", "\U000e0041", "\ufeff", "\u2028", "\ud800", "\t", "\x00", "\x7f", "\x0e", "\u0301")
+
+words = st.lists(st.sampled_from((*SEQUENCES, *HIDDEN, "[31m", "6n")) | st.text(max_size=8), max_size=6).map("".join)
+
+
+def hostile_events(text: str) -> list[Event]:
+    """Events with *text* wherever they have one."""
+    call = {"type": "tool_use", "id": "t", "name": text, "input": {text: text}}
+    return [
+        AgentChanged(name=text or "x", incarnation=1, state="stalled", what=text, parent=text),
+        RunStarted(session=text, incarnation=2, model=text, permission_mode=text, project=text, tools=[text]),
+        MessageRecorded(role="assistant", content=[{"type": "text", "text": text}, call]),
+        ToolStarted(id="t", name=text),
+        ProgressSummarized(text=text, turn=1, seconds=1.0, cost_usd="0"),
+        Noticed(source=text, reason=text),
+        Retrying(error=text, seconds=1.0),
+        PermissionDecided(tool=text, verdict="denied", by=text, reason=text),
+        ApprovalAsked(id="p-1", what="plan", name=text, incarnation=1, by=text, subject=text),
+        ApprovalRejected(id=text, by=text, reason=text),
+        ApprovalDecided(id="p-0", name=text, verdict="rejected", by=text, feedback=text),
+        ToolEnded(id="u", name=text, is_error=True, seconds=1.0, characters=1, reason=text),
+        Finished(reason=text, result=text, turns=1, usage={}, cost_usd="0", error=text),
+    ]
+
+
+def full_board(text: str) -> SessionBoard:
+    """A board on which *text* stands everywhere."""
+    board = SessionBoard(session="s", task=text, started=0.0)
+    for event in (Budgeted(dollars="1"), *hostile_events(text)):
+        board.handle(make_session_event(event, session="s", agent="main", at=1.0))
+    board.handle(
+        make_session_event(
+            Finished(reason="x", result=text, turns=1, usage={}, cost_usd="0"),
+            session="s",
+            agent=text or "x",
+            at=2.0,
+        )
+    )
+    sender = Sender(name="a", incarnation=1, session="s", kind="peer")
+    letter = Envelope(sender=sender, recipient=Recipient(name="b"), sequence=1, body=text, created=1.0)
+    board.add_mail(letter)
+    board.add_cost(line(text or "x", parent=text, output=1))
+    return board
+
+
+def painted(lines: list[Text], width: int, height: int) -> str:
+    """What is written to show *lines*, without our own sequences."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=width, height=height, highlight=False, markup=False)
+    Canvas(console).paint(lines)
+    return OURS.sub("", file.getvalue())
+
+
+@pytest.mark.slow
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(words)
+def test_whatever_is_said_the_board_is_made_of_letters_and_our_own_sequences(text: str) -> None:
+    board = full_board(text)
+    steering = BoardController(board)
+    steering.handle_key("a")
+    steering.show_notice(text)
+    page = BoardPage(width=100, height=40, now=1.0, chosen=steering.chosen, foot=steering.foot(100))
+    assert painted(render_board(board, page), 100, 40).isprintable()
+
+
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(text=words)
+def test_so_is_all_that_there_is_to_know_of_an_agent(tmp_path: Path, text: str) -> None:
+    board = full_board(text)
+    session = SessionDirectory(id="s", project=tmp_path, task="t", model="m", started=0.0)
+    lines = detail_lines(session, board, Selection("agent", "main"), 60)
+    assert max(each.cell_len for each in lines) <= 60
+    assert painted(lines, 60, 100).isprintable()
+
+
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(words)
+def test_what_is_printed_in_the_end_has_lines_and_no_sequences(text: str) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        print_last_board(full_board(text))
+    assert not ACTING.search(output.getvalue())
+
+
+def test_who_says_yes_sees_what_a_terminal_would_hide(stage: BoardSession) -> None:
+    evil = "ls \x1b[8m; rm -r / \u202e\r"
+    stage.change("a", "running")
+    stage.ask("permission-1", "a", evil)
+    stage.ask("plan-2", "a", "", plan=f"Look.\n\n  {evil}\n", by="lead")
+    board = stage.board()
+    [call, plan] = (
+        "\n".join(each.plain for each in detail_lines(stage.session, board, Selection("approval", id_), 80))
+        for id_ in ("permission-1", "plan-2")
+    )
+    assert call.startswith("permission of a (permission-1): you decide\n")
+    assert "Bash ls \\x1b[8m; rm -r / \\u202e\\r" in call
+    assert plan.startswith("plan of a (plan-2): for the lead, and you may decide too\n")
+    assert "  ls \\x1b[8m; rm -r / \\u202e\\r" in plan
+    assert plan.endswith("files that it would change:\n  a.py")
+
+
+def test_who_says_yes_is_told_of_a_record_that_was_changed_or_is_gone(stage: BoardSession) -> None:
+    stage.change("a", "running")
+    stage.ask("permission-1", "a", "rm -r /")
+    path = stage.session.directory / "approvals" / "permission-1.json"
+    path.write_bytes(path.read_bytes().replace(b"rm -r /", b"ls"))
+    chosen = Selection("approval", "permission-1")
+    lines = [each.plain for each in detail_lines(stage.session, stage.board(), chosen, 80)]
+    assert "do not trust it: it was written or changed by somebody else than the root" in lines
+    path.unlink()
+    assert detail_lines(stage.session, stage.board(), chosen, 80)[-1].plain == "Bash rm -r /"
+
+
+def test_the_details_of_an_agent_are_all_that_is_known(stage: BoardSession) -> None:
+    stage.change("a", "waiting", "2 agents", pid=42)
+    stage.add_cost("a", parent="main", read=900, input=100, output=5)
+    stage.agent("a").write_event(
+        RunStarted(
+            session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=[], definition="scout"
+        )
+    )
+    stage.agent("a").write_text("assistant", "I look at it. " * 20)
+    lines = [each.plain for each in detail_lines(stage.session, stage.board(), Selection("agent", "a"), 40)]
+    text = "\n".join(lines)
+    assert text.startswith("a, start 1\nis waiting: 2 agents\n\nstarted by  main\nkind        scout\nmodel       m\n")
+    assert "process     42" in text
+    assert "1,000 tokens in, 90 % of" in text
+    assert "I look at it. " * 2 in text.replace("\n", " ")

@@ -1,0 +1,194 @@
+"""`coterie costs` over ledgers written as sessions write them."""
+
+import json
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.agents.events.layer_events import BreakerTripped, CacheBroke
+from coterie.clock import Clock
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.pseudo_terminal import open_program
+from tests.orchestrator.session_writer import open_writer
+
+LINES = (
+    line("main", prefix="01", write_5m=10_000, input=10, output=100),
+    line("main", prefix="02", expected_read=10_000, read=10_000, write_5m=1_000, output=200),
+    line("scout", parent="main", prefix="03", expected_read=11_000, read=10_000, write_5m=2_000, output=50),
+    line("scout", parent="main", prefix="03", read=12_000, output=8_000, is_estimated=True),
+    line("main", purpose="summary", prefix="04", read=11_000, output=20),
+)
+
+
+@pytest.fixture(autouse=True)
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """The newest session of the working directory: a lead, what it spawned, and a cache that broke."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    with Ledger.open(made.directory / LEDGER) as ledger:
+        for each in LINES:
+            ledger.append(each)
+    with open_writer(made.directory, "scout") as agent:
+        agent.write_event(CacheBroke(cause="expired", detail="too late", read_before=11_000, read_now=0))
+        agent.write_event(CacheBroke(cause="expired", detail="again", read_before=11_000, read_now=0))
+    return made
+
+
+def costs(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["costs", *arguments])
+
+
+def printed(*arguments: str) -> dict[str, Any]:
+    done = costs(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_people_see_who_spent_what(session: SessionDirectory) -> None:
+    done = costs(session.id[:-2])
+    assert done.exit_code == 0
+    assert [row.rstrip() for row in done.stdout.splitlines()] == [
+        "agent    calls    read  written  input  output  cached   dollars   subtree",
+        "main         3  21,000   11,000     10     320    66 %  0.065640  0.241040",
+        "  scout      2  22,000    2,000      0   8,050    92 %  0.175400",
+        "total        5  43,000   13,000     10   8,370    77 %  0.241040",
+        "with perfect sharing  $0.236240",
+        "without sharing       $0.289040",
+        "without any cache     $0.391440",
+        "1 reply broke off: $0.162400 of the total is an upper bound",
+        "1,000 tokens should have been read from the cache and were not",
+        "other calls per 100 turns: summary 33.3",
+        "the cache broke for scout: expired, 2 times",
+    ]
+
+
+def test_without_a_name_it_is_the_newest_session_of_this_directory(session: SessionDirectory) -> None:
+    assert costs().stdout == costs(session.id).stdout
+
+
+def test_programs_get_everything_with_exact_dollars(session: SessionDirectory) -> None:
+    found = printed()
+    assert found["session"] == session.id
+    assert sum(Decimal(row["cost_usd"]) for row in found["rows"]) == Decimal(found["total"]["cost_usd"])
+    assert Decimal(found["total"]["cost_usd"]) == sum(each.cost_usd for each in LINES)
+    lead, scout = found["rows"]
+    assert (lead["name"], lead["parent"], lead["depth"]) == ("main", None, 0)
+    assert lead["subtree_cost_usd"] == found["total"]["cost_usd"]
+    assert (scout["name"], scout["parent"], scout["depth"], scout["estimated"]) == ("scout", "main", 1, 1)
+    assert scout["usage"] == {"input": 0, "read": 22_000, "write_5m": 2_000, "write_1h": 0, "output": 8_050}
+    assert (found["turns"], found["per_100_turns"]) == (3, {"summary": pytest.approx(33.333, abs=0.001)})
+    assert [(each["agent"], each["cause"], each["detail"]) for each in found["breaks"]] == [
+        ("scout", "expired", "too late"),
+        ("scout", "expired", "again"),
+    ]
+    bounds = [Decimal(found[f"{name}_usd"]) for name in ("perfect_sharing", "without_sharing", "without_cache")]
+    assert bounds == sorted(bounds)
+
+
+def test_a_breaker_that_tripped_is_counted_for_its_agent(session: SessionDirectory) -> None:
+    assert printed()["breaker_trips"] == []
+    assert "breaker" not in costs().stdout
+    with open_writer(session.directory, "scout") as agent:
+        agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
+    [trip] = printed()["breaker_trips"]
+    assert (trip["agent"], trip["failures"], trip["reason"]) == ("scout", 3, "the summary was empty")
+    assert costs().stdout.splitlines()[-1].rstrip() == "breaker trips of scout: 1; its summaries kept failing"
+
+
+@pytest.mark.parametrize(
+    ("by", "names"), [("agent", ["main", "scout"]), ("purpose", ["turn", "summary"]), ("model", ["claude-opus-5-5"])]
+)
+def test_the_rows_stand_for_what_was_asked(by: str, names: list[str]) -> None:
+    found = printed("--by", by)
+    assert (found["by"], [row["name"] for row in found["rows"]]) == (by, names)
+
+
+def test_a_damaged_line_is_named_and_left_out(session: SessionDirectory) -> None:
+    path = session.directory / LEDGER
+    path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
+    done = costs("--json")
+    assert (done.exit_code, done.stderr) == (1, "ledger.jsonl:10: the checksum is wrong; the line is left out\n")
+    assert json.loads(done.stdout)["total"]["requests"] == 4
+
+
+def test_names_cannot_act_on_a_terminal(session: SessionDirectory) -> None:
+    with Ledger.open(session.directory / LEDGER) as ledger:
+        ledger.append(line("[red]\x1b[31mx\n" + 100 * "y", parent="main"))
+    [row] = [row for row in costs().stdout.splitlines() if "[red]" in row]
+    assert row.startswith(f"  [red]x {'y' * 30}...  ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nope"], "no session's id begins with 'nope'"),
+        (["--by", "day"], "'day' is not one of 'agent', 'purpose', 'model'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], reason: str) -> None:
+    done = costs(*arguments)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_a_session_without_a_ledger_is_one_line(session: SessionDirectory) -> None:
+    (session.directory / LEDGER).unlink()
+    done = costs()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"Error: session: {session.id} has no ledger yet: no model was asked\n"
+
+
+def test_an_empty_ledger_is_no_cost(session: SessionDirectory) -> None:
+    (session.directory / LEDGER).write_bytes(b"")
+    assert printed()["total"]["cost_usd"] == "0"
+
+
+@pytest.mark.slow
+def test_on_a_terminal_it_is_a_table(session: SessionDirectory) -> None:
+    command = [sys.executable, "-P", "-m", "coterie", "costs", session.id]
+    with open_program(command, cwd=Path.cwd(), env=os.environ) as program:
+        assert program.wait() == 0
+    assert "──" in program.output
+    assert "  scout" in program.output
+
+
+SCRIPT = """
+default:
+  - text: I look.
+    tools: [{Glob: {pattern: "*"}}]
+  - text: Done.
+  - text: Done again.
+"""
+
+
+@pytest.mark.slow
+def test_a_run_and_its_resumption_keep_the_books(tmp_path: Path) -> None:
+    """The sum of the ledger is that of the two runs."""
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    project = tmp_path / "project"
+    project.mkdir()
+
+    def coterie(*arguments: str) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-m", "coterie", *arguments]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=60, check=True)
+        summary: dict[str, Any] = json.loads(done.stdout)
+        return summary
+
+    options = "--script", "../script.yaml", "--output-format", "json"
+    first = coterie("run", "Look around.", *options)
+    second = coterie("resume", first["session_id"], "Once more.", *options)
+    found = printed(first["session_id"])
+    assert Decimal(found["total"]["cost_usd"]) == Decimal(first["cost_usd"]) + Decimal(second["cost_usd"]) > 0
+    assert [(row["name"], row["requests"], row["estimated"]) for row in found["rows"]] == [("main", 3, 0)]
+    assert found["total"]["missed"] > 0, "the second server has an empty cache"

@@ -1,0 +1,192 @@
+"""`coterie logs` over sessions written as agents write them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
+from coterie.clock import Clock
+from coterie.orchestrator.cli.main import main
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """A small run, the newest session of the working directory."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.chdir(tmp_path)
+    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a.py"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "1\n2\n3\n4\n5"}]}
+    with open_writer(made.directory) as agent:
+        agent.write_event(STARTED)
+        agent.write_text("user", "the task")
+        agent.write_event(TextEmitted(turn=1, text="I lo"))
+        agent.write_event(Retrying(error="529 overloaded", seconds=2.0))
+        agent.put("assistant", call, reply())
+        agent.write_event(ToolStarted(id="t1", name="Read"))
+        agent.write_event(ToolEnded(id="t1", name="Read", is_error=False, seconds=0.25, characters=9))
+        agent.put("user", result)
+        agent.write_text("assistant", "All is well. " * 10, reply(2))
+        agent.write_event(FINISHED)
+    return made
+
+
+def logs(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["logs", *arguments])
+
+
+def test_people_read_what_happened_without_its_parts(session: SessionDirectory) -> None:
+    entries = [line[len("00:00:00 main  ") :] for line in logs(session.id[:-2]).stdout.splitlines()]
+    assert entries == [
+        "started: m, default, in /p",
+        "user: the task",
+        "the model call failed: 529 overloaded; it is",
+        "made again in 2.0 s",
+        "calls Read(file_path='a.py')",
+        "turn 1: 5 tokens in, 0 % of them from cache,",
+        "7 out, $0.010000, 1.0 s",
+        "Read  ok  0.2 s",
+        "result: 1",
+        "2",
+        "3",
+        "... 2 more lines",
+        "says: All is well. All is well. All is well.",
+        "All is well. All is well. All is well. All is",
+        "well. All is well. All is well. All is well.",
+        "turn 2: 5 tokens in, 0 % of them from cache,",
+        "7 out, $0.010000, 1.0 s",
+        "finished: completed after 1 turn; 0 tokens",
+        "in, 0 % of them from cache, 0 out, $0.100000",
+    ]
+
+
+def test_without_a_name_it_is_the_newest_session_of_this_directory(session: SessionDirectory, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    later = Clock()
+    later.advance(60)
+    SessionDirectory.create(other, later, task="t", model="m")
+    assert logs().stdout == logs(session.id).stdout
+
+
+def test_programs_get_every_event_as_a_line(session: SessionDirectory) -> None:
+    lines = [msgspec.json.decode(line) for line in logs("--json").stdout.splitlines()]
+    assert [line["kind"] for line in lines] == [
+        "started",
+        "message",
+        "text",
+        "retrying",
+        "message",
+        "replied",
+        "tool_started",
+        "tool_ended",
+        "message",
+        "message",
+        "replied",
+        "finished",
+    ]
+    assert {line["session"] for line in lines} == {session.id}
+
+
+def test_one_agent_can_be_picked_and_a_wrong_name_is_answered_with_the_nearest(session: SessionDirectory) -> None:
+    with open_writer(session.directory, "scout") as scout:
+        scout.write_text("user", "look around")
+    assert logs("--agent", "scout").stdout.endswith("scout  user: look around\n")
+    wrong = logs("--agent", "skout")
+    assert wrong.exit_code == 2
+    assert wrong.output == f"Error: --agent: 'skout' is not in session {session.id}; did you mean scout?\n"
+
+
+def test_where_there_is_no_session_it_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    none = logs()
+    assert none.exit_code == 2
+    assert none.output == f"Error: session: there is none of {tmp_path} yet; `coterie run` makes one\n"
+
+
+def test_reading_a_session_does_not_count_as_a_start(session: SessionDirectory) -> None:
+    logs()
+    assert SessionDirectory.find(session.id).starts == 1
+
+
+def test_what_a_model_wrote_cannot_act_on_the_terminal(session: SessionDirectory) -> None:
+    with open_writer(session.directory, "evil\x1b[2J") as agent:
+        agent.write_text("user", "a\x1b]0;title\x07b\x1b[2Jc\x9b1md\u202ee\rf\x00g")
+        agent.put("assistant", {"type": "tool_use", "id": "t", "name": "Ba\x00sh", "input": {"k\x07": "\x1b[2J"}})
+    shown = logs().stdout
+    assert not {character for character in shown if not character.isprintable()} - {"\n"}
+    assert "user: abc1mde\n" in shown
+    assert r"calls Bash(k='\x1b[2J')" in shown
+
+
+def test_following_a_finished_session_ends_and_says_so(session: SessionDirectory) -> None:
+    done = logs("--follow")
+    assert done.exit_code == 0
+    assert done.stderr == f"session {session.id} has finished\n"
+    assert done.stdout == logs().stdout
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "coterie", "logs", *arguments]
+
+
+@pytest.mark.slow
+def test_following_goes_on_over_a_resume_until_the_end_of_it(session: SessionDirectory) -> None:
+    with open_writer(session.directory) as agent:
+        agent.write_event(STARTED)
+        with subprocess.Popen(command("-f", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            seen = [process.stdout.readline() for _ in range(13)]
+            assert msgspec.json.decode(seen[-1])["kind"] == "started"
+            agent.write_event(FINISHED)
+            assert msgspec.json.decode(process.stdout.readline())["kind"] == "finished"
+            assert process.wait(10) == 0
+
+
+@pytest.mark.slow
+def test_an_interrupted_follower_exits_with_130_and_without_a_traceback(session: SessionDirectory) -> None:
+    with (
+        open_writer(session.directory) as agent,
+        subprocess.Popen(command("-f"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+    ):
+        agent.write_event(STARTED)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while b"start 1" not in (line := process.stdout.readline()) and b"finished" not in line:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_traceback(session: SessionDirectory) -> None:
+    with open_writer(session.directory) as agent:
+        for _ in range(20_000):
+            agent.write_event(TextEmitted(turn=1, text="x"))
+    with subprocess.Popen(command("--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(10) == 141
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_an_encoding_that_lacks_a_character_is_no_traceback(session: SessionDirectory) -> None:
+    with open_writer(session.directory) as agent:
+        agent.write_text("user", "snow ☃ \ud800".encode(errors="replace").decode())
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command(), env=environment, capture_output=True, check=True)
+    assert b"user: snow ? ?\n" in done.stdout

@@ -1,0 +1,295 @@
+"""`coterie logs --rendered`, `--layers` and `--dropped` over sessions written as agents write them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript_records import Boundary, ReplyRecord, UserTextRecord
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+from coterie.memory.compaction.result_clearing import clear_results
+from coterie.orchestrator.cli.logs.layer_view import sparkline
+from coterie.orchestrator.cli.main import main
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.session_writer import SessionWriter, open_writer, reply
+
+BOUNDARY = Boundary(
+    trigger="threshold",
+    by="notes",
+    turn=4,
+    tokens_before=900,
+    tokens_after=300,
+    left=6,
+    kept=0,
+    parts=["context", "summary", "words"],
+)
+COMPACTED = Compacted(
+    trigger="threshold",
+    by="notes",
+    tokens_before=900,
+    tokens_after=300,
+    left=6,
+    kept=0,
+    words=1,
+    words_added=1,
+    restored=[],
+    dropped=["src/a.py", "E501"],
+    dropped_count=3,
+    seconds=0.1,
+    cost_usd="0",
+    where="/s/transcript.jsonl",
+)
+
+
+def used(turn: int, tokens: int) -> ReplyRecord:
+    return msgspec.structs.replace(reply(turn), usage=Usage(input=tokens, output=7))
+
+
+@attrs.frozen
+class Run:
+    """A session, and the bodies of its requests as they were rendered before they were sent."""
+
+    session: SessionDirectory
+    bodies: list[bytes]
+
+
+def ask(agent: SessionWriter, bodies: list[bytes], turn: int, tokens: int, block: dict[str, Any]) -> None:
+    """Let the model be asked, and answer with *block*."""
+    rendered = agent.conversation.render(max_tokens=8000)
+    bodies.append(rendered.body)
+    agent.conversation.sent(rendered)
+    agent.put("assistant", block, used(turn, tokens))
+
+
+def call(id_: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id_, "name": "Read", "input": {"file_path": f"{id_}.py"}}
+
+
+def result(id_: str, text: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id_, "content": [{"type": "text", "text": text}]}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Two rounds of calls, one result cleared, then a compaction by notes, and a last turn."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    session, bodies = SessionDirectory.create(tmp_path, Clock(), task="t", model="m"), list[bytes]()
+    with open_writer(session.directory) as agent:
+        agent.conversation.append("user", [text_block("the context"), text_block("the task")])
+        agent.transcript.record(agent.conversation, UserTextRecord(texts=["the task"]))
+        ask(agent, bodies, 1, 100, call("t1"))
+        agent.write_event(
+            ResultsStored(paths=["/s/tool-results/t1.txt"], characters_before=90_000, characters_after=2_000)
+        )
+        agent.put("user", result("t1", "<persisted-output>\nlong\n</persisted-output>"))
+        ask(agent, bodies, 2, 500, call("t2"))
+        agent.put("user", result("t2", "wörd " * 100))
+        agent.conversation.rewrite(clear_results(agent.conversation.segments, {"t1"}))
+        agent.transcript.record(agent.conversation)
+        agent.write_event(
+            ResultsCleared(
+                mechanism="time", results=1, tokens_before=800, tokens_after=600, where="/s/transcript.jsonl"
+            )
+        )
+        ask(agent, bodies, 3, 900, {"type": "text", "text": "I go on."})
+        agent.write_event(
+            NotesUpdated(path="/s/notes.md", tokens=50, edits=2, trimmed=[], seconds=1.5, cost_usd="0.01")
+        )
+        written = [text_block(text) for text in ("the context", "the notes", "the task")]
+        agent.conversation.rewrite([("user", written)])
+        agent.transcript.record(agent.conversation, boundary=BOUNDARY)
+        agent.write_event(COMPACTED)
+        ask(agent, bodies, 4, 300, {"type": "text", "text": "done"})
+    return Run(session, bodies)
+
+
+def logs(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["logs", *arguments])
+
+
+def test_the_body_alone_is_what_was_sent(run: Run) -> None:
+    for number, body in enumerate(run.bodies, 1):
+        assert logs("--turn", str(number), "--rendered", "--bytes").stdout_bytes == body
+
+
+def test_the_margin_says_what_made_each_part_and_the_rest_is_the_body(run: Run) -> None:
+    lines = logs("--turn", "3", "--rendered").stdout.splitlines()
+    assert lines[0] == "# turn 3, epoch 1: 900 tokens, 0 from the cache"
+    margins, parts = zip(*(line.split("| ", 1) for line in lines[1:]), strict=True)
+    assert "".join(parts).encode() == run.bodies[2]
+    assert [" ".join(margin.split()) for margin in margins] == [
+        "parameters",
+        "0 system marker 5m",
+        "1 context #1",
+        "2 task marker 5m",
+        "3 call #2",
+        "4 result, layer 2 cleared #3",
+        "5 call #4",
+        "6 result marker 5m #5",
+        "end",
+    ]
+
+
+def test_a_request_behind_a_compaction_says_so(run: Run) -> None:
+    lines = logs("--turn", "4", "--rendered").stdout.splitlines()
+    assert lines[1] == ("# compacted before turn 4, by notes: 6 messages left, 0 were kept; 900 tokens became 300")
+    assert [" ".join(line.split("|")[0].split()) for line in lines[3:-1]] == [
+        "0 system marker 5m",
+        "1 context, restored #1",
+        "2 summary, layer 3 notes marker 5m",
+        "3 words, restored marker 5m",
+    ]
+
+
+def test_programs_get_the_body_and_its_parts(run: Run) -> None:
+    found = json.loads(logs("--turn", "2", "--rendered", "--json").stdout)
+    assert (found["turn"], found["epoch"], found["body"].encode()) == (2, 0, run.bodies[1])
+    last = found["parts"][-1]
+    assert last.pop("tokens") > 0
+    assert last == {
+        "index": 4,
+        "section": "messages",
+        "role": "user",
+        "message": 3,
+        "origin": "result",
+        "layer": "layer 1 stored",
+        "is_marked": True,
+    }
+
+
+def test_of_a_turn_that_was_asked_again_the_last_request_is_shown(run: Run) -> None:
+    with open_writer(run.session.directory, "cut") as agent:
+        agent.write_text("user", "write much")
+        for max_tokens, is_taken in ((8000, False), (16000, True)):
+            rendered = agent.conversation.render(max_tokens=max_tokens)
+            agent.conversation.sent(rendered)
+            record = msgspec.structs.replace(reply(1), max_tokens=max_tokens, is_taken=is_taken)
+            agent.transcript.record(agent.conversation, record)
+    lines = logs("--agent", "cut", "--turn", "1", "--rendered").stdout.splitlines()
+    assert lines[1] == "# asked 2 times, because the reply was cut off; this is the last request"
+    assert '{"max_tokens":16000' in lines[2]
+
+
+def test_what_a_model_wrote_cannot_act_on_the_terminal(run: Run) -> None:
+    with open_writer(run.session.directory, "evil") as agent:
+        agent.write_text("user", "a\u202eb\x9b1mc")
+        agent.write_text("assistant", "x", reply())
+    shown = logs("--agent", "evil", "--turn", "1", "--rendered").stdout
+    assert not {character for character in shown if not character.isprintable()} - {"\n"}
+    assert r"a\u202eb\x9b1mc" in shown
+
+
+def test_the_layers_are_shown_over_the_turns(run: Run) -> None:
+    lines = logs("--layers").stdout.splitlines()
+    assert lines[0] == "tokens of the prompt, turns 1 to 4"
+    assert lines[1] == "total     ▁▄█▃  min       100  max       900  last       300"
+    assert [line.split()[0] for line in lines[2:7]] == ["prompt", "summary", "restored", "messages", "results"]
+    assert lines[7:] == [
+        "layer 1, long results on disk: results 1, characters taken out 88,000",
+        "layer 2, old results cleared by time: results 1, tokens taken out 200",
+        "layer 3, session notes: updates 1",
+        "layer 3, compaction by notes: compactions 1, messages left 6, tokens taken out 600",
+    ]
+
+
+def test_the_shares_of_a_turn_make_up_its_prompt(run: Run) -> None:
+    found = json.loads(logs("--layers", "--json").stdout)
+    assert [turn["total"] for turn in found["turns"]] == [100, 500, 900, 300]
+    for turn in found["turns"]:
+        assert sum(turn["shares"].values()) == pytest.approx(turn["total"], abs=3)
+    assert found["turns"][2]["shares"]["results"] > found["turns"][2]["shares"]["messages"]
+    last = found["turns"][3]["shares"]
+    assert last["restored"] > last["summary"] > last["results"] == last["messages"] == 0
+    assert [each["kind"] for each in found["layers"]] == [
+        "results_stored",
+        "results_cleared",
+        "notes_updated",
+        "compacted",
+    ]
+
+
+def test_what_left_is_listed_with_where_it_can_be_read(run: Run) -> None:
+    lines = [line[len("00:00:00 ") :] for line in logs("--dropped").stdout.splitlines()]
+    assert lines[:4] == [
+        "before turn 2: 1 long results are on disk: 90,000 characters became 2,000",
+        "read it in /s/tool-results/t1.txt",
+        "before turn 3: 1 old results left the context by time: 800 tokens became 600",
+        lines[3],
+    ]
+    assert lines[4].startswith("before turn 4: compacted by notes (threshold): 900 tokens became 300; 6 messages left")
+    assert lines[6:] == ["no longer named: src/a.py, E501, and 1 more"]
+
+
+def test_the_lines_of_the_transcript_that_are_named_hold_what_left(run: Run) -> None:
+    found = [json.loads(line) for line in logs("--dropped", "--json").stdout.splitlines()]
+    assert [(each["kind"], each["turn"]) for each in found] == [
+        ("results_stored", 2),
+        ("results_cleared", 3),
+        ("compacted", 4),
+    ]
+    transcript = (run.session.directory / "agents/main/transcript.jsonl").read_text().splitlines()
+    assert "persisted-output" in "\n".join(transcript[: found[1]["last_line"]])
+    assert '"boundary":{' in transcript[found[2]["last_line"] - 1]
+    assert found[0]["files"] == ["/s/tool-results/t1.txt"]
+    assert found[2]["dropped"] == ["src/a.py", "E501"]
+
+
+def test_an_agent_from_whose_context_nothing_left_is_one_line(run: Run) -> None:
+    with open_writer(run.session.directory, "scout") as agent:
+        agent.write_text("user", "look")
+    assert logs("--agent", "scout", "--dropped").stdout == "nothing has left the context of scout\n"
+    assert logs("--agent", "scout", "--layers").stdout == "no model call was answered yet\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--turn", "9", "--rendered"], "--turn: 9 is not in the transcript; there are 1 to 4"),
+        (["--turn", "1"], "--turn: give --turn N with --rendered"),
+        (["--rendered"], "--rendered: give --turn N with --rendered"),
+        (["--layers", "--dropped"], "logs: give one of --rendered, --layers, --dropped and --follow"),
+        (["--layers", "-f"], "logs: give one of --rendered, --layers, --dropped and --follow"),
+        (["--bytes"], "--bytes: goes with --rendered, and not with --json"),
+        (["--agent", "silent", "--layers"], "--agent: 'silent' of session SESSION has no transcript"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(run: Run, arguments: list[str], reason: str) -> None:
+    (run.session.directory / "agents" / "silent").mkdir()
+    done = logs(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"Error: {reason.replace('SESSION', run.session.id)}\n"
+
+
+def test_a_damaged_transcript_is_one_line(run: Run) -> None:
+    path = run.session.directory / "agents/main/transcript.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"the notes", b"the knots"))
+    done = logs("--layers")
+    assert (done.exit_code, "is damaged, " in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+
+
+def test_people_read_what_notes_compaction_and_breaker_did(run: Run) -> None:
+    with open_writer(run.session.directory) as agent:
+        agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
+        agent.write_event(msgspec.structs.replace(COMPACTED, by="summary", passed_over={"notes": "there are none"}))
+    shown = " ".join(logs().stdout.split())
+    assert "the session notes are up to date: 50 tokens after 2 edits, 1.5 s, $0.01" in shown
+    assert "compacted by notes (threshold): 900 tokens became 300; 6 messages left, 0 stayed" in shown
+    assert "3 names of the last turns gone; $0; not by notes: there are none" in shown
+    assert "3 summaries failed in a row: the summary was empty; from now on the oldest messages leave by rule" in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "bars"),
+    [([], 10, ""), ([0, 0], 10, "▁▁"), ([0, 7], 10, "▁█"), ([1, 9, 2, 3], 2, "█▃"), ([5], 0, "█")],
+)
+def test_bars_go_from_nothing_to_the_highest(values: list[int], width: int, bars: str) -> None:
+    assert sparkline(values, width) == bars

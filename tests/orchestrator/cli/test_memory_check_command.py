@@ -1,0 +1,121 @@
+"""`coterie memory check` over a store with everything wrong that it knows of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.clock import Clock
+from coterie.memory.store.memory_store import MemoryStore
+from coterie.orchestrator.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a checkout with one source."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
+    monkeypatch.setenv("COTERIE_MEMORY_DIR", str(tmp_path / "memory"))
+    here = tmp_path / "project"
+    (here / ".git").mkdir(parents=True)
+    (here / "main.py").write_text("def run_all(): ...\n")
+    monkeypatch.chdir(here)
+    (tmp_path / "memory").mkdir()
+    return here
+
+
+@pytest.fixture
+def memories(tmp_path: Path) -> Path:
+    """Two memories, one of them wrong, and an index with a dead link and without the other."""
+    directory = tmp_path / "memory"
+    _write(directory / "good.md", "Begin with `run_all()` in `main.py`.")
+    _write(directory / "stale.md", "Call `run_none()`, see `gone.py`; it broke yesterday.")
+    (directory / "MEMORY.md").write_text("# Memory\n- [good](good.md) — good\n- [lost](lost.md) — lost\n")
+    return directory
+
+
+def _write(path: Path, body: str) -> None:
+    head = f"---\nname: {path.stem}\ndescription: About {path.stem}.\ntype: project\n---\n"
+    path.write_text(f"{head}\n{body}\n")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["memory", "check", *arguments])
+
+
+def found(*arguments: str) -> Any:
+    return json.loads(run("--json", *arguments).stdout)
+
+
+def test_a_clean_store_ends_with_0(memories: Path) -> None:
+    (memories / "stale.md").unlink()
+    (memories / "MEMORY.md").write_text("- [good](good.md) — good\n")
+    done = run()
+    assert done.exit_code == 0
+    counts = "0 contradicted, 0 duplicate, 0 with dead claims; 0 of 2 claims about files and symbols are dead"
+    assert done.stdout == f"pollution 0.0% of 1 memories: {counts}\nnothing is wrong\n"
+
+
+def test_what_is_wrong_is_listed_by_file_with_how_much_misleads(memories: Path) -> None:
+    done = run()
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[:-2] == [
+        "stale.md: orphan: is not in MEMORY.md: an agent does not know of it",
+        "stale.md:7: relative date: says 'yesterday', which moves with the day it is read on; write the date",
+        "stale.md:7: dead claim: names `run_none()`, which is nowhere in the project",
+        "stale.md:7: dead claim: names `gone.py`, which is nowhere in the project",
+        "MEMORY.md:3: dead link: links to lost.md, which does not exist",
+    ]
+    assert lines[-2].startswith(
+        "pollution 50.0% of 2 memories: 0 contradicted, 0 duplicate, 1 with dead claims; 2 of 4"
+    )
+    assert lines[-1] == "5 found"
+
+
+def test_fix_mends_the_index_as_one_change_that_can_be_undone(memories: Path) -> None:
+    before = (memories / "MEMORY.md").read_bytes()
+    answer = found("--fix")
+    assert {row["kind"] for row in answer["findings"] if row["fixed"]} == {"orphan", "dead_link"}
+    index = (memories / "MEMORY.md").read_text()
+    assert index == "# Memory\n- [good](good.md) — good\n- [stale](stale.md) — About stale.\n"
+    assert sorted(path.name for path in memories.glob("*.md")) == ["MEMORY.md", "good.md", "stale.md"]
+    change = MemoryStore.at(memories, Clock()).changes()[-1]
+    assert (change.id, change.author.by, change.path) == (answer["change"], "user", "MEMORY.md")
+    assert {row["kind"] for row in found()["findings"]} == {"relative_date", "dead_claim"}
+    assert CliRunner().invoke(main, ["memory", "undo"]).exit_code == 0
+    assert (memories / "MEMORY.md").read_bytes() == before
+
+
+def test_fix_of_a_clean_index_changes_nothing(memories: Path) -> None:
+    run("--fix")
+    count = len(MemoryStore.at(memories, Clock()).changes())
+    assert found("--fix")["change"] is None
+    assert len(MemoryStore.at(memories, Clock()).changes()) == count
+
+
+@pytest.mark.slow
+def test_files_that_are_no_memories_are_found_and_do_no_harm(memories: Path) -> None:
+    (memories / "binary.md").write_bytes(b"\0\1")
+    (memories / "latin.md").write_bytes(b"caf\xe9")
+    (memories / "long.md").write_bytes(b"x" * 1_100_000)
+    kinds = {(row["path"], row["kind"]) for row in found()["findings"]}
+    assert {("binary.md", "not_text"), ("latin.md", "not_text"), ("long.md", "too_large")} <= kinds
+
+
+def test_what_an_agent_keeps_for_all_projects_is_not_held_against_this_one(tmp_path: Path) -> None:
+    directory = tmp_path / "home/agent-memory/reviewer"
+    directory.mkdir(parents=True)
+    _write(directory / "a.md", "See `gone.py`.")
+    (directory / "MEMORY.md").write_text("- [a](a.md) — a\n")
+    assert found("--scope", "user", "--agent", "reviewer")["findings"] == []
+
+
+def test_a_directory_that_cannot_be_read_is_one_line_and_code_1(tmp_path: Path) -> None:
+    (tmp_path / "memory").rmdir()
+    (tmp_path / "memory").write_text("no directory")
+    done = run()
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1

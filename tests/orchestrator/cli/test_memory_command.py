@@ -1,0 +1,381 @@
+"""`coterie memory` over the memories of a project, of an agent, and of any directory."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from coterie.clock import Clock
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.transaction import PendingEdit
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.cli.memory import MemoryCommands
+from coterie.orchestrator.cli.model_access import MODEL_KEY_VARIABLES
+
+AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
+DREAM = Author(by="dream", why="put in order")
+
+
+def text(name: str, body: str, *, description: str = "", type_: str = "project") -> bytes:
+    """A memory as it should be written."""
+    about = description or f"What {name} is about."
+    return f"---\nname: {name}\ndescription: {about}\ntype: {type_}\n---\n\n{body}\n".encode()
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a checkout in which a kind of agent keeps memories."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for variable in ("COTERIE_PROJECT_DIR", "COTERIE_MEMORY_DIR", "COTERIE_CLOCK", *MODEL_KEY_VARIABLES):
+        monkeypatch.delenv(variable, raising=False)
+    here = tmp_path / "project"
+    (here / ".git").mkdir(parents=True)
+    (here / ".coterie/agents").mkdir(parents=True)
+    definition = "---\nname: reviewer\ndescription: Reviews.\nmemory: project\n---\nReview.\n"
+    (here / ".coterie/agents/reviewer.md").write_text(definition)
+    monkeypatch.chdir(here)
+    return here
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """The memory of the project, with three memories."""
+    directory = tmp_path / "memory"
+    monkeypatch.setenv("COTERIE_MEMORY_DIR", str(directory))
+    store = MemoryStore.at(directory, Clock())
+    store.write("build.md", text("build", "The nightly build runs on the small machine."), AGENT, base=None)
+    store.write("kim.md", text("Kim", "Kim likes short answers.", type_="user"), AGENT, base=None)
+    store.write("trains.md", text("trains", "Tickets are bought by the office in Lyon."), AGENT, base=None)
+    return store
+
+
+def run(*arguments: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["memory", *arguments], input=given)
+
+
+def rows(*arguments: str) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def offered(words: list[str], incomplete: str) -> list[str]:
+    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
+    return [item.value for item in shell.get_completions(["memory", *words], incomplete)]
+
+
+@pytest.mark.slow
+def test_every_command_can_be_loaded_and_is_in_the_help() -> None:
+    output = run("--help").output
+    for name, entry in MemoryCommands.table.items():
+        done = run(name, "--help")
+        assert done.exit_code == 0
+        assert "Usage:" in done.output
+        assert f"{name} " in output
+        assert entry.summary in output
+
+
+def test_list_shows_each_memory_on_one_line(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run("list").stdout.splitlines()
+    assert lines[0].split() == ["FILE", "TYPE", "AGE", "BYTES", "DESCRIPTION"]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["build.md", "project"],
+        ["kim.md", "user"],
+        ["trains.md", "project"],
+    ]
+    assert lines[2].endswith("Kim: What Kim is about.")
+
+
+def test_list_as_json_has_everything_but_the_body(store: MemoryStore) -> None:
+    row = rows("list")[1]
+    assert row.pop("modified") == pytest.approx((store.directory / "kim.md").stat().st_mtime)
+    assert row == {
+        "path": "kim.md",
+        "name": "Kim",
+        "type": "user",
+        "description": "What Kim is about.",
+        "bytes": len(store.read("kim.md") or b""),
+        "notes": [],
+        "scope": "auto",
+        "agent": None,
+        "directory": str(store.directory),
+    }
+
+
+def test_where_nothing_is_kept_yet_nothing_is_made(tmp_path: Path) -> None:
+    done = run("list")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("no memories in ")
+    assert rows("list") == rows("log") == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_cannot_be_read_is_listed_with_the_reason(store: MemoryStore) -> None:
+    (store.directory / "binary.md").write_bytes(b"\0\1\2")
+    (store.directory / "link.md").symlink_to("/etc/passwd")
+    done = run("list")
+    assert done.exit_code == 0
+    assert "root:" not in done.output
+    assert "binary.md" in done.output
+
+
+def test_an_index_that_is_cut_is_said(store: MemoryStore) -> None:
+    (store.directory / "MEMORY.md").write_text("- [x](build.md) — x\n" * 300)
+    assert "300 lines" in run("list").stderr
+
+
+def test_all_lists_the_memories_of_agents_too(store: MemoryStore, project: Path) -> None:
+    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
+    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
+    found = [(row["scope"], row["agent"], row["path"]) for row in rows("list", "--all")]
+    assert found[-1] == ("project", "reviewer", "style.md")
+    assert len(found) == 4
+    assert "memory of reviewer, scope project" in run("list", "--all").stdout
+
+
+def test_an_agents_memory_is_named_by_its_kind(project: Path) -> None:
+    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
+    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
+    assert [row["path"] for row in rows("list", "--agent", "reviewer")] == ["style.md"]
+    assert [row["path"] for row in rows("list", "--agent", "reviewer", "--scope", "project")] == ["style.md"]
+    assert rows("list", "--agent", "reviewer", "--scope", "local") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--scope", "user"], "say which with --agent TYPE"),
+        (["--scope", "auto", "--agent", "reviewer"], "leave --agent out"),
+        (["--dir", ".", "--agent", "reviewer"], "leave --scope and --agent out"),
+        (["--dir", "nowhere"], "is no directory"),
+        (["--agent", "reviewr"], "did you mean reviewer"),
+        (["--agent", "explore"], "keeps no memories"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line_and_code_2(arguments: list[str], reason: str) -> None:
+    done = run("list", *arguments)
+    assert done.exit_code == 2
+    assert reason in done.stderr.splitlines()[-1]
+
+
+def test_show_prints_a_memory_and_its_last_change(store: MemoryStore) -> None:
+    for name in ("kim", "kim.md", "KIM"):
+        lines = run("show", name).stdout.splitlines()
+        assert lines[0] == "---"
+        assert lines[-2] == "Kim likes short answers."
+        assert "by agent main of 20260101-000000-abcdef, turn 3: the user said so" in lines[-1]
+    shown = rows("show", "kim")
+    assert shown["body"].strip() == "Kim likes short answers."
+    assert shown["last_change"]["id"] == "2"
+
+
+def test_show_of_a_name_that_nobody_has_names_the_nearest(store: MemoryStore) -> None:
+    done = run("show", "biuld")
+    assert done.exit_code == 2
+    assert done.stderr == "Error: there is no memory 'biuld'; did you mean build?\n"
+
+
+def test_show_without_a_name_prints_the_index(store: MemoryStore) -> None:
+    assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
+    assert rows("show")["text"] == store.index()
+
+
+def test_a_memory_cannot_steer_the_terminal(store: MemoryStore) -> None:
+    store.write("evil.md", text("evil", "a\x1b[2Jb", description="x\x1b]0;y\x07z"), AGENT, base=None)
+    for arguments in (["list"], ["show", "evil"], ["diff"], ["log"], ["recall", "evil"]):
+        assert "\x1b" not in run(*arguments).output
+
+
+def test_recall_gives_the_best_memories_first(store: MemoryStore) -> None:
+    lines = run("recall", "who buys the tickets").stdout.splitlines()
+    assert lines[0].split()[1] == "trains.md"
+    (answer,) = map(
+        json.loads, run("recall", "who buys the tickets", "--k", "1", "--json", "--local").stdout.splitlines()
+    )
+    assert answer["query"] == "who buys the tickets"
+    assert [memory["path"] for memory in answer["memories"]] == ["trains.md"]
+    assert answer["memories"][0]["score"] > 0
+
+
+def test_recall_wants_a_query_or_a_file_of_them(store: MemoryStore) -> None:
+    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_model_chooses_where_there_is_one_and_the_local_ranker_where_that_fails(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.yaml"
+    chosen = {"purpose": "recall", "text": json.dumps({"selected_memories": ["kim.md", "nobody.md", "build.md"]})}
+    script.write_text(json.dumps({"main": [chosen, {"purpose": "recall", "text": "I cannot say."}]}))
+    queries = "how shall I answer\nwho buys the tickets\n"
+    done = run("recall", "--queries", "-", "--json", "--script", str(script), given=queries)
+    assert done.exit_code == 0, done.output
+    paths = [[memory["path"] for memory in json.loads(line)["memories"]] for line in done.stdout.splitlines()]
+    assert (paths[0], paths[1][0]) == (["kim.md", "build.md"], "trains.md")
+    assert done.stderr.startswith("the model could not choose: ")
+    assert done.stderr.count("\n") == 1
+    refused = run("recall", "x y", "--script", str(tmp_path / "nothing.yaml"))
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_real_process_answers_a_file_of_queries_line_by_line(tmp_path: Path) -> None:
+    """Plain lines and JSON, in any directory; unreadable and binary files are in nobody's way."""
+    memories = tmp_path / "plain"
+    memories.mkdir()
+    (memories / "a.md").write_text("The office in Lyon buys the tickets.")
+    (memories / "b.md").write_text("The nightly build runs on the small machine.")
+    (memories / "c.md").write_bytes(b"\0\xff")
+    (memories / "d.md").symlink_to("d.md")
+    queries = tmp_path / "queries"
+    queries.write_text('tickets?\n\n{"query": "which \\"machine\\" builds", "gold": ["b"]}\nzebra\n')
+    command = [sys.executable, "-P", "-m", "coterie", "memory", "recall", "--json", "--local", "--dir", str(memories)]
+    done = subprocess.run(
+        [*command, "--queries", str(queries)], capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["query"] for answer in answers] == ["tickets?", 'which "machine" builds', "zebra"]
+    assert [answer["memories"][0]["path"] for answer in answers[:2]] == ["a.md", "b.md"]
+    assert done.stderr == f"{memories / 'd.md'} was passed over: it is a link\n"
+    assert sorted(memories.iterdir()) == [memories / name for name in ("a.md", "b.md", "c.md", "d.md")]
+
+
+def test_log_lists_changes_the_newest_first(store: MemoryStore) -> None:
+    store.delete("trains.md", AGENT, base=store.read("trains.md") or b"")
+    lines = run("log").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["4", "3", "2", "1"]
+    assert "removed" in lines[0]
+    assert [row["action"] for row in rows("log", "trains")] == ["removed", "added"]
+    assert [row["id"] for row in rows("log", "-n", "1")] == ["4"]
+    assert rows("log")[0]["author"] == {
+        "by": "agent",
+        "agent": "main",
+        "session": "20260101-000000-abcdef",
+        "turn": 3,
+        "why": "the user said so",
+    }
+
+
+def test_log_tells_of_what_was_changed_by_hand(store: MemoryStore) -> None:
+    (store.directory / "kim.md").write_bytes(text("Kim", "Kim left."))
+    assert [(row["author"]["by"], row["path"]) for row in rows("log", "-n", "1")] == [("outside", "kim.md")]
+    assert "+Kim left." in run("diff", "4").stdout
+    assert rows("diff")[0]["id"] == "3"
+    assert run("undo", "4").exit_code == 0
+    assert b"short answers" in (store.read("kim.md") or b"")
+
+
+def test_undo_without_an_id_does_not_touch_what_was_made_by_hand(store: MemoryStore) -> None:
+    (store.directory / "own.md").write_bytes(text("own", "Mine."))
+    assert run("log").exit_code == run("undo").exit_code == 0
+    assert store.paths() == ["build.md", "kim.md", "own.md"]
+
+
+def test_diff_shows_what_a_change_did(store: MemoryStore) -> None:
+    before = store.read("kim.md") or b""
+    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    done = run("diff")
+    assert "-Kim likes short answers." in done.stdout.splitlines()
+    assert "+Kim likes long answers." in done.stdout.splitlines()
+    assert "+++ b/build.md" in run("diff", "1").stdout
+    assert rows("diff", "1")[0]["before"] is None
+    assert run("diff", "99").stderr == "Error: there is no change '99'; there are 1 to 4\n"
+
+
+def test_undo_takes_the_last_change_back_and_can_be_undone(store: MemoryStore) -> None:
+    before = store.read("kim.md") or b""
+    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    done = run("undo")
+    assert done.exit_code == 0
+    assert "undoes 4" in done.stdout
+    assert store.read("kim.md") == before
+    assert run("undo").exit_code == 0
+    assert b"long" in (store.read("kim.md") or b"")
+
+
+def test_undo_of_a_dream_takes_all_of_it_back(store: MemoryStore) -> None:
+    kim, build = store.read("kim.md"), store.read("build.md")
+    edits = [
+        PendingEdit(path="kim.md", base=kim, content=None),
+        PendingEdit(path="build.md", base=build, content=text("b", "c")),
+    ]
+    store.apply(edits, DREAM, group="dream-7")
+    assert {row["path"] for row in rows("diff")} == {"kim.md", "build.md"}
+    assert {row["path"] for row in rows("undo", "dream-7")} == {"kim.md", "build.md"}
+    assert (store.read("kim.md"), store.read("build.md")) == (kim, build)
+
+
+def test_undo_of_what_has_changed_since_ends_with_1(store: MemoryStore) -> None:
+    before = store.read("kim.md") or b""
+    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    done = run("undo", "2")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: change 2 ")
+    assert len(done.stderr.splitlines()) == 1
+    assert b"long" in (store.read("kim.md") or b"")
+
+
+def test_names_and_changes_are_offered(store: MemoryStore) -> None:
+    assert offered(["show"], "k") == ["kim"]
+    assert offered(["undo"], "") == ["3", "2", "1"]
+    assert offered(["show", "--scope", "user"], "") == []
+
+
+@pytest.mark.slow
+def test_instructions_shows_all_that_is_loaded_in_order(store: MemoryStore, project: Path, tmp_path: Path) -> None:
+    (project / "CLAUDE.md").write_text("Be brief. @missing.md\n")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/CLAUDE.md").write_text("Be kind.\n")
+    shown = rows("instructions", "--agent", "reviewer")
+    assert [(part["where"], part["what"]) for part in shown["loaded"]] == [
+        ("system", "prompt"),
+        ("system", "manual"),
+        ("system", "definition"),
+        ("message", "instructions"),
+        ("message", "instructions"),
+        ("message", "index"),
+    ]
+    sources = [part["source"] for part in shown["loaded"]][2:]
+    directory = project / ".coterie"
+    assert sources == [
+        str(directory / "agents/reviewer.md"),
+        str(tmp_path / "home/CLAUDE.md"),
+        str(project / "CLAUDE.md"),
+        str(store.directory / "MEMORY.md"),
+    ]
+    assert shown["loaded"][-1]["bytes"] == len(store.index().strip().encode())
+    assert [row["source"] for row in shown["left_out"]] == [str(directory / "agent-memory/reviewer/MEMORY.md")]
+    done = run("instructions")
+    assert done.exit_code == 0
+    assert "yours, for all projects" in done.stdout
+
+
+@pytest.mark.slow
+def test_instructions_says_that_memory_is_off(project: Path) -> None:
+    (project / ".coterie/settings.toml").write_text("[memory]\nenabled = false\n")
+    shown = rows("instructions")
+    assert [part["what"] for part in shown["loaded"]] == ["prompt"]
+    assert shown["left_out"] == [{"source": "memory.enabled", "reason": "memory is switched off"}]
+
+
+def test_a_snapshot_holds_what_an_agent_knows(project: Path) -> None:
+    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
+    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
+    kept.write("old.md", text("old", "Names last."), AGENT, base=None)
+    assert run("snapshot", "--agent", "reviewer").exit_code == 0
+    kept.delete("old.md", AGENT, base=kept.read("old.md") or b"")
+    assert rows("snapshot", "--agent", "reviewer")["memories"] == ["style.md"]
+    copy = MemoryStore.at(project / ".coterie/agent-memory-snapshots/reviewer", Clock())
+    assert copy.paths() == ["style.md"]
+    assert (copy.index(), copy.read("style.md")) == (kept.index(), kept.read("style.md"))
+    assert run("snapshot").exit_code == 2

@@ -1,0 +1,322 @@
+"""What a run looks like: on a terminal, as plain lines, and for programs."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+from rich.console import Console
+
+from coterie.agents.events.agent_events import Event, Noticed, Retrying, TextEmitted, ToolEnded, ToolStarted
+from coterie.agents.events.event_reader import MessageRecorded, ReplyRecorded, SessionEvent, make_session_event
+from coterie.clock import Clock
+from coterie.orchestrator.cli.output import escape_invisible, one_line, sanitize
+from coterie.orchestrator.cli.views.plain import PlainView
+from coterie.orchestrator.cli.views.program_views import ResultView, StreamView, SummaryView
+from coterie.orchestrator.cli.views.terminal_view import StatusLine, TerminalView
+from coterie.orchestrator.cli.views.view import View, show_events
+from coterie.orchestrator.events.follower import open_follower
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.pseudo_terminal import screen
+from tests.orchestrator.session_writer import FINISHED, STARTED, SteppingClock, open_writer, reply
+
+CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make test", "timeout": 5}}
+ENDED = ToolEnded(id="t1", name="Bash", is_error=False, seconds=1.25, characters=3)
+
+
+def seen(event: Event, agent: str = "main") -> SessionEvent:
+    return make_session_event(event, session="s1", agent=agent, at=1.0)
+
+
+def reply_recorded(*blocks: dict[str, Any]) -> MessageRecorded:
+    return MessageRecorded(role="assistant", content=list(blocks))
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+@attrs.define(eq=False)
+class DrawnView:
+    """A terminal view and what it has drawn."""
+
+    width: int = 40
+    height: int = 12
+    file: io.StringIO = attrs.field(factory=io.StringIO)
+    view: TerminalView = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        console = Console(
+            file=self.file, force_terminal=True, width=self.width, height=self.height, highlight=False, markup=False
+        )
+        self.view = TerminalView(console)
+
+    def show(self, *events: Event) -> None:
+        """Show events, and let a moment pass."""
+        for event in events:
+            self.view.handle(seen(event))
+        self.view.tick()
+
+    def lines(self) -> list[str]:
+        """What stands on the screen, without empty lines at its end."""
+        lines = [line.rstrip() for line in screen(self.file.getvalue())]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+
+def test_text_streams_in_and_is_final_once_its_message_is_there() -> None:
+    stage = DrawnView()
+    stage.show(STARTED, TextEmitted(turn=1, text="I lo"))
+    assert stage.lines() == ["I lo", "0 s | m"]
+    stage.show(TextEmitted(turn=1, text="ok."))
+    assert stage.lines() == ["I look.", "0 s | m"]
+    stage.show(reply_recorded(text("I look.")))
+    assert stage.lines() == ["I look.", "0 s | m"]
+    stage.show(reply_recorded(text("Again.")))
+    assert stage.lines() == ["I look.", "", "Again.", "0 s | m"]
+
+
+def test_what_a_failed_attempt_said_goes_away() -> None:
+    stage = DrawnView()
+    stage.show(
+        STARTED, TextEmitted(turn=1, text="I lo"), Retrying(error="529", seconds=1.0), TextEmitted(turn=1, text="I")
+    )
+    assert stage.lines() == ["  the model call failed: 529; it is made", "again in 1.0 s", "I", "0 s | m"]
+
+
+def test_a_call_runs_with_its_time_and_then_stands_with_its_outcome() -> None:
+    stage = DrawnView()
+    stage.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
+    assert stage.lines() == ["  Bash make test  0 s", "0 s | m"]
+    stage.show(ENDED, reply_recorded(text("Good.")))
+    assert stage.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
+
+
+def test_a_long_call_is_cut_and_its_outcome_is_not() -> None:
+    stage = DrawnView()
+    long = {**CALL, "input": {"command": "echo " + "x" * 500}}
+    stage.show(STARTED, reply_recorded(long), ToolStarted(id="t1", name="Bash"))
+    stage.show(msgspec.structs.replace(ENDED, is_error=True, reason="no"))
+    [line, _] = stage.lines()
+    assert line.endswith("…  failed: no  1.2 s")
+    assert len(line) == 40
+
+
+def test_the_end_leaves_the_text_and_one_line_and_the_cursor() -> None:
+    stage = DrawnView(width=100)
+    stage.show(STARTED, reply_recorded(text("Done.")))
+    stage.show(FINISHED)
+    stage.view.close()
+    end = "completed after 1 turn; 0 tokens in, 0 % of them from cache, 0 out, $0.100000; session s1"
+    assert stage.lines() == ["Done.", "", end]
+    drawn = stage.file.getvalue()
+    assert drawn.rindex("\x1b[?25h") > drawn.rindex("\x1b[?25l")
+
+
+def test_a_text_longer_than_the_screen_shows_its_end() -> None:
+    stage = DrawnView(width=20, height=6)
+    stage.show(STARTED, TextEmitted(turn=1, text="\n".join(f"line {number}" for number in range(2000))))
+    assert stage.lines() == ["line 1996", "line 1997", "line 1998", "line 1999", "0 s | m"]
+
+
+@pytest.mark.parametrize("width", [20, 5, 1])
+def test_a_narrow_terminal_is_filled_and_not_broken(width: int) -> None:
+    stage = DrawnView(width=width, height=4)
+    events = [
+        STARTED,
+        TextEmitted(turn=1, text="w" * 100),
+        reply_recorded(CALL),
+        ToolStarted(id="t1", name="Bash"),
+        ENDED,
+        FINISHED,
+    ]
+    for event in events:
+        stage.show(event)
+        assert all(len(line) <= width for line in stage.lines())
+
+
+def test_many_running_calls_leave_room_for_the_status() -> None:
+    stage = DrawnView(height=8)
+    stage.show(STARTED, *(ToolStarted(id=str(number), name=f"Read{number}") for number in range(50)))
+    assert stage.lines() == ["  Read46  0 s", "  Read47  0 s", "  Read48  0 s", "  Read49  0 s", "0 s | m"]
+
+
+def test_nothing_that_others_wrote_acts_on_the_terminal() -> None:
+    """The screen knows only what the view itself may write, and would fail."""
+    stage = DrawnView(width=200)
+    evil = "\x1b[2J\x1b]0;x\x07\x1b]52;c;aGk=\x1b\\\x9b5A\u202eab\x07\x00\x1bc"
+    call = {**CALL, "name": evil, "input": {"command": evil}}
+    stage.show(STARTED, TextEmitted(turn=1, text=evil[:5]), TextEmitted(turn=1, text=evil[5:]))
+    stage.show(reply_recorded(text(evil), call), ToolStarted(id="t1", name=evil), Noticed(source=evil, reason=evil))
+    stage.show(ToolEnded(id="t1", name=evil, is_error=True, seconds=1.0, characters=1, reason=evil))
+    stage.show(msgspec.structs.replace(FINISHED, error=evil))
+    stage.view.close()
+    assert "".join(stage.lines()).isprintable()
+
+
+def test_while_paused_nothing_is_drawn_and_nothing_is_lost() -> None:
+    stage = DrawnView()
+    stage.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
+    with stage.view.paused():
+        drawn = stage.file.getvalue()
+        stage.show(ENDED, reply_recorded(text("Good.")))
+        assert stage.file.getvalue() == drawn
+        assert stage.lines() == []
+    stage.view.tick()
+    assert stage.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
+
+
+def test_the_status_line_drops_what_does_not_fit() -> None:
+    status = StatusLine()
+    status.begin("claude-opus-5-5")
+    record = reply(3)
+    members = {name: getattr(record, name) for name in ReplyRecorded.__struct_fields__}
+    status.count(ReplyRecorded(**members))
+    whole = "0 s | turn 3 | $0.0100 | 5 tokens in, 0 % cached | 7 out | window 0 % | claude-opus-5-5"
+    assert status.line(200) == whole
+    assert status.line(30) == "0 s | turn 3 | $0.0100"
+    assert status.line(2) == ""
+
+
+def test_plain_lines_part_what_is_said_from_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    for event in (
+        STARTED,
+        TextEmitted(turn=1, text="I t"),
+        reply_recorded(text("I try."), CALL),
+        ToolStarted(id="t1", name="Bash"),
+    ):
+        view.handle(seen(event))
+    view.handle(seen(msgspec.structs.replace(ENDED, is_error=True, reason="no\x1b[2J rule")))
+    view.handle(seen(msgspec.structs.replace(FINISHED, error="503")))
+    out, err = capsys.readouterr()
+    assert out == "I try.\n"
+    assert err.splitlines() == [
+        "  Bash(command='make test', timeout=5)  failed: no rule  1.2 s",
+        "completed after 1 turn; 0 tokens in, 0 % of them from cache, 0 out, $0.100000; session s1",
+        "Error: 503",
+    ]
+
+
+def test_the_result_alone_is_what_the_last_reply_said(capsys: pytest.CaptureFixture[str]) -> None:
+    view = ResultView()
+    for event in (STARTED, reply_recorded(text("I try.")), FINISHED):
+        view.handle(seen(event))
+    assert capsys.readouterr() == ("done\n", "")
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+
+
+async def write_run(session: SessionDirectory, view: View) -> None:
+    """A run whose past is not shown."""
+    clock = SteppingClock()
+    with open_writer(session.directory, clock=clock) as agent, open_writer(session.directory, "scout", clock) as scout:
+        agent.write_event(STARTED)
+        agent.write_event(FINISHED)
+        with trio.fail_after(5):
+            async with open_follower(session.directory, view.agent) as follower, trio.open_nursery() as nursery:
+                follower.skip()
+                nursery.start_soon(show_events, view, follower)
+                agent.write_event(STARTED)
+                scout.write_event(FINISHED)
+                await trio.testing.wait_all_tasks_blocked()
+                agent.write_text("assistant", "done", reply())
+                agent.write_event(FINISHED)
+
+
+async def test_stream_json_is_every_event_of_this_run_and_ends_with_the_end(
+    session: SessionDirectory, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    await write_run(session, StreamView())
+    lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [(line["agent"], line["kind"]) for line in lines] == [
+        ("main", "started"),
+        ("scout", "finished"),
+        ("main", "message"),
+        ("main", "replied"),
+        ("main", "finished"),
+    ]
+    assert {line["session"] for line in lines} == {session.id}
+
+
+async def test_the_summary_names_the_session_its_transcript_and_the_cost(
+    session: SessionDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await write_run(session, SummaryView())
+    summary = json.loads(capsys.readouterr().out)
+    assert summary.pop("transcript") == str(session.directory / "agents/main/transcript.jsonl")
+    assert summary == {
+        "session_id": session.id,
+        "model": "m",
+        "reason": "completed",
+        "result": "done",
+        "turns": 1,
+        "seconds": 3.0,
+        "usage": {},
+        "cost_usd": "0.1",
+        "error": None,
+    }
+
+
+@attrs.define(eq=False)
+class Ticking(View):
+    """Counts."""
+
+    ticks: int = 0
+
+    def tick(self) -> None:
+        """Count a moment."""
+        self.ticks += 1
+
+
+async def test_a_view_ticks_four_times_a_second_whatever_happens(
+    session: SessionDirectory, autojump_clock: trio.testing.MockClock
+) -> None:
+    view = Ticking()
+    with open_writer(session.directory) as agent:
+        async with open_follower(session.directory) as follower:
+            with trio.move_on_after(10.1):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(show_events, view, follower)
+                    while True:
+                        agent.write_event(TextEmitted(turn=1, text="x"))
+                        await trio.sleep(0.1)
+    assert 30 <= view.ticks <= 40
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("a\r\nb\rc\u2028d", "a\nb\nc\nd"),
+        ("a\tb", "a\tb"),
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]0;never ended", "]0;never ended"),
+        ("\x1bPq data\x1b\\x", "x"),
+        ("\x1b(0x", "x"),
+        ("\x9b2Jx\x85y", "2Jx\ny"),
+        ("a\u202eb\u2066c\U000e0041", "abc"),
+        ("\ud800", "\ufffd"),
+        ("👩\u200d💻 é", "👩\u200d💻 é"),
+    ],
+)
+def test_what_could_act_on_a_terminal_is_taken_out(written: str, shown: str) -> None:
+    assert sanitize(written) == shown
+
+
+def test_one_line_is_one_line() -> None:
+    assert one_line("a\n b\x1b[2J  c", 100) == "a b c"
+    assert one_line("abcdefgh", 6) == "abc..."
+
+
+def test_escaped_text_hides_nothing() -> None:
+    assert escape_invisible("rm\u202e \x1b[2K\té\nx") == "rm\\u202e \\x1b[2K\\té\nx"

@@ -1,0 +1,166 @@
+"""`coterie list` and `coterie stop` over sessions that do not run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from coterie.agents.events.agent_events import ProgressSummarized, TextEmitted
+from coterie.agents.events.event_log import EventLog
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import AgentChanged
+from coterie.clock import Clock
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
+from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import open_root_record
+from coterie.session_directory import EVENT_LOG, SessionDirectory
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def make(project: Path, *, age: float = 0, task: str = "t") -> SessionDirectory:
+    """A session that was begun *age* seconds ago."""
+    clock = Clock()
+    clock.advance(-age)
+    return SessionDirectory.create(project, clock, task=task, model="m")
+
+
+def coterie(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_sessions_are_listed_the_newest_first_with_how_they_stand(tmp_path: Path) -> None:
+    cut_short, done = make(tmp_path / "a", age=90_000), make(tmp_path / "b", age=300, task="\nLook around.\nWell.")
+    with open_writer(cut_short.directory) as agent:
+        agent.write_event(FINISHED)
+        agent.write_event(STARTED)
+    with open_writer(done.directory) as agent:
+        agent.write_event(STARTED)
+        agent.write_event(FINISHED)
+    spent = line("main", output=100)
+    with Ledger.open(done.directory / LEDGER) as ledger:
+        ledger.append(spent)
+    with SessionMail.open(done, Clock()) as office:
+        for name in ("main", "scout"):
+            trio.run(office.roster.join, name)
+        trio.run(office.roster.set_state, "scout", "ended")
+    assert coterie("list").stdout.splitlines() == [
+        f"{done.id}  ended         5 min  ${spent.cost_usd:.6f}  ~/b  Look around.",
+        "    main interrupted, scout ended",
+        f"{cut_short.id}  interrupted     1 d  $0.000000  ~/a  t",
+    ]
+
+
+def test_where_there_are_no_sessions_it_says_so_to_people_and_to_programs() -> None:
+    listed = coterie("list")
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert listed.stderr == "there are no sessions yet; `coterie run` makes one\n"
+    assert json.loads(coterie("list", "--json").stdout) == {"sessions": [], "more": 0}
+
+
+def test_how_an_agent_ended_is_what_the_root_told_last_of_this_start(tmp_path: Path) -> None:
+    session = make(tmp_path)
+    with SessionMail.open(session, Clock()) as office:
+        for name in ("scout", "coder", "coder"):
+            trio.run(office.roster.join, name)
+            trio.run(office.roster.set_state, name, "ended")
+    with EventLog.open(session.directory / EVENT_LOG, "root", Clock()) as log:
+        log.emit(AgentChanged(name="coder", incarnation=1, state="killed"))
+        log.emit(AgentChanged(name="scout", incarnation=1, state="running"))
+        log.emit(AgentChanged(name="scout", incarnation=1, state="failed"))
+    [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
+    assert {agent["name"]: agent["state"] for agent in listed["agents"]} == {"scout": "failed", "coder": "ended"}
+
+
+def test_of_agents_that_run_it_says_what_they_are_at(tmp_path: Path) -> None:
+    session = make(tmp_path)
+    with SessionMail.open(session, Clock()) as office:
+        for name in ("main", "scout", "fresh", "coder"):
+            trio.run(office.roster.join, name)
+        trio.run(office.roster.set_state, "coder", "ended")
+    said = ProgressSummarized(text="Reading loop.py", turn=3, seconds=1.0, cost_usd="0.001")
+    for name in ("scout", "fresh", "coder"):
+        with open_writer(session.directory, name) as agent:
+            agent.write_event(STARTED)
+            agent.write_event(ProgressSummarized(text="Looking around", turn=2, seconds=1.0, cost_usd="0.001"))
+            agent.write_event(said)
+            agent.write_event(LayerFailed(layer="progress", reason="a failure"))
+            agent.write_event(TextEmitted(turn=3, text='I see {"kind":"progress"} here.'))
+    with open_writer(session.directory, "fresh") as agent:
+        agent.write_event(STARTED)
+    assert [agent.progress for agent in read_overview(session).agents] == [None] * 4
+    with open_root_record(session, Clock()):
+        lines = coterie("list").stdout.splitlines()
+        [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
+    assert lines[1:] == ["    main running, scout running, fresh running, coder ended", "    scout: Reading loop.py"]
+    shown = {agent["name"]: agent["progress"] for agent in listed["agents"]}
+    assert shown == {"main": None, "scout": "Reading loop.py", "fresh": None, "coder": None}
+
+
+def test_programs_get_every_field(tmp_path: Path) -> None:
+    session = make(tmp_path)
+    with open_writer(session.directory) as agent:
+        agent.write_event(FINISHED)
+    found = json.loads(coterie("list", "--json").stdout)
+    [listed] = found["sessions"]
+    assert listed.pop("age") < 60
+    assert found["more"] == 0
+    assert listed == {
+        "session": session.id,
+        "project": str(tmp_path),
+        "task": "t",
+        "model": "m",
+        "state": "ended",
+        "reason": "completed",
+        "started": session.started,
+        "starts": 1,
+        "agents": [],
+        "cost_usd": "0",
+    }
+
+
+def test_twenty_are_listed_and_the_rest_on_request(tmp_path: Path) -> None:
+    names = [make(tmp_path, age=60 * number).id for number in range(22)]
+    some, every = coterie("list"), coterie("list", "--all")
+    assert [row.split()[0] for row in some.stdout.splitlines()] == names[:20]
+    assert some.stderr == "2 more; --all lists them\n"
+    assert [row.split()[0] for row in every.stdout.splitlines()] == names
+    assert every.stderr == ""
+    assert json.loads(coterie("list", "--json").stdout)["more"] == 2
+
+
+def test_one_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    good, bad = make(tmp_path), make(tmp_path, age=60)
+    (bad.directory / "session.json").write_bytes(b"{")
+    done = coterie("list")
+    assert done.exit_code == 1
+    assert [row.split()[0] for row in done.stdout.splitlines()] == [good.id]
+    assert f"{bad.directory / 'session.json'}: cannot be read" in done.stderr
+
+
+def test_a_task_cannot_act_on_the_terminal(tmp_path: Path) -> None:
+    make(tmp_path, task="\x1b[2Jred\x07")
+    assert coterie("list").stdout.rstrip().endswith("  red")
+
+
+def test_a_session_that_does_not_run_cannot_be_stopped(tmp_path: Path) -> None:
+    session = make(tmp_path)
+    for arguments in ([], ["--now"]):
+        done = coterie("stop", session.id, *arguments)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr == f"Error: session {session.id} does not run; `coterie list` shows which do\n"
+
+
+def test_a_session_that_is_not_there_cannot_be_stopped() -> None:
+    done = coterie("stop", "nope")
+    assert (done.exit_code, "no session's id begins with 'nope'" in done.stderr) == (2, True)

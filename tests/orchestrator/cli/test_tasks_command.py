@@ -1,0 +1,96 @@
+"""`coterie tasks` on the task list of a session."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.clock import Clock
+from coterie.orchestrator.cli.main import main
+from coterie.session_directory import SessionDirectory
+
+
+@pytest.fixture(autouse=True)
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """The newest session of the working directory."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+
+
+def tasks(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["tasks", *arguments])
+
+
+def printed(*arguments: str) -> str:
+    result = tasks(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_people_create_change_and_see_tasks(session: SessionDirectory) -> None:
+    assert printed("list") == ""
+    assert printed("create", "Write it", "-d", "In a.py.") == "   1  open         Write it\n"
+    assert printed("create", "Test it", "--blocked-by", "1") == "   2  blocked      Test it (waits for 1)\n"
+    assert printed("update", "1", "--status", "done") == "   1  done         Write it (user)\n"
+    assert (
+        printed("list", "--session", session.id) == "   1  done         Write it (user)\n   2  open         Test it\n"
+    )
+    assert printed("list", "--state", "open") == "   2  open         Test it\n"
+    assert printed("list", "--owner", "user", "--state", "open") == ""
+    shown = printed("show", "1").splitlines()
+    assert shown[:6] == ["task 1: Write it", "state: done", "owner: user", "blocks: 2", "", "In a.py."]
+    assert [line.split("  ", 1)[1] for line in shown[7:]] == ["user  created", "user  done"]
+
+
+def test_programs_get_every_field() -> None:
+    made = json.loads(printed("create", "one", "--json"))
+    assert {"id": 1, "subject": "one", "state": "open", "blocks": [], "owner": None}.items() <= made.items()
+    changed = json.loads(printed("update", "1", "--status", "in_progress", "--json"))
+    assert changed["owner"] == {"name": "user", "incarnation": 0}
+    assert json.loads(printed("show", "1", "--json")) == changed
+    assert json.loads(printed("list", "--json")) == [changed]
+    assert [entry["what"] for entry in changed["history"]] == ["created", "claimed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["show", "9"], "there is no task 9; their numbers go up to 2"),
+        (["update", "1", "--blocked-by", "2"], "tasks would wait for each other: 1 -> 2 -> 1"),
+        (["update", "2", "--status", "done"], "task 2 is blocked: it waits for task 1"),
+        (["update", "1"], "nothing to change"),
+        (["update", "1", "--status", "closed"], "'closed' is not one of 'open'"),
+        (["create", " "], "the subject cannot be used: it is empty"),
+        (["list", "--session", "no"], "no session's id begins with 'no'"),
+    ],
+)
+def test_bad_input_is_one_line_that_says_what_is_wrong(arguments: list[str], reason: str) -> None:
+    printed("create", "one")
+    printed("create", "two", "--blocked-by", "1")
+    result = tasks(*arguments)
+    assert result.exit_code == 2
+    assert reason in result.stderr.splitlines()[-1]
+
+
+def test_a_damaged_file_is_named_and_can_be_deleted(session: SessionDirectory) -> None:
+    printed("create", "one")
+    printed("create", "two")
+    path = session.directory / "tasks" / "000001.json"
+    path.write_bytes(b"{")
+    listed = tasks("list", "--json")
+    assert listed.exit_code == 1
+    assert [task["id"] for task in json.loads(listed.stdout)] == [2]
+    assert f"{path}: cannot be read as a task" in listed.stderr
+    shown = tasks("show", "1")
+    assert shown.exit_code == 1
+    assert "mend it, or delete task 1" in shown.stderr
+    printed("update", "1", "--status", "deleted")
+    assert printed("list") == "   2  open         two\n"
+
+
+def test_a_subject_cannot_act_on_the_terminal() -> None:
+    printed("create", "\x1b[2Jone\x07")
+    assert printed("list") == "   1  open         one\n"
+    assert "\x1b" not in printed("show", "1")

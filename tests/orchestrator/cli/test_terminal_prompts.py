@@ -1,0 +1,136 @@
+"""Questions at a terminal: a real pseudo-terminal, with keys typed into it."""
+
+import os
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.permissions.rules import Rule
+from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
+from coterie.orchestrator.cli.views.prompts import TerminalPrompter
+from coterie.orchestrator.cli.views.view import View
+
+QUESTION = Question(
+    tool="Bash",
+    subject="git push \x1b[2K\nsecond",
+    reason="no rule allows it",
+    rules=(Rule.parse("Bash(git push:*)", "test"),),
+    remedy="a rule",
+)
+
+
+@attrs.define(eq=False)
+class Watching(View):
+    """Knows whether it is paused."""
+
+    is_paused: bool = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Be paused."""
+        self.is_paused = True
+        yield
+        self.is_paused = False
+
+
+@attrs.define(eq=False)
+class PromptTerminal:
+    """A pseudo-terminal with somebody at it."""
+
+    master: int
+    slave: int
+    view: Watching = attrs.field(factory=Watching)
+
+    async def ask(self, *keys: bytes, question: Question = QUESTION) -> tuple[Answer, str]:
+        """Type *keys*, each once the one before was taken; returns the answer and what was to be read."""
+        answers: list[Answer] = []
+
+        async def ask() -> None:
+            asker = TerminalPrompter(self.view, Path(os.ttyname(self.slave)))
+            answers.append(await asker.ask(question))
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                for key in keys:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    assert self.view.is_paused
+                    os.write(self.master, key)
+        assert not self.view.is_paused
+        return answers[0], self._shown().decode()
+
+    def _shown(self) -> bytes:
+        """All that was printed, be it in one piece or in several: it ends with what is printed here."""
+        os.write(self.slave, b"\0")
+        shown = b""
+        while not shown.endswith(b"\0"):
+            shown += os.read(self.master, 65_536)
+        return shown[:-1]
+
+
+@pytest.fixture
+def desk() -> Iterator[PromptTerminal]:
+    master, slave = os.openpty()
+    settings = termios.tcgetattr(slave)
+    yield PromptTerminal(master, slave)
+    assert termios.tcgetattr(slave) == settings
+    os.close(slave)
+    os.close(master)
+
+
+async def test_the_question_shows_the_call_escaped_and_the_rule(desk: PromptTerminal) -> None:
+    _, shown = await desk.ask(b"y")
+    assert shown.replace("\r\n", "\n") == (
+        "\nBash needs your permission: no rule allows it\n    git push \\x1b[2K\n    second\n"
+        "   y  yes, once\n   s  for this session: Bash(git push:*)\n   n  no\nyes, once\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer"),
+    [
+        ([b"y"], AllowOnce()),
+        ([b"Y\n"], AllowOnce()),
+        ([b"s"], AllowForSession()),
+        ([b"n", b"\n"], DenyCall("")),
+        ([b"n", b"Not now\x7f\x7f\x7fyet\n"], DenyCall("Not yet")),
+        ([b"\n", b"x", b"\x1b[A", b"yes", b"s"], AllowForSession()),
+    ],
+)
+async def test_keys_are_answers(desk: PromptTerminal, keys: list[bytes], answer: Answer) -> None:
+    assert (await desk.ask(*keys))[0] == answer
+
+
+@pytest.mark.parametrize(("agent", "begins"), [("", "Bash"), ("main", "Bash"), ("scout", "scout: Bash")])
+async def test_who_asks_is_named_unless_it_is_the_lead(desk: PromptTerminal, agent: str, begins: str) -> None:
+    _, shown = await desk.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
+    assert shown.startswith(f"\r\n{begins} needs your permission")
+
+
+async def test_without_a_rule_there_is_no_answer_for_the_session(desk: PromptTerminal) -> None:
+    answer, shown = await desk.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
+    assert answer == AllowOnce()
+    assert "for this session" not in shown
+
+
+async def test_what_was_typed_before_the_question_does_not_answer_it(desk: PromptTerminal) -> None:
+    os.write(desk.master, b"y\ny")
+    assert (await desk.ask(b"n", b"\n"))[0] == DenyCall("")
+
+
+async def test_a_cancelled_question_leaves_the_terminal_as_it_was(desk: PromptTerminal) -> None:
+    with trio.move_on_after(0.02):
+        await TerminalPrompter(desk.view, Path(os.ttyname(desk.slave))).ask(QUESTION)
+
+
+async def test_a_terminal_that_is_gone_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "none", tmp_path / "file"):
+        answer = await TerminalPrompter(View(), path).ask(QUESTION)
+        assert isinstance(answer, DenyCall)
+        assert answer.reason.startswith("The user could not be asked: ")

@@ -1,0 +1,109 @@
+"""Mail that the user has stored by a root, which signs it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, DeadReason
+from coterie.mailbox.dead_letters import DeadLetterNumber
+from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
+from coterie.mailbox.session_mail import SessionKeys, SessionMail
+from coterie.orchestrator.control.requests import (
+    DeliveryStatuses,
+    MailAnswer,
+    MailRequest,
+    NotStored,
+    ReleaseHeldMessage,
+    ResendDeadLetter,
+    SendMail,
+)
+from coterie.orchestrator.control.user_mail import handle_mail_request
+from coterie.session_directory import SessionDirectory
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionMail]:
+    """The mail of a session as its root has it."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    with SessionMail.open(session, Clock(), SessionKeys.new()) as office:
+        yield office
+
+
+def make_message(office: SessionMail, sender: str = "main", session: str | None = None) -> Envelope:
+    return Envelope(
+        sender=Sender(name=sender, incarnation=1, session=session or office.session.id, kind="peer"),
+        recipient=Recipient(name="worker"),
+        sequence=1,
+        body=f"words of {sender}",
+        created=office.clock.now(),
+    )
+
+
+def add_dead_letter(office: SessionMail, reason: DeadReason) -> DeadLetterNumber:
+    envelope = make_message(office)
+    office.dead_letters.add(
+        DeadLetter(reason=reason, detail="", mailbox="worker", at=0.0, envelope=envelope, raw=envelope.to_bytes())
+    )
+    return office.dead_letters.history()[-1].number
+
+
+async def read(office: SessionMail) -> list[str]:
+    async with office.files.open_inbox("worker", 1) as inbox:
+        return [delivery.envelope.body for delivery in inbox.take_nowait()]
+
+
+def recipients(answer: MailAnswer) -> list[str]:
+    assert isinstance(answer, DeliveryStatuses), answer
+    return [fate.recipient for fate in answer.fates if fate.receipt is not None]
+
+
+async def test_what_is_posted_resent_and_released_is_believed(office: SessionMail) -> None:
+    await office.roster.join("worker")
+    held = make_message(office, "stranger", session="another")
+    await office.held.hold(held)
+    assert recipients(await handle_mail_request(office, SendMail(to="*", body="words of the user"))) == ["worker"]
+    assert recipients(
+        await handle_mail_request(office, ResendDeadLetter(number=add_dead_letter(office, "expired")))
+    ) == ["worker"]
+    assert recipients(await handle_mail_request(office, ReleaseHeldMessage(id=held.id))) == ["worker"]
+    assert await read(office) == ["words of the user", "words of main", "words of stranger"]
+    assert office.dead_letters.pending() == []
+
+
+async def test_a_held_letter_that_claims_to_be_of_this_session_is_not_released(office: SessionMail) -> None:
+    await office.roster.join("worker")
+    forged = make_message(office, "main")
+    await office.held.hold(forged)
+    answer = await handle_mail_request(office, ReleaseHeldMessage(id=forged.id))
+    assert isinstance(answer, NotStored)
+    assert "came from outside" in answer.reason
+    assert await read(office) == []
+    assert [each.id for each in await office.held.messages()] == [forged.id]
+
+
+async def test_what_cannot_be_stored_is_told_in_one_line(office: SessionMail) -> None:
+    await office.roster.join("worker")
+    forged = add_dead_letter(office, "bad_mac")
+    whose = f"nobody proved that 'main' wrote dead letter {forged}; if it is true, say it with `mail send`"
+    cases: dict[MailRequest, str] = {
+        SendMail(to="wroker", body="?"): "there is no 'wroker'; did you mean worker?",
+        SendMail(to="a/b", body="?"): "'a/b' is not a name: a name has letters a-z, digits, - and _, and begins with a"
+        " letter or digit",
+        ResendDeadLetter(number=forged): whose,
+        ResendDeadLetter(number=7): "there is no dead letter 7; `coterie mail dead` lists them",
+        ReleaseHeldMessage(id=MessageId("none")): "no letter 'none' is held",
+    }
+    for request, reason in cases.items():
+        assert await handle_mail_request(office, request) == NotStored(reason=reason, is_for_user=True)
+
+
+async def test_a_disk_that_refuses_is_not_for_the_user_to_mend(office: SessionMail) -> None:
+    await office.roster.join("worker")
+    office.directory.mkdir()
+    (office.directory / "worker").write_text("no directory")
+    answer = await handle_mail_request(office, SendMail(to="worker", body="words"))
+    assert isinstance(answer, NotStored)
+    assert not answer.is_for_user

@@ -1,0 +1,50 @@
+"""What only the user may do is not done for an agent, whatever it does to its environment."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coterie.orchestrator.cli.output import ExitCode
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    (project / ".claude").mkdir(parents=True)
+    (project / ".claude/settings.json").write_text(json.dumps({"hooks": {"Stop": [{"command": "true"}]}}))
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": {"command": "true"}}}))
+    return project
+
+
+def run(project: Path, *words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run `coterie` with *words* below a shell with *environment*."""
+    line = shlex.join([sys.executable, "-P", "-m", "coterie", *words])
+    # With a second command, so that the shell does not become the first.
+    return subprocess.run(
+        ["/bin/bash", "-c", f"env -u COTERIE_AGENT {line}; exit $?"],
+        cwd=project,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "what"), [(("hooks", "approve", "--yes"), "hooks"), (("mcp", "approve", "--all"), "servers")]
+)
+def test_an_agent_cannot_approve_what_a_repository_starts(project: Path, words: tuple[str, ...], what: str) -> None:
+    """Its command has taken the name out of its environment, but the shell above it still has it."""
+    refused = run(project, *words, environment={"COTERIE_AGENT": "main@1"})
+    assert refused.returncode == ExitCode.USAGE
+    assert refused.stderr == f"Error: only the user can approve {what}, and no agent\n"
+    assert not list((project.parent / "home").rglob("approved-*.json"))
+    assert run(project, *words, environment={}).returncode == 0
+    assert [path.name for path in (project.parent / "home").rglob("approved-*.json")] == [f"approved-{what}.json"]

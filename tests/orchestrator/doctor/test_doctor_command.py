@@ -1,0 +1,447 @@
+"""`coterie doctor` over files that crashes, disks and people have left."""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+from filelock import FileLock, Timeout
+
+from coterie.agents.events.root_events import CleanedUp
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.clock import Clock
+from coterie.files import SeededFaults, file_faults
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.tasks.task import USER
+from coterie.mailbox.tasks.task_list import TaskList
+from coterie.mailbox.transports.bridge.socket_path import socket_path
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.cli.views.event_text import event_text
+from coterie.orchestrator.doctor import checks, crash_cleanup
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
+from coterie.orchestrator.doctor.stale_sessions import mark_ended
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
+from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record
+from coterie.session_directory import SessionDirectory
+from tests.mailbox.file_mail import envelope
+from tests.orchestrator.approvals.approval_harness import plan
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+
+
+@pytest.fixture(autouse=True)
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> SessionDirectory:
+    """A session that has ended well, with one of everything."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    with open_writer(made.directory) as agent:
+        agent.write_event(STARTED)
+        agent.write_text("user", "the task")
+        agent.write_text("assistant", "done")
+        agent.write_event(FINISHED)
+    with Ledger.open(made.directory / LEDGER) as ledger:
+        ledger.append(line("main"))
+        ledger.append(line("main"))
+    trio.run(_fill, made)
+    return made
+
+
+async def _fill(session: SessionDirectory) -> None:
+    await TaskList(session.directory / "tasks", Clock()).create("a task", by=USER)
+    with SessionMail.open(session, Clock()) as office:
+        for name in ("main", "ada"):
+            await office.roster.join(name)
+        await office.files.send(envelope(1))
+        await office.files.send(envelope(2))
+        for name in ("main", "ada"):
+            await office.roster.set_state(name, "ended")
+        letter = DeadLetter(reason="refused", detail="", mailbox="ada", at=1.0, envelope=None, raw=b"x")
+        office.dead_letters.add(letter)
+        office.dead_letters.add(letter)
+
+
+def doctor(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *arguments])
+
+
+def findings(*arguments: str) -> list[dict[str, Any]]:
+    done = doctor("--json", *arguments)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    assert done.exit_code == (1 if any(not one["is_harmless"] for one in found) else 0)
+    return found
+
+
+def tear(path: Path) -> None:
+    """As a writer that is killed in the middle of its last write leaves it."""
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def spoil(path: Path) -> None:
+    """As a bad disk leaves it: a byte near the beginning is another."""
+    content = bytearray(path.read_bytes())
+    content[1] ^= 1
+    path.write_bytes(content)
+
+
+def dead_process() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen(["/bin/true"]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_a_session_that_ended_well_is_in_order() -> None:
+    done = doctor()
+    first, *offers = done.stdout.splitlines()
+    assert (done.exit_code, first, done.stderr) == (0, "nothing is wrong", "")
+    assert [line.partition(":")[0] for line in offers] == ['sandbox = "bubblewrap"', 'sandbox = "landlock"']
+    assert findings() == []
+
+
+@pytest.mark.parametrize("name", ["agents/main/transcript.jsonl", "agents/main/events.jsonl", "ledger.jsonl"])
+def test_a_torn_end_is_set_aside_and_nothing_else_is_lost(session: SessionDirectory, name: str) -> None:
+    path = session.directory / name
+    whole = path.read_bytes()
+    tear(path)
+    [found] = findings()
+    assert (found["kind"], found["where"], found["session"]) == ("torn_record", str(path), session.id)
+    assert found["remedy"] == f"set the torn end aside in {path.name}.torn"
+    assert path.read_bytes() == whole[:-9], "to look changes nothing"
+    assert [one["fixed"] for one in findings("--fix")] == [True]
+    aside = path.with_name(f"{path.name}.torn").read_bytes()
+    assert path.read_bytes() + aside.removesuffix(b"\n") == whole[:-9]
+    assert findings() == []
+
+
+def test_an_agent_goes_on_behind_a_torn_end_that_was_set_aside(session: SessionDirectory) -> None:
+    path = session.directory / "agents/main/transcript.jsonl"
+    tear(path)
+    findings("--fix")
+    with open_writer(session.directory) as agent:
+        agent.write_text("assistant", "done again")
+    assert load_transcript(path).dropped_bytes == 0
+    assert findings() == []
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "mail/dead/letters.jsonl"])
+def test_a_torn_line_that_others_have_written_behind_is_harmless(session: SessionDirectory, name: str) -> None:
+    path = session.directory / name
+    first, _, second = path.read_bytes().partition(b"\n\n")
+    path.write_bytes(first[:-9] + b"\n\n" + second)
+    [found] = findings()
+    assert (found["kind"], found["is_harmless"], found["where"]) == ("torn_record", True, f"{path}:2")
+    done = doctor("--fix")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[1:3] == ["    harmless, and left as it is", "nothing is wrong, 1 harmless"]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("session.json", ""),
+        ("roster.json", ""),
+        ("agents/main/transcript.jsonl", ":2"),
+        ("agents/main/events.jsonl", ":1"),
+        ("ledger.jsonl", ":2"),
+        ("mail/ada/000001.log", " at byte 0"),
+        ("mail/dead/letters.jsonl", ":2"),
+        ("tasks/000001.json", ""),
+    ],
+)
+def test_a_damaged_record_is_named_and_left_as_it_is(session: SessionDirectory, name: str, where: str) -> None:
+    path = session.directory / name
+    spoil(path)
+    damaged = path.read_bytes()
+    [found] = findings("--fix")
+    assert (found["kind"], found["where"], found["session"]) == ("damaged_record", f"{path}{where}", session.id)
+    assert (found["remedy"], found["fixed"]) == (None, None)
+    assert found["advice"]
+    assert path.read_bytes() == damaged
+
+
+def test_a_damaged_cursor_is_set_aside_and_no_mail_is_lost(session: SessionDirectory) -> None:
+    path = session.directory / "mail/ada/cursor.json"
+    path.write_bytes(b"{")
+    [found] = findings("--fix")
+    assert (found["kind"], found["where"], found["fixed"]) == ("damaged_record", str(path), True)
+    assert findings() == []
+    with SessionMail.open(session, Clock()) as office:
+        assert office.files.backlog("ada").messages == 2
+
+
+def test_mail_of_somebody_who_left_is_moved_to_the_dead_letters(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as office:
+        trio.run(office.roster.leave, "ada")
+        [found] = findings()
+        assert (found["kind"], found["where"]) == ("left_mail", str(office.directory / "ada"))
+        before = len(office.dead_letters.pending())
+        assert [one["fixed"] for one in findings("--fix")] == [True]
+        assert len(office.dead_letters.pending()) == before + 2
+    assert findings() == []
+
+
+def test_a_socket_on_which_nobody_listens_is_removed(session: SessionDirectory) -> None:
+    path = socket_path(session.id)
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        assert findings() == []
+    [found] = findings()
+    assert (found["kind"], found["where"], found["session"]) == ("dead_socket", str(path), session.id)
+    assert [one["fixed"] for one in findings("--fix")] == [True]
+    assert not path.exists()
+    assert findings() == []
+
+
+def test_a_lock_file_that_its_holder_left_is_no_finding(session: SessionDirectory) -> None:
+    socket_path(session.id).parent.mkdir(mode=0o700)
+    socket_path(session.id).with_suffix(".lock").touch()
+    (session.directory / "roster.json.lock").touch()
+    assert findings() == []
+
+
+def test_the_draft_of_a_dead_writer_is_removed_and_that_of_a_living_one_is_not(session: SessionDirectory) -> None:
+    left = session.directory / f".coterie-{dead_process()}-0.draft"
+    written = session.directory / f".coterie-{os.getpid()}-0.draft"
+    reused = session.directory / f".coterie-{os.getpid()}-1.draft"
+    for path in (left, written, reused):
+        path.write_bytes(b"{")
+    os.utime(reused, (1, 1))
+    assert {one["where"] for one in findings()} == {str(left), str(reused)}
+    assert [one["fixed"] for one in findings("--fix")] == [True, True]
+    assert written.exists()
+    assert findings() == []
+
+
+def test_a_session_that_was_killed_while_it_was_made_is_removed(session: SessionDirectory) -> None:
+    begun = session.directory.with_name("20990101-000000-ffffff")
+    begun.mkdir()
+    (begun / f".coterie-{dead_process()}-0.draft").write_bytes(b"{")
+    assert [one["kind"] for one in findings()] == ["draft", "damaged_record"]
+    assert [one["fixed"] for one in findings("--fix")] == [True, True]
+    assert not begun.exists()
+
+
+def test_a_session_on_record_as_running_without_a_root_is_ended(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as office:
+        trio.run(office.roster.set_state, "ada", "idle")
+        [found] = findings()
+        assert (found["kind"], found["session"]) == ("interrupted_session", session.id)
+        assert "ada would be at work" in found["what"]
+        findings("--fix")
+        assert {member.state for member in office.roster.members().values()} == {"ended"}
+    assert findings() == []
+
+
+async def test_a_new_root_waits_until_all_of_the_last_one_have_ended_on_record(session: SessionDirectory) -> None:
+    """Else those that it starts meanwhile could be among the ended."""
+    order: list[str] = []
+    is_begun = trio.Event()
+
+    async def end() -> None:
+        await mark_ended(session)
+        order.append("ended")
+
+    def begin() -> None:
+        with open_root_record(session, Clock()):
+            order.append("begun")
+            trio.from_thread.run_sync(is_begun.set)
+
+    with SessionMail.open(session, Clock()) as office, trio.fail_after(10):
+        await office.roster.set_state("ada", "idle")
+        async with trio.open_nursery() as nursery:
+            # Whoever mends waits for this lock, when it has seen that there is no root.
+            with FileLock(f"{office.roster.path}.lock"):
+                nursery.start_soon(end)
+                while not _is_locked(session.directory / f"{ROOT_RECORD}.lock"):  # noqa: ASYNC110 - nothing tells
+                    await trio.sleep(0.005)
+                nursery.start_soon(trio.to_thread.run_sync, begin)
+                with trio.move_on_after(0.2):
+                    await is_begun.wait()
+        assert order == ["ended", "begun"]
+        assert office.roster.members()["ada"].state == "ended"
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether somebody holds it now."""
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (
+            CleanedUp(killed=1, mended=["draft: remove it"], failures=[]),
+            "the root was killed; its janitor has ended 1 process, mended draft: remove it",
+        ),
+        (
+            CleanedUp(killed=0, mended=[], failures=["process 7 could not be ended"]),
+            "the root was killed; its janitor has ended 0 processes; not mended: process 7 could not be ended",
+        ),
+        (
+            CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True),
+            "the root was killed; its janitor has ended 2 processes; a new root came first",
+        ),
+    ],
+)
+def test_what_a_janitor_has_done_is_a_sentence(event: CleanedUp, words: str) -> None:
+    assert event_text(event) == words
+
+
+def test_what_was_found_before_something_went_wrong_is_mended_all_the_same(
+    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the session's log says what it was."""
+
+    def fail(*_: object, **__: object) -> list[DoctorFinding]:
+        raise ZeroDivisionError("nobody planned this")
+
+    monkeypatch.setattr(checks, "log_findings", fail)
+    with SessionMail.open(session, Clock()) as office:
+        trio.run(office.roster.set_state, "ada", "idle")
+        assert crash_cleanup.main(session.id, '[3, [7], false, ""]') == 1
+        assert office.roster.members()["ada"].state == "ended"
+    last = list(read_session(session.directory))[-1]
+    assert last.event == CleanedUp(
+        killed=3,
+        mended=["interrupted_session: record that all have ended"],
+        failures=["process 7 could not be ended", "ZeroDivisionError: nobody planned this"],
+    )
+
+
+def test_nothing_of_a_session_that_was_taken_up_is_mended(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as office:
+        trio.run(office.roster.set_state, "ada", "idle")
+        assert crash_cleanup.main(session.id, '[3, [], true, ""]') == 0
+        assert office.roster.members()["ada"].state == "idle"
+
+
+async def _examine_while_read(session: SessionDirectory) -> list[dict[str, Any]]:
+    with SessionMail.open(session, Clock()) as office:
+        member = await office.roster.join("main")
+        async with office.files.open_inbox("main", member.incarnation):
+            return await trio.to_thread.run_sync(findings, "--fix")
+
+
+def test_a_session_whose_mail_is_being_read_runs(session: SessionDirectory) -> None:
+    """Also without a record of a root: what is torn there may be about to be written."""
+    tear(session.directory / LEDGER)
+    assert trio.run(_examine_while_read, session) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "kind"),
+    [
+        (".coterie/agents/bad.md", "no front matter", "bad_definition"),
+        (".coterie/settings.toml", "colour = 1", "bad_settings"),
+    ],
+)
+def test_what_cannot_be_used_here_is_named(tmp_path: Path, path: str, content: str, kind: str) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    [found] = findings("--fix")
+    assert (found["kind"], found["remedy"], found["fixed"]) == (kind, None, None)
+    assert str(file) in found["where"]
+
+
+def test_one_session_alone_can_be_looked_at(session: SessionDirectory, tmp_path: Path) -> None:
+    later = Clock()
+    later.advance(60)
+    other = SessionDirectory.create(tmp_path, later, task="t", model="m")
+    spoil(other.directory / "session.json")
+    spoil(session.directory / LEDGER)
+    assert [one["session"] for one in findings("--session", session.id)] == [session.id]
+    assert {one["session"] for one in findings()} == {session.id, other.id}
+    assert doctor("--session", "nope").exit_code == 2
+
+
+def test_people_read_what_it_is_where_it_is_and_what_can_be_done(session: SessionDirectory) -> None:
+    path = session.directory / LEDGER
+    tear(path)
+    spoil(session.directory / "tasks/000001.json")
+    shown = doctor().stdout.splitlines()
+    assert shown[:2] == [
+        f"{path}: the last write was torn; what was recorded before is whole",
+        "    --fix: set the torn end aside in ledger.jsonl.torn",
+    ]
+    assert shown[3].startswith("    left as it is; mend it, or give it up")
+    assert shown[4] == "2 found: --fix mends 1"
+    shown = doctor("--fix").stdout.splitlines()
+    assert shown[1] == "    fixed: set the torn end aside in ledger.jsonl.torn"
+    assert shown[4] == "2 found: 1 fixed"
+
+
+def test_what_cannot_be_mended_is_said_and_hinders_nothing_else(session: SessionDirectory) -> None:
+    path = session.directory / LEDGER
+    tear(path)
+    torn = path.read_bytes()
+    draft = session.directory / f".coterie-{dead_process()}-0.draft"
+    draft.touch()
+    with file_faults(SeededFaults(seed=1, full=1.0)):
+        found = findings("--fix")
+    assert [(one["kind"], one["fixed"]) for one in found] == [("draft", True), ("torn_record", False)]
+    assert "No space left on device" in found[1]["failure"]
+    assert path.read_bytes() == torn
+
+
+def _break_tasks(session: SessionDirectory) -> None:
+    path = session.directory / "tasks/000001.json"
+    path.unlink()
+    path.mkdir()
+
+
+def _break_log(session: SessionDirectory) -> None:
+    path = session.directory / LEDGER
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [_break_tasks, _break_log])
+def test_a_file_that_cannot_be_opened_is_a_finding_and_no_crash(
+    session: SessionDirectory, damage: Callable[[SessionDirectory], None]
+) -> None:
+    damage(session)
+    [found] = findings()
+    assert (found["kind"], "directory" in found["what"]) == ("damaged_record", True)
+
+
+def test_a_record_of_an_approval_that_the_root_did_not_write_is_found(
+    session: SessionDirectory, tmp_path: Path
+) -> None:
+    records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
+    for id_ in ("plan-1", "plan-2", "plan-3"):
+        records.save(Approval(id=id_, claim=plan(), asked_at=1.0))
+    assert findings() == []
+    forged, torn = (records.directory / f"{name}.json" for name in ("plan-1", "plan-2"))
+    forged.write_bytes(forged.read_bytes().replace(b'"open"', b'"approved"'))
+    tear(torn)
+    found = {one["where"]: one for one in findings("--fix")}
+    assert found.keys() == {str(forged), str(torn)}
+    assert {one["kind"] for one in found.values()} == {"damaged_record"}
+    assert found[str(forged)]["what"] == "it was written or changed by somebody else than the root"
+    assert found[str(torn)]["what"].startswith("it cannot be read: ")
+    assert "it grants nothing" in found[str(forged)]["advice"]
+    assert b'"approved"' in forged.read_bytes()
+    key = tmp_path / "home" / "keys" / session.id
+    key.unlink()
+    [lost] = findings()
+    assert (lost["kind"], lost["where"]) == ("damaged_record", str(key))

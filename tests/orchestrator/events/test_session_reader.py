@@ -1,0 +1,351 @@
+"""A session read as events: from real transcripts and event logs, whole, torn, damaged and growing."""
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie import inotify
+from coterie.agents.events.agent_events import Event, TextEmitted, ToolStarted
+from coterie.agents.events.event_reader import LineUnreadable, MessageRecorded, ReplyRecorded, SessionEvent
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.transcript_records import EpochRecord, MessageRecord, read_line, write_line
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+from coterie.directory_watch import POLL_INTERVAL, PollingDirectoryWatch
+from coterie.orchestrator.events.event_sources import LogLines
+from coterie.orchestrator.events.follower import open_follower
+from coterie.orchestrator.events.session_reader import SessionReader, read_session
+from tests.orchestrator.session_writer import FINISHED, STARTED, SteppingClock, open_writer, reply
+
+
+def kinds(events: Iterator[SessionEvent]) -> list[str]:
+    return [event.kind for event in events]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "20260101-000000-abcdef"
+    path.mkdir()
+    return path
+
+
+def test_what_is_told_and_what_is_recorded_come_in_the_order_in_which_they_happened(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+        agent.write_text("user", "the task")
+        agent.write_event(TextEmitted(turn=1, text="do"))
+        agent.write_text("assistant", "done", reply())
+        agent.write_event(FINISHED)
+    events = list(read_session(session))
+    assert kinds(iter(events)) == ["started", "message", "text", "message", "replied", "finished"]
+    task, said = (event.event for event in events if isinstance(event.event, MessageRecorded))
+    assert isinstance(task, MessageRecorded)
+    assert isinstance(said, MessageRecorded)
+    assert (task.role, task.content) == ("user", [{"type": "text", "text": "the task"}])
+    assert (said.role, said.content) == ("assistant", [{"type": "text", "text": "done"}])
+    replied = events[4].event
+    assert isinstance(replied, ReplyRecorded)
+    assert replied.usage == Usage(input=5, output=7)
+    assert [event.at for event in events] == [1001, 1002, 1003, 1004, 1004, 1005]
+
+
+def test_a_line_names_session_agent_time_and_kind(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_event(TextEmitted(turn=1, text="é"))
+        agent.write_text("user", "x\ny")
+    told, recorded = (msgspec.json.decode(event.line) for event in read_session(session))
+    head = {"v": 1, "session": session.name, "agent": "main"}
+    assert told == {**head, "at": 1001.0, "kind": "text", "turn": 1, "text": "é"}
+    content = [{"type": "text", "text": "x\ny"}]
+    assert recorded == {**head, "at": 1002.0, "kind": "message", "role": "user", "content": content}
+
+
+def test_agents_are_merged_by_time_and_one_can_be_picked(session: Path) -> None:
+    clock = SteppingClock()
+    with open_writer(session, "main", clock) as main, open_writer(session, "scout", clock) as scout:
+        for _ in range(3):
+            main.write_event(TextEmitted(turn=1, text="m"))
+            scout.write_text("user", "s")
+    assert [event.agent for event in read_session(session)] == ["main", "scout"] * 3
+    assert [event.agent for event in read_session(session, "scout")] == ["scout"] * 3
+
+
+def test_a_clock_that_was_moved_back_does_not_change_the_order_of_a_file(session: Path) -> None:
+    clock = Clock()
+    with open_writer(session, clock=clock) as agent:
+        for number in range(3):
+            agent.write_event(TextEmitted(turn=number, text=""))
+            clock.advance(-100)
+    assert [event.members["turn"] for event in read_session(session)] == [0, 1, 2]
+
+
+def test_a_rewrite_is_told_and_its_messages_are_not_said_again(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_text("user", "one")
+        agent.write_text("assistant", "two")
+        agent.write_text("user", "three")
+        kept = agent.conversation.prefix.cut(2)
+        agent.conversation = Conversation(kept, agent.conversation.epoch + 1)
+        agent.write_text("assistant", "a summary")
+        agent.write_text("user", "four")
+    events = list(read_session(session))
+    assert kinds(iter(events)) == ["message", "message", "message", "epoch", "message"]
+    assert {key: events[3].members[key] for key in ("epoch", "kept", "messages")} == {
+        "epoch": 1,
+        "kept": 2,
+        "messages": 2,
+    }
+
+
+def test_an_epoch_that_begins_without_messages_is_still_the_first(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.transcript.record(agent.conversation)
+        reader = SessionReader(session)
+        assert kinds(reader.read_new()) == kinds(reader.read_new()) == []
+        agent.write_text("user", "one")
+        assert kinds(reader.read_new()) == ["message"]
+
+
+def test_records_without_a_time_come_first_in_their_own_order(session: Path) -> None:
+    """An earlier version wrote none."""
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+        agent.write_text("user", "one")
+        agent.write_text("assistant", "two")
+    path = session / "agents/main/transcript.jsonl"
+    records = [read_line(line) for line in path.read_bytes().split(b"\n") if line]
+    for record in records:
+        assert isinstance(record, EpochRecord | MessageRecord)
+        record.at = 0.0
+    path.write_bytes(b"".join(write_line(record) for record in records if record))
+    assert [(event.kind, event.members.get("role")) for event in read_session(session)] == [
+        ("message", "user"),
+        ("message", "assistant"),
+        ("started", None),
+    ]
+
+
+def test_a_line_that_is_not_ended_is_left_out_and_read_once_it_is(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+    path = session / "agents/main/events.jsonl"
+    whole = path.read_bytes()
+    reader = SessionReader(session)
+    path.write_bytes(whole + whole[:20])
+    assert kinds(reader.read_new()) == ["started"]
+    path.write_bytes(whole + whole)
+    assert kinds(reader.read_new()) == ["started"]
+    assert kinds(reader.read_new()) == []
+
+
+@pytest.mark.parametrize(
+    "line", [b"{", b"[1]", b'{"v":1}', b'{"v":1,"at":1,"agent":"a","kind":"text"}', b"\xff", b"[" * 5000, b" "]
+)
+def test_a_damaged_line_of_an_event_log_is_an_event_with_its_place(session: Path, line: bytes) -> None:
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+        path = session / "agents/main/events.jsonl"
+        with path.open("ab") as file:
+            file.write(b"\n" + line + b"\n")
+        agent.write_event(FINISHED)
+    first, damaged, last = read_session(session)
+    assert (first.kind, last.kind) == ("started", "finished")
+    assert isinstance(damaged.event, LineUnreadable)
+    assert (damaged.event.file, damaged.event.line) == ("agents/main/events.jsonl", 3)
+    assert msgspec.json.decode(damaged.line)["reason"]
+
+
+def test_a_damaged_record_is_an_event_with_its_place(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_text("user", "one")
+        agent.write_text("assistant", "two")
+    path = session / "agents/main/transcript.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"one", b"won"))
+    damaged, said = read_session(session)
+    assert (damaged.kind, damaged.members["line"], damaged.members["reason"]) == (
+        "unreadable",
+        2,
+        "the checksum is wrong",
+    )
+    assert said.kind == "message"
+
+
+@given(garbage=st.binary(max_size=200), name=st.sampled_from(["events.jsonl", "transcript.jsonl"]))
+def test_no_line_is_an_exception(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, name: str) -> None:
+    session = tmp_path_factory.mktemp("session")
+    (session / "agents/main").mkdir(parents=True)
+    (session / "agents/main" / name).write_bytes(garbage + b"\n")
+    assert set(kinds(read_session(session))) <= {"unreadable"}
+
+
+def test_what_a_later_version_says_is_passed_on_as_it_is(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+    path = session / "agents/main/events.jsonl"
+    later = [
+        {"v": 1, "at": 5000, "agent": "main", "kind": "glowed", "colour": "red"},
+        {"v": 2, "at": 5001, "agent": "main", "kind": "text", "words": ["a"]},
+    ]
+    with path.open("ab") as file:
+        file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in later))
+    _, glowed, text = read_session(session)
+    assert (glowed.event, text.event) == (None, None)
+    assert (glowed.members["colour"], text.members["words"]) == ("red", ["a"])
+
+
+def test_a_file_that_was_cut_is_read_on_from_its_new_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    lines = LogLines(path)
+    path.write_bytes(b"\none\n\ntwo\n\nthr")
+
+    def take() -> list[bytes]:
+        taken = []
+        for line in lines.read(lines.size()):
+            lines.mark_read(line)
+            taken.append(line.content)
+        return taken
+
+    assert take() == [b"one", b"two"]
+    path.write_bytes(b"\none\n\ntwo\n")
+    assert take() == []
+    path.write_bytes(b"\none\n\ntwo\n\nthree\n")
+    assert take() == [b"three"]
+    path.write_bytes(b"\none\n")
+    assert take() == []
+    path.write_bytes(b"\none\n\nfour\n")
+    assert take() == [b"four"]
+
+
+def test_what_is_told_waits_for_what_was_recorded_before_it(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent writes between any two looks of the reader; the order holds, and the end comes last."""
+    size = LogLines.size
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+        turns = iter(range(1, 30))
+
+        def write_and_size(lines: LogLines) -> int:
+            seen = size(lines)
+            if (turn := next(turns, None)) is not None:
+                agent.write_event(TextEmitted(turn=turn, text="x"))
+                agent.write_text("user" if turn % 2 else "assistant", str(turn))
+            return seen
+
+        monkeypatch.setattr(LogLines, "size", write_and_size)
+        reader = SessionReader(session)
+        events = [event for _ in range(30) for event in reader.read_new()]
+    assert kinds(iter(events)) == ["started", *["text", "message"] * 29]
+    assert [event.at for event in events] == sorted(event.at for event in events)
+
+
+async def test_a_follower_waits_for_what_comes_and_for_agents_that_join(session: Path) -> None:
+    async def act(agent: str, event: Event) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        with open_writer(session, agent) as writer:
+            writer.write_event(event)
+
+    with trio.fail_after(5):
+        async with open_follower(session) as follower, trio.open_nursery() as nursery:
+            for agent, event in [("main", STARTED), ("scout", STARTED), ("main", FINISHED)]:
+                nursery.start_soon(act, agent, event)
+                seen = await anext(follower)
+                assert (seen.agent, seen.event) == (agent, event)
+
+
+async def test_a_follower_may_pass_over_the_past(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_event(STARTED)
+        agent.write_text("user", "before")
+        async with open_follower(session) as follower:
+            follower.skip()
+            agent.write_text("assistant", "after")
+            with trio.fail_after(5):
+                event = await anext(follower)
+            assert event.members["content"] == [{"type": "text", "text": "after"}]
+            assert follower.take_nowait() is None
+
+
+async def test_a_torn_tail_that_is_cut_off_before_a_resume_is_never_shown(session: Path) -> None:
+    with open_writer(session) as agent:
+        agent.write_text("user", "one")
+    path = session / "agents/main/transcript.jsonl"
+    record = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(record[: len(record) // 2])
+    async with open_follower(session) as follower:
+        follower.skip()
+        with open_writer(session) as agent:
+            agent.write_text("assistant", "two")
+        with trio.fail_after(5):
+            assert (await anext(follower)).members["role"] == "assistant"
+        assert follower.take_nowait() is None
+
+
+async def test_being_cancelled_loses_no_event(session: Path) -> None:
+    with open_writer(session) as agent:
+        async with open_follower(session) as follower:
+            seen = []
+            for number in range(20):
+                agent.write_event(ToolStarted(id=str(number), name="Read"))
+                with trio.move_on_after(0):
+                    seen.append(await anext(follower))
+            while (event := follower.take_nowait()) is not None:
+                seen.append(event)
+    assert [event.members["id"] for event in seen] == [str(number) for number in range(20)]
+
+
+async def test_without_inotify_it_looks_four_times_a_second(
+    session: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr(inotify, "open_inotify", lambda: None)
+    with open_writer(session) as agent:
+        async with open_follower(session) as follower, trio.open_nursery() as nursery:
+            nursery.start_soon(_later, lambda: agent.write_event(STARTED))
+            assert (await anext(follower)).kind == "started"
+    assert trio.current_time() == pytest.approx(0.75)
+
+
+async def _later(act: Any) -> None:
+    await trio.sleep(0.6)
+    act()
+
+
+async def test_a_watch_that_is_refused_makes_it_look_instead(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    watching = PollingDirectoryWatch(os.open("/dev/null", os.O_RDONLY))
+    watching.watch(tmp_path)
+    await watching.wait()
+    assert trio.current_time() == pytest.approx(POLL_INTERVAL)
+
+
+@pytest.mark.slow
+async def test_another_process_is_followed_to_its_last_event_in_order(session: Path) -> None:
+    code = f"""
+from pathlib import Path
+from coterie.agents.events.agent_events import TextEmitted as Text
+from tests.orchestrator.session_writer import FINISHED, writing
+from coterie.clock import Clock
+with writing(Path({str(session)!r}), clock=Clock()) as agent:
+    for turn in range(300):
+        agent.tell(Text(turn=turn, text="x"))
+        agent.say("user" if turn % 2 else "assistant", str(turn))
+    agent.tell(FINISHED)
+"""
+    seen: list[SessionEvent] = []
+    command = [sys.executable, "-c", code]
+    with trio.fail_after(30):
+        async with open_follower(session) as follower, trio.open_nursery() as nursery:
+            nursery.start_soon(partial(trio.run_process, command, cwd=Path(__file__).parents[3]))
+            while not seen or seen[-1].kind != "finished":
+                seen.append(await anext(follower))
+        assert follower.take_nowait() is None
+    assert kinds(iter(seen)) == [*["text", "message"] * 300, "finished"]

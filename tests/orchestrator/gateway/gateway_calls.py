@@ -1,0 +1,121 @@
+"""Calls at the gateway of a session, made by tests."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+import attrs
+import trio
+
+from coterie.agents.loop.conversation.cache_markers import Ttl
+from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.gateway import Gateway, Permit
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.gateway.permit import CallCost
+
+OPUS = load_models().get("opus")
+DOLLAR = 50_000
+"""Output tokens that cost a dollar with Opus: a call of so many and no input reserves just that."""
+
+
+def intent(
+    *,
+    dollars: float = 1.0,
+    purpose: str = "turn",
+    prompt_tokens: int = 0,
+    prefix: bytes = b"",
+    shared: bytes | None = None,
+    ttl: Ttl = "5m",
+) -> CallIntent:
+    """A call that may cost *dollars* at most if it has no input; one with input is 10,000 tokens long or so."""
+    return CallIntent(
+        agent="a",
+        purpose=purpose,
+        model=OPUS,
+        prompt_tokens=prompt_tokens,
+        max_tokens=int(dollars * DOLLAR),
+        prefix=prefix,
+        shared=shared,
+        ttl=ttl,
+    )
+
+
+def warming(prefix: bytes, shared: bytes | None = None, *, ttl: Ttl = "5m") -> CallIntent:
+    """A call long enough to be cached."""
+    return intent(dollars=0, prompt_tokens=10_000, prefix=prefix, shared=shared, ttl=ttl)
+
+
+def used(dollars: float) -> Usage:
+    """A reply that costs *dollars*."""
+    return Usage(output=int(dollars * DOLLAR))
+
+
+def make_gate(
+    *,
+    dollars: float | None = None,
+    tokens: int | None = None,
+    places: int = 20,
+    clock: Clock | None = None,
+    settled: Callable[[CallCost], None] | None = None,
+) -> ModelGateway:
+    """A gate whose jitter repeats itself."""
+    limits = BudgetLimits(dollars=None if dollars is None else Decimal(str(dollars)), tokens=tokens)
+    return ModelGateway(
+        clock or Clock(), session_limits=limits, max_calls=places, jitter=random.Random(5), settled=settled
+    )
+
+
+@attrs.define(eq=False)
+class Calls:
+    """Calls under way in tasks of their own: each goes on when the test says so."""
+
+    nursery: trio.Nursery
+    started: list[str] = attrs.field(factory=list)
+    """In the order of admission."""
+    times: dict[str, float] = attrs.field(factory=dict)
+    failed: dict[str, Exception] = attrs.field(factory=dict)
+    permits: dict[str, Permit] = attrs.field(factory=dict)
+    _leave: dict[str, trio.Event] = attrs.field(factory=dict)
+
+    async def ask(self, gate: Gateway, name: str, asked: CallIntent) -> None:
+        """Let the call *name* ask, and wait until everybody waits."""
+        self.nursery.start_soon(self._run, gate, name, asked)
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def end(self, name: str, usage: Usage | None = None) -> None:
+        """Let the call *name* end, settled if there is *usage*, and wait until everybody waits."""
+        if usage is not None:
+            self.permits[name].settle(usage)
+        self._leave[name].set()
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def _run(self, gate: Gateway, name: str, asked: CallIntent) -> None:
+        self._leave[name] = trio.Event()
+        try:
+            async with gate.admit(asked) as permit:
+                self.started.append(name)
+                self.times[name] = trio.current_time()
+                self.permits[name] = permit
+                await self._leave[name].wait()
+        except Exception as exc:  # noqa: BLE001 - the test looks at it
+            self.failed[name] = exc
+
+
+@asynccontextmanager
+async def open_calls() -> AsyncIterator[Calls]:
+    """Calls that are cancelled when the block ends."""
+    async with trio.open_nursery() as nursery:
+        yield Calls(nursery)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_single_caller(gate: ModelGateway) -> AsyncIterator[tuple[GatewayClient, Calls]]:
+    """One agent at *gate*, and its calls."""
+    async with gate.open_client("a") as asker, open_calls() as calls:
+        yield asker, calls

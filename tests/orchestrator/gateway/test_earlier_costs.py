@@ -1,0 +1,117 @@
+"""What a session has spent counts under its next root, and so does what nobody could say any more."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import pytest
+
+from coterie.agents.errors import BudgetSpent
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits, PriorSpending
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, read_ledger
+from coterie.orchestrator.gateway.ledger_recorder import (
+    PENDING_CALLS,
+    LedgerRecorder,
+    PendingCalls,
+    read_pending_calls,
+    settle_interrupted_calls,
+    sum_spending,
+)
+from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, used
+
+
+def line(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
+    return LedgerEntry(
+        at=1.0,
+        agent=agent,
+        incarnation=1,
+        parent=parent,
+        purpose="turn",
+        model="m",
+        usage=Usage(output=dollars * DOLLAR),
+        cost_usd=Decimal(dollars),
+    )
+
+
+LINES = (line("main", None, 1), line("mother", "main", 2), line("child", "mother", 4), line("child", "mother", 8))
+
+
+def test_an_agent_has_spent_its_own_and_above_it_what_it_started() -> None:
+    spent = sum_spending(LINES)
+    assert (spent.session.dollars, spent.session.tokens) == (Decimal(15), 15 * DOLLAR)
+    assert {name: amount.dollars for name, amount in spent.own.items()} == {"main": 1, "mother": 2, "child": 12}
+    assert {name: amount.dollars for name, amount in spent.subtree.items()} == {"main": 15, "mother": 14, "child": 12}
+
+
+def test_a_ledger_by_which_somebody_is_its_own_ancestor_is_summed_up_all_the_same() -> None:
+    spent = sum_spending([line("a", "b", 1), line("b", "a", 2)])
+    assert spent.session.dollars == 3
+    assert {name: amount.dollars for name, amount in spent.subtree.items()} == {"a": 1, "b": 2}
+
+
+async def test_budgets_go_on_where_they_were() -> None:
+    gate = ModelGateway(Clock(), BudgetLimits(dollars=Decimal(20)), earlier=sum_spending(LINES))
+    own, subtree = BudgetLimits(dollars=Decimal(13)), BudgetLimits(dollars=Decimal(15))
+    async with (
+        gate.open_client("main"),
+        gate.open_client("mother", parent="main", subtree=subtree),
+        gate.open_client("child", parent="mother", own=own) as child,
+        gate.open_client("fresh", parent="main") as fresh,
+    ):
+        with pytest.raises(BudgetSpent) as caught:
+            async with child.admit(intent(dollars=2)):
+                pass
+        assert (caught.value.scope, caught.value.spent) == ("agent", Decimal(12))
+        async with child.admit(intent(dollars=1)) as permit:
+            permit.settle(used(1))
+        with pytest.raises(BudgetSpent) as caught:
+            async with fresh.admit(intent(dollars=5)):
+                pass
+        assert (caught.value.scope, caught.value.spent) == ("session", Decimal(16))
+
+
+async def test_a_call_is_noted_before_it_is_made_and_struck_when_it_is_in_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / PENDING_CALLS
+    with Ledger.open(tmp_path / LEDGER) as ledger, PendingCalls.open(path) as calls:
+        books = LedgerRecorder(ledger, Clock(), lambda _: None, calls)
+        gate = ModelGateway(Clock(), started=books.begin, settled=books.record)
+        async with gate.open_client("main", incarnation=3) as asker:
+            async with asker.admit(intent(dollars=2)) as permit:
+                [noted] = read_pending_calls(path)
+                assert (noted.agent, noted.incarnation, noted.cost_usd, noted.is_estimated) == (
+                    "main",
+                    3,
+                    Decimal(2),
+                    True,
+                )
+                permit.settle(used(1))
+            async with asker.admit(intent(dollars=2)) as permit:
+                permit.void()
+        assert read_pending_calls(path) == ()
+    assert not path.exists()
+    assert [booked.cost_usd for booked in read_ledger(tmp_path / LEDGER).lines] == [1]
+
+
+def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(
+    tmp_path: Path,
+) -> None:
+    most = attrs.evolve(LINES[0], is_estimated=True)
+    calls = PendingCalls.open(tmp_path / PENDING_CALLS)
+    calls.begin(1, most)
+    calls.begin(2, LINES[1])
+    calls.end(2)
+    with (tmp_path / PENDING_CALLS).open("ab") as log:
+        log.write(b'\n{"call":3,"most":{"at"')  # torn: it was never made
+    left = (tmp_path / PENDING_CALLS).read_bytes()
+    assert settle_interrupted_calls(tmp_path).session.dollars == 1
+    assert read_ledger(tmp_path / LEDGER).lines == (most,)
+    assert not (tmp_path / PENDING_CALLS).exists()
+    (tmp_path / PENDING_CALLS).write_bytes(left)  # as if killed again before it could be removed
+    assert settle_interrupted_calls(tmp_path).session.dollars == 1
+
+
+def test_a_new_session_has_spent_nothing(tmp_path: Path) -> None:
+    assert settle_interrupted_calls(tmp_path) == PriorSpending()

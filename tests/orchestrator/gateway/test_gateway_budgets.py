@@ -1,0 +1,153 @@
+from decimal import Decimal
+
+import pytest
+import trio
+
+from coterie.agents.errors import BudgetSpent
+from coterie.orchestrator.gateway.budgets import Amount, BudgetLimits
+from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, make_gate, open_calls, open_single_caller, used
+
+
+async def test_a_call_that_can_never_fit_is_refused_with_what_is_left() -> None:
+    gate = make_gate(dollars=1.5)
+    async with open_single_caller(gate) as (asker, calls):
+        await calls.ask(asker, "first", intent(dollars=1))
+        await calls.end("first", used(1))
+        with pytest.raises(BudgetSpent) as refused:
+            async with asker.admit(intent(dollars=1)):
+                pytest.fail("admitted over the budget")
+    error = refused.value
+    assert (error.scope, error.name, error.unit) == ("session", None, "dollars")
+    assert [float(each) for each in (error.budget, error.spent, error.reserve, error.left)] == [1.5, 1, 1, 0.5]
+
+
+async def test_a_call_that_fits_once_another_settles_waits_for_it() -> None:
+    gate = make_gate(dollars=1.5)
+    async with open_single_caller(gate) as (asker, calls):
+        await calls.ask(asker, "first", intent(dollars=1))
+        await calls.ask(asker, "second", intent(dollars=1))
+        assert calls.started == ["first"]
+        await calls.end("first", used(0.5))
+        assert calls.started == ["first", "second"]
+        assert gate.stats().session.spent == Amount(dollars=Decimal("0.5"), tokens=DOLLAR // 2)
+
+
+async def test_a_waiting_call_is_refused_as_soon_as_it_can_no_longer_fit() -> None:
+    gate = make_gate(dollars=2)
+    async with open_single_caller(gate) as (asker, calls):
+        await calls.ask(asker, "one", intent(dollars=1))
+        await calls.ask(asker, "two", intent(dollars=1))
+        await calls.ask(asker, "waits", intent(dollars=1.5))
+        await calls.end("one", used(1))
+        assert isinstance(calls.failed["waits"], BudgetSpent)
+
+
+async def test_a_large_call_that_waits_for_room_is_not_passed_by_small_ones() -> None:
+    gate = make_gate(dollars=2)
+    async with open_single_caller(gate) as (asker, calls):
+        await calls.ask(asker, "first", intent(dollars=1))
+        await calls.ask(asker, "large", intent(dollars=1.5))
+        await calls.ask(asker, "small", intent(dollars=0.5))
+        assert calls.started == ["first"]
+        await calls.end("first", used(0.25))
+        assert calls.started == ["first", "large"]
+
+
+async def test_who_waits_for_room_in_one_budget_does_not_hold_up_another() -> None:
+    gate = make_gate()
+    async with (
+        gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as poor,
+        gate.open_client("b") as rich,
+        open_calls() as calls,
+    ):
+        await calls.ask(poor, "first", intent(dollars=1))
+        await calls.ask(poor, "waits", intent(dollars=1))
+        await calls.ask(rich, "other", intent(dollars=1))
+        assert calls.started == ["first", "other"]
+
+
+async def test_tokens_are_a_budget_of_their_own() -> None:
+    gate = make_gate(tokens=100)
+    async with gate.open_client("a") as asker:
+        with pytest.raises(BudgetSpent, match=r"0 of 100 tokens are spent, and .* up to 50,000 tokens") as refused:
+            async with asker.admit(intent(dollars=1)):
+                pytest.fail("admitted over the budget")
+    assert refused.value.unit == "tokens"
+
+
+async def test_a_subtree_pays_for_all_that_was_spawned_in_it() -> None:
+    gate = make_gate()
+    async with (
+        gate.open_client("lead", subtree=BudgetLimits(dollars=Decimal(2))),
+        gate.open_client("child", parent="lead") as child,
+        gate.open_client("grandchild", parent="child") as grandchild,
+        gate.open_client("stranger") as stranger,
+        open_calls() as calls,
+    ):
+        await calls.ask(child, "child", intent(dollars=1))
+        await calls.end("child", used(1))
+        await calls.ask(grandchild, "grandchild", intent(dollars=1.5))
+        await calls.ask(stranger, "stranger", intent(dollars=1.5))
+        error = calls.failed["grandchild"]
+        assert isinstance(error, BudgetSpent)
+        assert (error.scope, error.name) == ("subtree", "lead")
+        assert "for lead and what it has spawned" in str(error)
+        assert calls.started == ["child", "stranger"]
+        spent = {agent.name: (agent.own.spent.tokens, agent.subtree.spent.tokens) for agent in gate.stats().agents}
+        assert spent == {"lead": (0, DOLLAR), "child": (DOLLAR, DOLLAR), "grandchild": (0, 0), "stranger": (0, 0)}
+
+
+async def test_the_budget_of_an_agent_is_its_own() -> None:
+    gate = make_gate()
+    async with (
+        gate.open_client("lead", own=BudgetLimits(dollars=Decimal(1))) as lead,
+        gate.open_client("child", parent="lead") as child,
+        open_calls() as calls,
+    ):
+        await calls.ask(child, "child", intent(dollars=2))
+        await calls.ask(lead, "lead", intent(dollars=2))
+        error = calls.failed["lead"]
+        assert isinstance(error, BudgetSpent)
+        assert (error.scope, error.name) == ("agent", "lead")
+        assert calls.started == ["child"]
+
+
+async def test_a_later_incarnation_goes_on_with_what_the_name_has_spent() -> None:
+    gate = make_gate()
+    async with (
+        gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as asker,
+        asker.admit(intent(dollars=1)) as permit,
+    ):
+        permit.settle(used(1))
+    async with gate.open_client("a", incarnation=2) as asker:
+        with pytest.raises(BudgetSpent):
+            async with asker.admit(intent(dollars=1)):
+                pytest.fail("admitted over the budget")
+
+
+async def test_a_parent_must_be_known_and_stays_the_parent() -> None:
+    gate = make_gate()
+    with pytest.raises(ValueError, match="'nobody', the parent of 'a', is not known"):
+        async with gate.open_client("a", parent="nobody"):
+            pass
+    async with gate.open_client("a"), gate.open_client("b", parent="a"):
+        with pytest.raises(ValueError, match="'b' belongs to 'a', not to None"):
+            async with gate.open_client("b"):
+                pass
+
+
+def test_a_budget_of_less_than_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="less than nothing"):
+        BudgetLimits(tokens=-1)
+
+
+async def test_a_cancelled_wait_for_room_leaves_nothing_behind(autojump_clock: trio.testing.MockClock) -> None:
+    gate = make_gate(dollars=1)
+    async with open_single_caller(gate) as (asker, calls):
+        await calls.ask(asker, "first", intent(dollars=1))
+        with trio.move_on_after(1):
+            async with asker.admit(intent(dollars=1)):
+                pytest.fail("admitted over the budget")
+        await calls.end("first", used(0))
+        standing = gate.stats()
+        assert (standing.waiting, standing.running_calls, standing.session.reserved) == (0, 0, Amount())

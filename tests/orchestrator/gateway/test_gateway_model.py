@@ -1,0 +1,259 @@
+"""Random fan-outs against a simple model: no budget is exceeded, nobody is forgotten, everything is given back."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from decimal import Decimal
+from functools import partial
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from coterie.agents.errors import BudgetSpent, ModelOverloaded, ModelUnreachable
+from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.gateway import Permit
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+from coterie.orchestrator.gateway.admission import AccountStats, GatewayClient, ModelGateway
+from coterie.orchestrator.gateway.budgets import Amount, BudgetLimits
+from coterie.orchestrator.gateway.permit import CallCost
+from tests.orchestrator.gateway.gateway_calls import OPUS
+
+PARENTS = {"lead": None, "a": "lead", "b": "lead", "aa": "a"}
+"""Who spawned whom, parents first."""
+PLACES = 3
+LONG = 60.0
+"""Seconds that outlast every cool-down and every hold of these tests."""
+
+End = Callable[[Permit], None]
+"""The last thing a call does with its permit."""
+
+intents = st.builds(
+    CallIntent,
+    agent=st.just("anybody"),
+    purpose=st.sampled_from(["turn", "notes", "summary"]),
+    model=st.just(OPUS),
+    prompt_tokens=st.sampled_from([0, 600, 9_000, 90_000]),
+    max_tokens=st.sampled_from([1, 8_000, 64_000]),
+    prefix=st.sampled_from([b"", b"x", b"y"]),
+    shared=st.sampled_from([None, b"s"]),
+    ttl=st.sampled_from(["5m", "1h"]),
+)
+budgets = st.builds(
+    BudgetLimits,
+    dollars=st.none() | st.integers(0, 60).map(lambda tenths: Decimal(tenths) / 10),
+    tokens=st.none() | st.integers(0, 400_000),
+)
+
+
+@attrs.define(eq=False)
+class Call:
+    """A call in a task of its own; it ends by doing as it is told."""
+
+    agent: str
+    intent: CallIntent
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    permit: Permit | None = None
+    is_over: bool = False
+    _end: End | None = None
+    _told: trio.Event = attrs.field(factory=trio.Event)
+
+    def give_outcome(self, end: End) -> None:
+        """Let the call end by *end*."""
+        self._end = end
+        self._told.set()
+
+    async def run(self, asker: GatewayClient) -> None:
+        """Ask, and do as told; every error that a call may end with ends it."""
+        try:
+            with self.scope:
+                async with asker.admit(self.intent) as self.permit:
+                    await self._told.wait()
+                    assert self._end is not None
+                    self._end(self.permit)
+        except (BudgetSpent, ModelOverloaded, ModelUnreachable, trio.ClosedResourceError):
+            pass  # each is one of the ends that are meant to happen
+        finally:
+            self.is_over = True
+
+
+def answer(share: float, intent: CallIntent, permit: Permit) -> None:
+    """A whole reply that used *share* of what it could."""
+    permit.settle(Usage(write_5m=int(intent.most.prompt * share), output=int(intent.max_tokens * share)))
+
+
+def break_off(permit: Permit) -> None:
+    permit.settle(Usage(read=1, output=1), is_whole=False)
+    raise ModelUnreachable("closed too early", begun=True)
+
+
+def fall_silent(_: Permit) -> None:
+    raise ModelUnreachable("silent")
+
+
+def be_refused(permit: Permit) -> None:
+    permit.void()
+    raise ModelOverloaded("busy", status=529)
+
+
+@attrs.define(eq=False)
+class Fanout:
+    """A gate, agents that come and go, and what is known of their calls."""
+
+    nursery: trio.Nursery
+    agents: dict[str, tuple[BudgetLimits, BudgetLimits]]
+    gate: ModelGateway
+    settled: list[CallCost]
+    calls: list[Call] = attrs.field(factory=list)
+    askers: dict[str, GatewayClient] = attrs.field(factory=dict)
+    _stacks: dict[str, AsyncExitStack] = attrs.field(factory=dict)
+
+    async def open(self, name: str) -> None:
+        """The agent starts."""
+        own, subtree = self.agents[name]
+        self._stacks[name] = AsyncExitStack()
+        opened = self.gate.open_client(name, parent=PARENTS[name], own=own, subtree=subtree)
+        self.askers[name] = await self._stacks[name].enter_async_context(opened)
+
+    async def die(self, name: str) -> None:
+        """The agent's process is gone: the gate hears of it first, and its calls never say how they ended."""
+        await self._stacks[name].aclose()
+        for call in self.calls:
+            if call.agent == name:
+                call.scope.cancel()
+
+    def ask(self, name: str, intent: CallIntent) -> None:
+        """The agent makes a call."""
+        self.calls.append(call := Call(name, intent))
+        self.nursery.start_soon(call.run, self.askers[name])
+
+    @property
+    def under_way(self) -> list[Call]:
+        """Admitted and not over."""
+        return [call for call in self.calls if call.permit is not None and not call.is_over]
+
+    @property
+    def waiting(self) -> list[Call]:
+        """Neither admitted nor turned away."""
+        return [call for call in self.calls if call.permit is None and not call.is_over]
+
+    def check(self) -> None:
+        """What holds at every moment."""
+        standing = self.gate.stats()
+        assert standing.running_calls == len(self.under_way) <= PLACES
+        assert standing.waiting == len(self.waiting)
+        for account in (standing.session, *(each for agent in standing.agents for each in (agent.own, agent.subtree))):
+            assert_within(account)
+        spent = Counter[str]()
+        for outcome in self.settled:
+            spent[outcome.caller.agent] += outcome.cost.tokens
+        assert {agent.name: agent.own.spent.tokens for agent in standing.agents} == {
+            name: spent[name] for name in PARENTS
+        }
+        for agent in standing.agents:
+            assert agent.subtree.spent.tokens == sum(spent[name] for name in PARENTS if is_below(name, agent.name))
+        assert standing.session.spent.tokens == spent.total()
+
+    def check_rested(self) -> None:
+        """What holds once cool-downs and holds are over: only places and budgets keep anybody waiting."""
+        standing = self.gate.stats()
+        if standing.running_calls == PLACES:
+            return
+        for call in self.waiting:
+            above = [agent.subtree for agent in standing.agents if is_below(call.agent, agent.name)]
+            own = [agent.own for agent in standing.agents if agent.name == call.agent]
+            accounts = (*own, *above, standing.session)
+            assert any(is_tight(account) for account in accounts), "somebody waits for nothing"
+
+
+def is_tight(account: AccountStats) -> bool:
+    """Whether a call may have to wait for room in *account*."""
+    return account.limits != BudgetLimits() and account.reserved != Amount()
+
+
+def assert_within(account: AccountStats) -> None:
+    total = account.spent + account.reserved
+    assert account.limits.dollars is None or total.dollars <= account.limits.dollars
+    assert account.limits.tokens is None or total.tokens <= account.limits.tokens
+
+
+def is_below(name: str | None, above: str) -> bool:
+    while name is not None and name != above:
+        name = PARENTS[name]
+    return name == above
+
+
+async def take_step(fanout: Fanout, draw: st.DataObject, clock: Clock) -> None:
+    """One thing that may happen to a session."""
+    kind = draw.draw(st.sampled_from(["ask", "ask", "ask", "end", "begin", "cancel", "cool", "pass", "rest", "die"]))
+    name = draw.draw(st.sampled_from(sorted(PARENTS)))
+    match kind:
+        case "ask":
+            fanout.ask(name, draw.draw(intents))
+        case "end" if fanout.under_way:
+            call = draw.draw(st.sampled_from(fanout.under_way))
+            ends: list[End] = [partial(answer, share, call.intent) for share in (0.0, 0.5, 1.0)]
+            call.give_outcome(draw.draw(st.sampled_from([*ends, break_off, fall_silent, be_refused])))
+        case "begin" if fanout.under_way:
+            permit = draw.draw(st.sampled_from(fanout.under_way)).permit
+            assert permit is not None
+            permit.begin()
+        case "cancel" if fanout.waiting:
+            draw.draw(st.sampled_from(fanout.waiting)).scope.cancel()
+        case "cool":
+            fanout.gate.cool_down(draw.draw(st.sampled_from([0.1, 5.0])))
+        case "pass":
+            clock.advance(draw.draw(st.sampled_from([1.0, 400.0])))
+            await trio.sleep(0.1)
+        case "rest":
+            await trio.sleep(LONG)
+            fanout.check_rested()
+        case "die":
+            await fanout.die(name)
+            await fanout.open(name)
+
+
+async def finish(fanout: Fanout) -> None:
+    """Whatever is under way ends; then everybody who waits must get a verdict, and in the end nothing is held."""
+    while fanout.under_way or fanout.waiting:
+        await trio.sleep(LONG)
+        fanout.check()
+        fanout.check_rested()
+        for call in fanout.under_way:
+            call.give_outcome(partial(answer, 0.5, call.intent))
+        await wait_all_tasks_blocked()
+    standing = fanout.gate.stats()
+    assert standing.session.reserved == Amount()
+    assert all(agent.own.reserved == agent.subtree.reserved == Amount() for agent in standing.agents)
+
+
+async def run_fanout(draw: st.DataObject) -> None:
+    settled: list[CallCost] = []
+    clock = Clock()
+    limits = draw.draw(st.sampled_from([budgets, st.just(BudgetLimits())]))
+    gate = ModelGateway(
+        clock, session_limits=draw.draw(limits), max_calls=PLACES, jitter=random.Random(1), settled=settled.append
+    )
+    async with trio.open_nursery() as nursery:
+        fanout = Fanout(nursery, {name: draw.draw(st.tuples(limits, limits)) for name in PARENTS}, gate, settled)
+        for name in PARENTS:
+            await fanout.open(name)
+        for _ in range(draw.draw(st.integers(1, 40))):
+            await take_step(fanout, draw, clock)
+            await wait_all_tasks_blocked()
+            fanout.check()
+        await finish(fanout)
+        for name in PARENTS:
+            await fanout.die(name)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(draw=st.data())
+def test_whatever_the_fan_out_no_budget_is_exceeded_and_nobody_waits_for_ever(draw: st.DataObject) -> None:
+    trio.run(run_fanout, draw, clock=MockClock(autojump_threshold=0))

@@ -1,0 +1,112 @@
+"""How a call ends, and what that costs."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coterie.agents.errors import ModelUnreachable
+from coterie.agents.loop.model.gateway import Permit
+from coterie.agents.loop.model.usage import Usage
+from coterie.orchestrator.gateway.budgets import Amount
+from coterie.orchestrator.gateway.permit import CallCost
+from tests.orchestrator.gateway.gateway_calls import OPUS, intent, make_gate, open_calls, open_single_caller, used
+
+INTENT = intent(dollars=1, prompt_tokens=3_000)
+BEGUN = Usage(read=2_000, output=1)
+
+
+async def end_by(end: Callable[[Permit], None]) -> CallCost:
+    outcomes: list[CallCost] = []
+    gate = make_gate(settled=outcomes.append)
+    with suppress(ModelUnreachable):
+        async with gate.open_client("a") as asker, asker.admit(INTENT) as permit:
+            end(permit)
+    (outcome,) = outcomes
+    session = gate.stats().session
+    assert session.spent == outcome.cost == Amount.of(OPUS, outcome.usage)
+    assert session.estimated == (outcome.cost if outcome.is_estimated else Amount())
+    assert session.reserved == Amount()
+    return outcome
+
+
+async def test_a_whole_reply_costs_what_it_used() -> None:
+    outcome = await end_by(lambda permit: permit.settle(BEGUN))
+    assert (outcome.end, outcome.usage, outcome.is_estimated) == ("answered", BEGUN, False)
+
+
+async def test_a_reply_that_broke_off_costs_its_input_and_all_it_could_have_said() -> None:
+    outcome = await end_by(lambda permit: permit.settle(BEGUN, is_whole=False))
+    assert (outcome.end, outcome.usage) == ("broke_off", Usage(read=2_000, output=INTENT.max_tokens))
+
+
+async def test_a_voided_call_costs_nothing() -> None:
+    outcome = await end_by(lambda permit: permit.void())
+    assert (outcome.end, outcome.usage) == ("free", Usage())
+
+
+async def test_a_call_nothing_was_heard_of_costs_all_it_reserved() -> None:
+    def fail(_: Permit) -> None:
+        raise ModelUnreachable("silent for 120 seconds")
+
+    outcome = await end_by(fail)
+    assert (outcome.end, outcome.usage) == ("unknown", Usage(write_5m=4_000, output=INTENT.max_tokens))
+
+
+async def test_an_hour_is_reserved_at_the_price_of_an_hour() -> None:
+    long = intent(dollars=0, prompt_tokens=750_000, ttl="1h")
+    assert long.reserve == 8
+    assert intent(dollars=0, prompt_tokens=750_000).reserve == 5
+
+
+async def test_an_agent_that_dies_gives_everything_back_and_pays_for_what_it_had_sent() -> None:
+    gate = make_gate(dollars=2, places=2)
+    async with gate.open_client("b") as other, open_calls() as calls:
+        async with gate.open_client("a") as asker:
+            await calls.ask(asker, "sent", intent(dollars=1))
+            await calls.ask(asker, "told", intent(dollars=1))
+            await calls.ask(asker, "waits", intent(dollars=1))
+            await calls.ask(other, "other", intent(dollars=0.5))
+            calls.permits["told"].settle(used(0.25))
+            assert "other" not in calls.started
+        await wait_all_tasks_blocked()
+        assert isinstance(calls.failed["waits"], trio.ClosedResourceError)
+        assert calls.started == ["sent", "told", "other"]
+        session = gate.stats().session
+        assert (float(session.spent.dollars), float(session.estimated.dollars)) == (1.25, 1)
+        calls.permits["told"].begin()
+        await calls.end("sent", used(0.5))
+        assert gate.stats().session.spent == session.spent, "what is closed is not booked again"
+        with pytest.raises(trio.ClosedResourceError):
+            async with asker.admit(INTENT):
+                pytest.fail("a closed asker was served")
+
+
+async def test_one_start_of_a_name_does_not_end_another() -> None:
+    gate = make_gate()
+    async with open_single_caller(gate) as (asker, calls):
+        await calls.ask(asker, "call", intent())
+        async with gate.open_client("a", incarnation=2):
+            pass
+        assert gate.stats().running_calls == 1
+
+
+async def test_a_permit_that_comes_with_the_cancellation_is_not_lost() -> None:
+    """The waiter is cancelled, and admitted before it knows: the place is free again, and nothing is booked."""
+    gate = make_gate(dollars=10, places=1)
+    async with gate.open_client("a") as asker, trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            async with asker.admit(intent()):
+                pytest.fail("cancelled before")
+
+        async with asker.admit(intent()) as permit:
+            nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            permit.void()
+            nursery.cancel_scope.cancel()
+        assert gate.stats().running_calls == 1
+    standing = gate.stats()
+    assert (standing.running_calls, standing.session.spent, standing.session.reserved) == (0, Amount(), Amount())

@@ -1,0 +1,124 @@
+"""Which servers hold for a project, and what the user must approve."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from coterie.agents.mcp.server_config import ServerConfig
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.doctor.configuration_checks import configuration_findings
+from coterie.orchestrator.mcp.host_protocol import ServerSpec
+from coterie.orchestrator.mcp.mcp_servers import approve_servers, load_servers
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def write(path: Path, **servers: Any) -> None:
+    path.write_text(json.dumps({"mcpServers": servers}, indent=1))
+
+
+def test_a_projects_server_takes_the_place_of_the_users_once_it_is_approved(project: Path) -> None:
+    write(project.parent / "home/mcp.json", both={"command": "mine"})
+    write(project / ".mcp.json", both={"command": "theirs"}, more={"command": "x"})
+    found = load_servers(project)
+    assert [server.config.where for server in found.approved] == ["mine"]
+    assert [server.name for server in found.waiting] == ["both", "more"]
+    approve_servers(project, found.waiting[:1])
+    found = load_servers(project)
+    assert [server.config.where for server in found.approved] == ["theirs"]
+    assert [server.name for server in found.waiting] == ["more"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("{", 1, "is not JSON"),
+        ("[]", 1, "has no servers"),
+        ('{"mcpServers": []}', 1, "has no servers"),
+        ("[" * 100_000, 1, "is nested too deep"),
+        ('{"mcpServers": {},\n "extra": 1}', 2, "has a key 'extra' that is not known"),
+        ('{"mcpServers": {\n"a b": {"command": "x"},\n"a_b": {"command": "y"}}}', 3, "as another server is"),
+    ],
+)
+def test_a_flaw_of_a_file_is_told_with_its_line(project: Path, text: str, line: int, words: str) -> None:
+    (project / ".mcp.json").write_text(text)
+    [problem] = load_servers(project).problems
+    assert (problem.path, problem.line) == (project / ".mcp.json", line)
+    assert words in problem.reason
+
+
+def test_files_that_cannot_be_read_are_told(project: Path) -> None:
+    os.mkfifo(project / ".mcp.json")
+    (project.parent / "home/mcp.json").write_bytes(b"\xff")
+    assert [problem.reason.partition(":")[0] for problem in load_servers(project).problems] == [
+        "not UTF-8",
+        "not a regular file",
+    ]
+
+
+def test_commands_list_and_approve_without_showing_secrets(project: Path) -> None:
+    write(project / ".mcp.json", a={"command": "x", "env": {"K": "secret-value"}}, b={"url": "https://h", "z": 1})
+    runner = CliRunner()
+    listed = json.loads(runner.invoke(main, ["mcp", "list", "--json"]).stdout)
+    assert [(row["name"], row["where"], row["is_approved"]) for row in listed["servers"]] == [
+        ("a", "x", False),
+        ("b", "https://h", False),
+    ]
+    assert len(listed["problems"]) == 1
+    plain = runner.invoke(main, ["mcp", "list"])
+    assert plain.stdout == "a  project  x  waits for approval\nb  project  https://h  waits for approval\n"
+    assert "secret-value" not in plain.output + json.dumps(listed)
+    assert runner.invoke(main, ["mcp", "approve"]).exit_code == 2
+    assert runner.invoke(main, ["mcp", "approve", "c"]).exit_code == 2
+    assert runner.invoke(main, ["mcp", "approve", "a", "--json"]).exit_code == 0
+    assert [server.is_approved for server in load_servers(project).servers] == [True, False]
+    refused = runner.invoke(main, ["mcp", "test", "b"])
+    assert (refused.exit_code, refused.stderr.strip()) == (2, "Error: b may not start yet: `coterie mcp approve b`")
+    assert runner.invoke(main, ["mcp", "approve", "--all"]).stdout == "approved b: https://h\n"
+
+
+def test_a_shell_offers_the_servers(project: Path) -> None:
+    write(project / ".mcp.json", tracker={"command": "x"}, other={"command": "y"})
+    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
+    assert [item.value for item in shell.get_completions(["mcp", "approve"], "tr")] == ["tracker"]
+
+
+def test_the_doctor_finds_what_is_wrong_with_servers(project: Path) -> None:
+    (project / ".mcp.json").write_text("{")
+    [finding] = configuration_findings(project)
+    assert (finding.where, finding.kind) == (f"{project / '.mcp.json'}:1", "bad_settings")
+
+
+def test_servers_of_definitions_need_a_name_of_their_own(project: Path) -> None:
+    (project / ".coterie/agents").mkdir(parents=True)
+    for name, command in (("a", "x"), ("b", "x"), ("c", "y")):
+        text = f"---\nname: {name}\ndescription: d\nmcpServers: {{s: {{command: {command}}}}}\n---\nWork.\n"
+        (project / f".coterie/agents/{name}.md").write_text(text)
+    found = load_servers(project)
+    [server] = found.waiting
+    assert (server.kinds, server.config.is_shared) == (("a", "b"), False)
+    [problem] = found.problems
+    assert problem.path.name == "c.md"
+    write(project.parent / "home/mcp.json", s={"command": "z"})
+    assert [server.config.where for server in load_servers(project).servers] == ["z"]
+
+
+def test_secrets_are_what_variables_environments_and_headers_hold(tmp_path: Path) -> None:
+    written = ServerConfig(
+        name="s", transport="http", url="https://h/${TOKEN}", headers={"Authorization": "Bearer ${KEY}", "A": "short"}
+    )
+    wanted = ServerSpec.of(written, {"TOKEN": "token-12345", "KEY": "key-123456", "OTHER": "other-12345"}, tmp_path)
+    assert wanted.url == "https://h/token-12345"
+    assert wanted.redact("key-123456 at token-12345, other-12345, short") == "*** at ***, other-12345, short"

@@ -1,0 +1,278 @@
+"""Sessions for reports, written as their processes write them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from coterie.agents.events.agent_events import Event, ProgressSummarized, Retrying, ToolEnded
+from coterie.agents.events.event_log import EventLog
+from coterie.agents.events.layer_events import CacheBroke, Compacted
+from coterie.agents.events.root_events import AgentChanged, AgentState, ApprovalAsked, ApprovalDecided, ApprovalRejected
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.transcript_records import MailRecord, ReplyRecord
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter, MemberOrigin
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.message_bodies import TaskNotification
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+
+BEGAN = 1_790_000_000.0
+
+
+@attrs.define(eq=False)
+class SetClock(Clock):
+    """Says what it was told last."""
+
+    moment: float = BEGAN
+
+    def now(self) -> float:
+        """That moment."""
+        return self.moment
+
+
+@attrs.define(eq=False)
+class SessionBuilder:
+    """A session, and what is written into its files, so many seconds after its beginning."""
+
+    session: SessionDirectory
+    clock: SetClock
+    _script: list[tuple[float, Callable[[], None]]] = attrs.field(factory=list, init=False)
+    """What is to be written, and when: a log has its lines by time."""
+
+    @classmethod
+    def begin(cls, project: Path, task: str = "Mend the parser.") -> "SessionBuilder":
+        """A session in which nothing has happened yet."""
+        clock = SetClock()
+        return cls(SessionDirectory.create(project, clock, task=task, model="claude-opus-5-5"), clock)
+
+    def write_all(self) -> "SessionBuilder":
+        """Write everything that was to be written."""
+        for seconds, write in sorted(self._script, key=lambda each: each[0]):
+            self.clock.moment = BEGAN + seconds
+            write()
+        self._script.clear()
+        return self
+
+    def root(self, seconds: float, event: Event) -> None:
+        """What the root tells."""
+
+        def write() -> None:
+            with EventLog.open(self.session.directory / "events.jsonl", "root", self.clock) as log:
+                log.emit(event)
+
+        self._script.append((seconds, write))
+
+    def agent(self, seconds: float, name: str, event: Event) -> None:
+        """What an agent tells."""
+
+        def write() -> None:
+            with open_writer(self.session.directory, name, self.clock) as agent:
+                agent.write_event(event)
+
+        self._script.append((seconds, write))
+
+    def add_reply(self, seconds: float, name: str, words: str, used: ReplyRecord) -> None:
+        """What an agent's model says, and what that used."""
+
+        def write() -> None:
+            with open_writer(self.session.directory, name, self.clock) as agent:
+                agent.write_text("assistant", words, used)
+
+        self._script.append((seconds, write))
+
+    def add_delivery(self, seconds: float, name: str, text: str, id_: str) -> None:
+        """Mail is in an agent's transcript."""
+
+        def write() -> None:
+            with open_writer(self.session.directory, name, self.clock) as agent:
+                agent.conversation.append("user", [text_block(text)])
+                agent.transcript.record(agent.conversation, MailRecord(ids=[id_]))
+
+        self._script.append((seconds, write))
+
+    def becomes(self, seconds: float, name: str, state: AgentState, what: str = "", start: int = 1) -> None:
+        """The root tells of an agent's state."""
+        parent = None if name == "main" else "main"
+        self.root(seconds, AgentChanged(name=name, incarnation=start, state=state, what=what, parent=parent))
+
+    def bill(self, *lines: LedgerEntry) -> None:
+        """Lines of the ledger."""
+        with Ledger.open(self.session.directory / LEDGER) as ledger:
+            for each in lines:
+                ledger.append(each)
+
+    def join(self, **tasks: str) -> None:
+        """Put agents on the roster, each with its task."""
+
+        async def join() -> None:
+            with SessionMail.open(self.session, self.clock) as office:
+                for name, task in tasks.items():
+                    parent = None if name == "main" else "main"
+                    await office.roster.join(name, MemberOrigin(kind="worker", parent=parent, task=task))
+
+        trio.run(join)
+
+    def make_message(self, seconds: float, sender: str, recipient: str, body: str, **facts: Any) -> Envelope:
+        """A message that nobody has sent yet."""
+        origin = facts.pop("session", self.session.id)
+        who = Sender(name=sender, incarnation=1, session=origin, kind="lead" if sender == "main" else "peer")
+        whom = Recipient(name=recipient)
+        return Envelope(sender=who, recipient=whom, sequence=1, body=body, created=BEGAN + seconds, **facts)
+
+    def send(self, *letters: Envelope) -> None:
+        """Store messages in their mailboxes."""
+
+        async def send() -> None:
+            with SessionMail.open(self.session, self.clock) as office:
+                for letter in letters:
+                    await office.files.send(letter)
+
+        trio.run(send)
+
+    def add_dead_letter(self, letter: Envelope, detail: str) -> None:
+        """Make a dead letter of a message."""
+        with SessionMail.open(self.session, self.clock) as office:
+            dead = DeadLetter(
+                reason="expired",
+                detail=detail,
+                raw=letter.to_bytes(),
+                mailbox=letter.recipient.name,
+                at=letter.created,
+                envelope=letter,
+            )
+            office.dead_letters.add(dead)
+
+
+def fixed_parser(project: Path) -> SessionBuilder:
+    """A lead, a worker that crashes and is started again, a planner that asks twice, and one that stalls."""
+    story = SessionBuilder.begin(project)
+    story.join(main="Mend the parser.", scout="Find the bug.", planner="Plan the change.", slow="Wait for ever.")
+    _work(story)
+    _crash(story)
+    _plan(story)
+    _mail(story)
+    story.bill(
+        line("main", at=BEGAN + 3, prefix="01", write_5m=9_000, input=40, output=300),
+        line("main", at=BEGAN + 8, prefix="02", expected_read=9_000, read=9_000, write_5m=800, output=120),
+        line("scout", at=BEGAN + 12, parent="main", prefix="03", expected_read=9_800, read=9_800, output=80),
+        line("scout", at=BEGAN + 21, parent="main", prefix="04", expected_read=9_900, read=2_000, write_5m=8_000),
+        line("planner", at=BEGAN + 19, parent="main", prefix="05", write_5m=4_000, output=500),
+        line("planner", at=BEGAN + 30, parent="main", purpose="summary", prefix="06", read=4_000, output=9),
+    )
+    story.agent(21, "scout", CacheBroke(cause="tools", detail="Bash changed", read_before=9_900, read_now=2_000))
+    story.becomes(40, "main", "done")
+    return story.write_all()
+
+
+def _work(story: SessionBuilder) -> None:
+    story.becomes(0, "main", "starting")
+    story.becomes(1, "main", "running")
+    story.agent(1, "main", STARTED)
+    story.add_reply(3, "main", "I begin.", reply(1))
+    story.agent(5, "main", ToolEnded(id="a", name="Read", is_error=False, seconds=0.5, characters=9))
+    story.agent(6, "main", Retrying(error="overloaded", seconds=1.5))
+    story.add_reply(8, "main", "Others go on.", reply(2))
+    story.becomes(9, "main", "waiting", "3 agents")
+    story.becomes(33, "main", "running")
+    compacted: dict[str, Any] = {
+        "words_added": 0,
+        "restored": [],
+        "dropped": [],
+        "dropped_count": 0,
+        "seconds": 1.0,
+        "where": "t",
+    }
+    sizes: dict[str, Any] = {"tokens_before": 90_000, "tokens_after": 9_000, "left": 30, "kept": 4, "words": 1}
+    story.agent(35, "main", Compacted(trigger="threshold", by="notes", cost_usd="0", **sizes, **compacted))
+    story.agent(39, "main", FINISHED)
+
+
+def _crash(story: SessionBuilder) -> None:
+    story.becomes(9, "scout", "starting")
+    story.becomes(10, "scout", "running")
+    story.agent(13, "scout", ProgressSummarized(text="Reading parser.py", turn=1, seconds=0.4, cost_usd="0.0001"))
+    failed = ToolEnded(id="b", name="Bash", is_error=True, seconds=2.0, characters=9, reason="exit code 1")
+    story.agent(15, "scout", failed)
+    story.becomes(16, "scout", "killed", "Its process was ended by SIGKILL.")
+    story.becomes(17, "scout", "starting", "again, 1 of 2: Its process was ended by SIGKILL.", 2)
+    story.becomes(18, "scout", "running", "", 2)
+    story.agent(24, "scout", FINISHED)
+    story.becomes(25, "scout", "done", "", 2)
+    story.becomes(10, "slow", "running")
+    story.becomes(26, "slow", "stalled", "nothing was heard of it for 10 seconds")
+    story.becomes(28, "slow", "killed", "Nothing was heard of it for 10 seconds.")
+
+
+def _plan(story: SessionBuilder) -> None:
+    story.becomes(11, "planner", "running")
+    asked: dict[str, Any] = {
+        "what": "plan",
+        "name": "planner",
+        "incarnation": 1,
+        "by": "human",
+        "subject": "Rewrite it all",
+    }
+    story.becomes(14, "planner", "plan_pending", "a yes")
+    story.root(14, ApprovalAsked(id="p1", **asked))
+    story.root(15, ApprovalRejected(id="p1", by="approvals/p1.json", reason="an answer in a file proves nothing"))
+    decided = {"name": "planner", "by": "human"}
+    story.root(18, ApprovalDecided(id="p1", verdict="rejected", feedback="Smaller, please.", **decided))
+    story.becomes(18, "planner", "running")
+    story.becomes(22, "planner", "plan_pending", "a yes")
+    story.root(22, ApprovalAsked(id="p2", **{**asked, "subject": "Change one line"}))
+    story.root(27, ApprovalDecided(id="p2", verdict="approved", **decided))
+    story.becomes(27, "planner", "idle")
+    story.becomes(36, "planner", "done")
+
+
+def _mail(story: SessionBuilder) -> None:
+    told = story.make_message(11, "main", "scout", "Look at line 7.", summary="where to look")
+    done = TaskNotification(status="completed", summary="The task is done.", result="It was line 8.").to_body()
+    report = story.make_message(24, "scout", "main", done, kind="task_notification")
+    late = story.make_message(26, "main", "slow", "Are you there?")
+    waiting = story.make_message(37, "main", "planner", "Thank you.")
+    story.send(told, report, waiting)
+    story.add_delivery(12, "scout", "mail", told.id)
+    story.add_delivery(33, "main", "mail", report.id)
+    inside = '<message from="planner" sender="peer" kind="message" id="q1" session="s">\nof one process\n</message>'
+    story.add_delivery(34, "main", inside, "q1")
+    story.add_dead_letter(late, "nobody took it")
+
+
+def crowded(project: Path, *, agents: int, events: int) -> SessionBuilder:
+    """Very many agents, each with an equal share of very many events, and a letter of each to the lead."""
+    story = SessionBuilder.begin(project, "Everything at once.")
+    names = ["main", *(f"worker-{number}" for number in range(1, agents))]
+    each = events // agents // 4
+    for order, name in enumerate(names):
+        story.clock.moment = BEGAN + order / 10
+        with (
+            EventLog.open(story.session.directory / "events.jsonl", "root", story.clock) as root,
+            open_writer(story.session.directory, name, story.clock) as agent,
+            Ledger.open(story.session.directory / LEDGER) as ledger,
+        ):
+            for turn in range(1, each + 1):
+                story.clock.moment += 1
+                state: AgentState = "running" if turn % 2 else "waiting"
+                parent = None if name == "main" else "main"
+                root.emit(AgentChanged(name=name, incarnation=1, state=state, parent=parent))
+                agent.write_text("assistant", f"turn {turn}", reply(turn))
+                is_wrong = turn % 10 == 0
+                agent.write_event(
+                    ToolEnded(id=str(turn), name="Bash", is_error=is_wrong, seconds=0.2, characters=1, reason="no")
+                )
+                agent.write_event(ProgressSummarized(text=f"Doing part {turn}", turn=turn, seconds=0.1, cost_usd="0"))
+                used = Usage(read=1_000 * turn, write_5m=300, output=20)
+                ledger.append(line(name, parent=parent, at=story.clock.moment, **attrs.asdict(used)))
+    story.join(**dict.fromkeys(names, "a part"))
+    letters = [story.make_message(40 + order, name, "main", f"part {order}") for order, name in enumerate(names[1:])]
+    story.send(*letters)
+    return story

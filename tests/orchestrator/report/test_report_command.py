@@ -1,0 +1,226 @@
+"""`coterie report`: where the page goes, what it refuses, and what programs get."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.gateway.ledger import LEDGER
+from tests.orchestrator.report.html_page import Page
+from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> SessionBuilder:
+    """The newest session of the working directory."""
+    return fixed_parser(tmp_path)
+
+
+def coterie(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def report(*arguments: str) -> Result:
+    return coterie("report", *arguments)
+
+
+def printed(*arguments: str) -> dict[str, Any]:
+    done = coterie(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_page_is_in_the_file_that_was_named_and_nowhere_else(story: SessionBuilder, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    done = report(story.session.id[:-2], "-o", "page.html")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "page.html\n", "")
+    assert set(tmp_path.iterdir()) - before == {tmp_path / "page.html"}
+    assert "Mend the parser." in Page.of((tmp_path / "page.html").read_bytes()).text()
+
+
+def test_without_names_it_is_the_newest_session_in_a_file_by_its_id(story: SessionBuilder, tmp_path: Path) -> None:
+    done = report()
+    assert (done.exit_code, done.stdout) == (0, f"coterie-{story.session.id}.html\n")
+    assert (tmp_path / f"coterie-{story.session.id}.html").exists()
+
+
+def test_a_hyphen_is_standard_output(story: SessionBuilder, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    done = report(story.session.id, "-o", "-")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert Page.of(done.stdout_bytes).text("agents").startswith("Agents")
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_an_older_report_and_an_empty_file_are_written_over(story: SessionBuilder, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.touch()
+    assert report(story.session.id, "-o", "page.html").exit_code == 0
+    old = page.read_bytes()
+    story.becomes(50, "late", "running")
+    story.write_all()
+    assert report(story.session.id, "-o", "page.html").exit_code == 0
+    assert page.read_bytes() != old
+
+
+def make_text(path: Path) -> None:
+    path.write_text("<p>my own page</p>")
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "name", "reason"),
+    [
+        (make_text, "page.html", "page.html is there, and is no report of coterie; --force writes over it"),
+        (Path.mkdir, "pages", "pages is a directory; name a file in it"),
+        (make_fifo, "pipe", "pipe is no plain file; - is standard output"),
+        (str, "nowhere/page.html", "there is no directory nowhere for page.html"),
+        (str, "", ". is a directory; name a file in it"),
+        (str, 300 * "x", f"{300 * 'x'}: File name too long"),
+    ],
+)
+def test_what_is_no_place_for_a_report_is_refused_in_one_line(
+    story: SessionBuilder, tmp_path: Path, prepare: Callable[[Path], object], name: str, reason: str
+) -> None:
+    prepare(tmp_path / name)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    done = report(story.session.id, "-o", name)
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"Error: {reason}\n")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_force_writes_over_a_file_and_over_nothing_else(story: SessionBuilder, tmp_path: Path) -> None:
+    make_text(tmp_path / "page.html")
+    assert report(story.session.id, "-o", "page.html", "--force").exit_code == 0
+    assert "Mend the parser." in (tmp_path / "page.html").read_text()
+    make_fifo(tmp_path / "pipe")
+    assert report(story.session.id, "-o", "pipe", "--force").exit_code == 2
+
+
+def test_a_session_that_nobody_knows_and_options_that_exclude_each_other_are_refused(story: SessionBuilder) -> None:
+    unknown = report("nope")
+    assert unknown.exit_code == 2
+    assert "no session's id begins with 'nope'" in unknown.stderr
+    both = report(story.session.id, "--json", "-o", "page.html")
+    assert both.exit_code == 2
+    assert "--json prints; it makes no page, so give it without --output" in both.stderr
+
+
+def damage(story: SessionBuilder) -> None:
+    path = story.session.directory / LEDGER
+    path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
+
+
+@pytest.mark.parametrize("arguments", [("-o", "page.html"), ("-o", "-"), ("--json",)])
+def test_what_cannot_be_read_is_said_and_the_rest_is_there(story: SessionBuilder, arguments: tuple[str, ...]) -> None:
+    damage(story)
+    done = report(story.session.id, *arguments)
+    assert (done.exit_code, done.stderr) == (1, "ledger.jsonl, line 12: the checksum is wrong; it is left out\n")
+    assert done.stdout
+
+
+def test_a_log_that_cannot_be_read_at_all_is_one_line(story: SessionBuilder) -> None:
+    log = story.session.directory / "agents/scout/events.jsonl"
+    log.unlink()
+    log.mkdir()
+    done = report(story.session.id)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"Error: {log}: Is a directory\n"
+
+
+def test_programs_get_what_the_page_is_made_of(story: SessionBuilder) -> None:
+    found = printed("report", story.session.id)
+    assert list(found) == [
+        "session",
+        "state",
+        "reason",
+        "error",
+        "read_at",
+        "first",
+        "last",
+        "agents",
+        "letters",
+        "requests",
+        "costs",
+        "approvals",
+        "notables",
+        "unread",
+        "result",
+    ]
+    assert found["session"]["id"] == story.session.id
+    assert (found["state"], found["reason"], found["result"]) == ("ended", "completed", "done")
+    scout = found["agents"][1]
+    assert (scout["name"], scout["parent"], scout["incarnations"]) == ("scout", "main", 2)
+    assert scout["stretches"][0] == {
+        "incarnation": 1,
+        "state": "starting",
+        "since": BEGAN + 9,
+        "until": BEGAN + 10,
+        "what": "",
+    }
+    assert scout["tool_calls"][0]["reason"] == "exit code 1"
+    missed = found["requests"][3]
+    assert (missed["agent"], missed["missed"], missed["usage"]["read"]) == ("scout", 7_900, 2_000)
+    assert missed["broke"] == {
+        "cause": "tools",
+        "detail": "Bash changed",
+        "read_before": 9_900,
+        "read_now": 2_000,
+    }
+    assert [letter["state"] for letter in found["letters"]] == [
+        "delivered",
+        "delivered",
+        "dead",
+        "delivered",
+        "waiting",
+    ]
+    assert found["approvals"][1]["answers"][0]["verdict"] == "approved"
+
+
+def test_its_figures_are_those_of_coterie_costs_to_the_last_digit(story: SessionBuilder) -> None:
+    costs = printed("report", story.session.id)["costs"]
+    for by, rows in (("agent", "agents"), ("purpose", "purposes"), ("model", "models")):
+        billed = printed("costs", story.session.id, "--by", by)
+        assert costs[rows] == billed["rows"]
+        for name in ("total", "perfect_sharing_usd", "without_sharing_usd", "without_cache_usd"):
+            assert costs[name] == billed[name]
+
+
+SCRIPT = """
+default:
+  - text: I look.
+    tools: [{Glob: {pattern: "*"}}]
+  - text: Done <b>well</b>.
+"""
+
+
+@pytest.mark.slow
+def test_a_real_run_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+
+    options = "--script", "script.yaml", "--output-format", "json"
+    command = [sys.executable, "-P", "-m", "coterie", "run", "Look around.", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True)
+    ran = json.loads(done.stdout)
+    page = Page.of(report(ran["session_id"], "-o", "-").stdout_bytes)
+    found = printed("report", ran["session_id"])
+    [lead] = found["agents"]
+    assert (found["state"], found["reason"], lead["state"]) == ("ended", "completed", "done")
+    assert ([call["turn"] for call in lead["model_calls"]], [call["name"] for call in lead["tool_calls"]]) == (
+        [1, 2],
+        ["Glob"],
+    )
+    assert found["costs"]["total"]["cost_usd"] == ran["cost_usd"]
+    assert page.text("result") == "Result Done <b>well</b>."
+    assert found["unread"] == []

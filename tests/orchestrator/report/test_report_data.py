@@ -1,0 +1,328 @@
+"""What a report is made of, against what was written into the files of a session."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.events.event_log import EventLog
+from coterie.agents.events.layer_events import CacheBroke
+from coterie.agents.events.root_events import AgentChanged
+from coterie.clock import Clock
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.gateway.ledger import LEDGER
+from coterie.orchestrator.report.collect import collect_report
+from coterie.orchestrator.report.report_data import AgentTimeline, SessionFacts
+from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import open_root_record
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+
+NOW = BEGAN + 100
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> SessionBuilder:
+    return fixed_parser(tmp_path)
+
+
+def read(story: SessionBuilder) -> SessionFacts:
+    return collect_report(story.session, NOW)
+
+
+def states(agent: AgentTimeline) -> list[tuple[str, float, float]]:
+    """Its states, in seconds after the beginning."""
+    return [(each.state, each.since - BEGAN, each.until - BEGAN) for each in agent.stretches]
+
+
+def marks(agent: AgentTimeline) -> list[tuple[str, int, float]]:
+    return [(mark.kind, mark.incarnation, mark.at - BEGAN) for mark in agent.marks]
+
+
+def test_each_agent_was_in_the_states_that_the_root_told(story: SessionBuilder) -> None:
+    lead, scout, slow, planner = read(story).agents
+    assert states(lead) == [("starting", 0, 1), ("running", 1, 9), ("waiting", 9, 33), ("running", 33, 40)]
+    assert lead.stretches[2].what == "3 agents"
+    assert states(slow) == [("running", 10, 26), ("stalled", 26, 28)]
+    assert (slow.state, slow.why) == ("killed", "Nothing was heard of it for 10 seconds.")
+    waits = ("plan_pending", 14, 18), ("running", 18, 22), ("plan_pending", 22, 27)
+    assert states(planner) == [("running", 11, 14), *waits, ("idle", 27, 36)]
+    assert [(agent.name, agent.parent, agent.depth) for agent in (lead, scout, planner)] == [
+        ("main", None, 0),
+        ("scout", "main", 1),
+        ("planner", "main", 1),
+    ]
+
+
+def test_the_starts_of_one_name_are_one_life_with_a_mark_for_each(story: SessionBuilder) -> None:
+    scout = read(story).agents[1]
+    assert marks(scout) == [("started", 1, 9), ("killed", 1, 16), ("started_again", 2, 17), ("done", 2, 25)]
+    assert states(scout) == [("starting", 9, 10), ("running", 10, 16), ("starting", 17, 18), ("running", 18, 25)]
+    assert (scout.incarnations, scout.restarts, scout.state) == (2, 1, "done")
+
+
+def test_calls_last_as_long_as_they_took(story: SessionBuilder) -> None:
+    lead, scout, *_ = read(story).agents
+    assert [(call.since - BEGAN, call.until - BEGAN, call.turn) for call in lead.model_calls] == [(2, 3, 1), (7, 8, 2)]
+    assert [(call.name, call.since - BEGAN, call.until - BEGAN) for call in lead.tool_calls] == [("Read", 4.5, 5)]
+    [failed] = scout.tool_calls
+    assert (failed.name, failed.is_error, failed.reason) == ("Bash", True, "exit code 1")
+    assert [(each.text, each.at - BEGAN) for each in scout.progress] == [("Reading parser.py", 13)]
+
+
+def test_each_message_is_there_once_with_how_far_it_came(story: SessionBuilder) -> None:
+    found = [
+        (each.at - BEGAN, each.sender, each.recipient, each.kind, each.gist, each.state, each.delivered)
+        for each in read(story).letters
+    ]
+    assert found == [
+        (11, "main", "scout", "message", "where to look", "delivered", BEGAN + 12),
+        (24, "scout", "main", "task_notification", "completed: It was line 8.", "delivered", BEGAN + 33),
+        (26, "main", "slow", "message", "Are you there?", "dead", None),
+        (34, "planner", "main", "message", "of one process", "delivered", BEGAN + 34),
+        (37, "main", "planner", "message", "Thank you.", "waiting", None),
+    ]
+
+
+def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.join(main="t")
+    letter = story.make_message(5, "user", "main", "Too late.")
+    story.send(letter)
+    story.add_dead_letter(letter, "nobody took it")
+    assert [(each.id, each.state, each.reason) for each in read(story).letters] == [
+        (letter.id, "dead", "expired: nobody took it")
+    ]
+
+
+def test_mail_of_another_session_says_which(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.join(main="t")
+    story.send(story.make_message(5, "main", "main", "Hello.", session="other-session"))
+    assert [letter.sender for letter in read(story).letters] == ["main of other-session"]
+
+
+def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(story: SessionBuilder) -> None:
+    requests = read(story).requests
+    assert [(each.line.agent, each.line.missed) for each in requests] == [
+        ("main", 0),
+        ("main", 0),
+        ("scout", 0),
+        ("scout", 7_900),
+        ("planner", 0),
+        ("planner", 0),
+    ]
+    assert [each.broke.cause if each.broke else None for each in requests] == [None, None, None, "tools", None, None]
+
+
+def test_two_breaks_of_one_size_go_to_the_requests_that_are_nearest(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.bill(*(line("main", at=BEGAN + at, expected_read=9_000, read=10) for at in (1, 20, 40)))
+    for at, detail in ((41, "late"), (2, "early")):
+        story.agent(at, "main", CacheBroke(cause="server", detail=detail, read_before=9_000, read_now=10))
+    details = [each.broke.detail if each.broke else None for each in read(story.write_all()).requests]
+    assert details == ["early", None, "late"]
+
+
+def test_approvals_have_what_was_asked_and_every_answer(story: SessionBuilder) -> None:
+    first, second = read(story).approvals
+    assert (first.agent, first.subject, first.by, first.is_open) == ("planner", "Rewrite it all", "human", False)
+    assert [(answer.verdict, answer.text) for answer in first.answers] == [
+        ("refused", "an answer in a file proves nothing"),
+        ("rejected", "Smaller, please."),
+    ]
+    assert [answer.verdict for answer in second.answers] == ["approved"]
+
+
+def test_what_somebody_looks_for_is_notable_and_nothing_else(story: SessionBuilder) -> None:
+    assert [(each.at - BEGAN, each.agent, each.topic) for each in read(story).notables] == [
+        (6, "main", "retries"),
+        (15, "root", "approvals"),
+        (15, "scout", "errors"),
+        (16, "scout", "agents"),
+        (17, "scout", "agents"),
+        (21, "scout", "cache"),
+        (26, "slow", "agents"),
+        (26, "slow", "mail"),
+        (28, "slow", "agents"),
+        (35, "main", "context"),
+    ]
+
+
+def test_it_stands_as_the_list_of_sessions_says(story: SessionBuilder) -> None:
+    facts = read(story)
+    assert (facts.state, facts.reason, facts.result, facts.error) == ("ended", "completed", "done", None)
+    assert (facts.state, facts.reason) == (read_overview(story.session).state, read_overview(story.session).reason)
+    assert (facts.first, facts.last, facts.read_at) == (BEGAN, BEGAN + 40, NOW)
+    assert facts.unread == ()
+
+
+def test_of_a_session_that_runs_the_last_state_lasts_until_now(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.join(main="t", fresh="not heard of yet")
+    story.becomes(1, "main", "running")
+    story.write_all()
+    with open_root_record(story.session, Clock()):
+        facts = read(story)
+        assert read_overview(story.session).state == facts.state == "running"
+    lead, fresh = facts.agents
+    assert (states(lead), lead.state, marks(lead)) == ([("running", 1, 100)], "running", [("started", 1, 1)])
+    assert (fresh.state, fresh.stretches) == ("running", ())
+    assert (facts.last, facts.result) == (NOW, None)
+
+
+def test_of_one_that_was_killed_nobody_is_at_work_any_more(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.join(main="t", fresh="not heard of yet")
+    story.becomes(1, "main", "running")
+    story.add_reply(7, "main", "I begin.", reply(1))
+    facts = read(story.write_all())
+    lead, fresh = facts.agents
+    assert read_overview(story.session).state == facts.state == "interrupted"
+    assert (states(lead), marks(lead)) == ([("running", 1, 7)], [("started", 1, 1), ("interrupted", 1, 7)])
+    assert (lead.state, fresh.state) == ("interrupted", "interrupted")
+    assert facts.last == BEGAN + 7
+
+
+def test_after_a_resumption_that_was_cut_short_there_is_no_result(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.becomes(1, "main", "running")
+    story.agent(1, "main", STARTED)
+    story.agent(5, "main", FINISHED)
+    story.becomes(6, "main", "done")
+    story.becomes(20, "main", "running", start=2)
+    story.agent(21, "main", STARTED)
+    facts = read(story.write_all())
+    assert read_overview(story.session).state == facts.state == "interrupted"
+    assert (facts.result, facts.reason) == (None, None)
+    [lead] = facts.agents
+    assert [mark[:2] for mark in marks(lead)] == [
+        ("started", 1),
+        ("done", 1),
+        ("started_again", 2),
+        ("interrupted", 2),
+    ]
+
+
+def test_an_agent_of_which_no_root_tells_tells_of_itself(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.agent(1, "main", STARTED)
+    story.agent(9, "main", FINISHED)
+    [lead] = read(story.write_all()).agents
+    assert (states(lead), lead.state) == ([("running", 1, 9)], "done")
+
+
+def test_a_session_in_which_nothing_has_happened_has_nothing(tmp_path: Path) -> None:
+    facts = collect_report(SessionBuilder.begin(tmp_path).session, NOW)
+    assert (facts.agents, facts.letters, facts.requests, facts.approvals, facts.notables) == ((), (), (), (), ())
+    assert (facts.state, facts.first, facts.last, facts.unread) == ("interrupted", BEGAN, BEGAN, ())
+
+
+def test_who_goes_round_in_a_circle_still_has_a_place(tmp_path: Path) -> None:
+    """A log that says that two agents started each other."""
+    story = SessionBuilder.begin(tmp_path)
+    with EventLog.open(story.session.directory / "events.jsonl", "root", story.clock) as log:
+        for name, parent in (("a", "b"), ("b", "a")):
+            log.emit(AgentChanged(name=name, incarnation=1, state="running", parent=parent))
+    assert [(agent.name, agent.parent, agent.depth) for agent in read(story).agents] == [("a", None, 0), ("b", "a", 1)]
+
+
+def damage_events(directory: Path) -> None:
+    with (directory / "agents/scout/events.jsonl").open("ab") as log:
+        log.write(b'\n{"v":1,"at":17\n')
+
+
+def damage_transcript(directory: Path) -> None:
+    path = directory / "agents/main/transcript.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"I begin.", b"I began."))
+
+
+def damage_ledger(directory: Path) -> None:
+    path = directory / LEDGER
+    path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
+
+
+def remove_ledger(directory: Path) -> None:
+    (directory / LEDGER).unlink()
+    (directory / LEDGER).mkdir()
+
+
+def damage_roster(directory: Path) -> None:
+    (directory / "roster.json").write_bytes(b'{"members": ')
+
+
+def damage_mail(directory: Path) -> None:
+    [log] = (directory / "mail/planner").glob("*.log")
+    log.write_bytes(log.read_bytes().replace(b"Thank you.", b"Thank me!!"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "where", "lost"),
+    [
+        (damage_events, "agents/scout/events.jsonl, line", "nothing"),
+        (damage_transcript, "agents/main/transcript.jsonl, line", "a model call"),
+        (damage_ledger, "ledger.jsonl, line", "a request"),
+        (remove_ledger, "ledger.jsonl", "requests"),
+        (damage_roster, "roster.json", "tasks"),
+        (damage_mail, "mail/planner", "a letter"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_hides_nothing_else(
+    story: SessionBuilder, damage: Callable[[Path], None], where: str, lost: str
+) -> None:
+    before = read(story)
+    damage(story.session.directory)
+    after = read(story)
+    [unread] = after.unread
+    assert unread.where.startswith(where)
+    assert unread.reason
+    kept = {
+        "requests": len(before.requests) - {"a request": 1, "requests": 6}.get(lost, 0),
+        "letters": len(before.letters) - (lost == "a letter"),
+        "tasks": 0 if lost == "tasks" else 4,
+    }
+    assert kept == {
+        "requests": len(after.requests),
+        "letters": len(after.letters),
+        "tasks": sum(bool(agent.task) for agent in after.agents),
+    }
+    assert [agent.state for agent in after.agents] == [agent.state for agent in before.agents]
+    assert after.result == before.result
+
+
+def test_a_line_that_is_still_written_is_no_damage(story: SessionBuilder) -> None:
+    with (story.session.directory / "agents/scout/events.jsonl").open("ab") as log:
+        log.write(b'\n{"v":1,"at":17')
+    assert read(story).unread == ()
+
+
+def test_corrupt_mail_found_by_its_owner_is_a_dead_letter_and_not_damage(story: SessionBuilder) -> None:
+    damage_mail(story.session.directory)
+    [log] = (story.session.directory / "mail/planner").glob("*.log")
+    [content] = filter(None, log.read_bytes().split(b"\n"))
+    with SessionMail.open(story.session, story.clock) as office:
+        office.dead_letters.add(
+            DeadLetter(reason="corrupt", detail="x", raw=content, mailbox="planner", at=BEGAN + 38, envelope=None)
+        )
+    facts = read(story)
+    assert facts.unread == ()
+    assert [(each.id, each.recipient, each.state) for each in facts.letters][-1] == (None, "planner", "dead")
+
+
+def test_reading_changes_nothing(story: SessionBuilder) -> None:
+    def contents() -> dict[Path, bytes | None]:
+        return {path: path.read_bytes() if path.is_file() else None for path in story.session.directory.rglob("*")}
+
+    before = contents()
+    read(story)
+    assert contents() == before
+
+
+def test_a_directory_without_any_file_of_its_agent_is_an_agent_that_said_nothing(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    with open_writer(story.session.directory, "main"):
+        pass
+    (story.session.directory / "agents/ghost").mkdir()
+    assert collect_report(story.session, NOW).unread == ()

@@ -1,0 +1,381 @@
+"""The page: every section, nothing from elsewhere, no text that acts, and a size that is bounded."""
+
+import re
+import types
+import typing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.agents.events.agent_events import ProgressSummarized
+from coterie.agents.events.root_events import AgentState
+from coterie.orchestrator.gateway.cost_report import build_cost_report
+from coterie.orchestrator.gateway.ledger import read_ledger
+from coterie.orchestrator.report import timeline_lane as drawing
+from coterie.orchestrator.report.collect import collect_report
+from coterie.orchestrator.report.page import GENERATOR, HEAD_BYTES, render_page
+from coterie.orchestrator.report.report_data import ApprovalSummary, NotableEvent, SessionFacts, UnreadableFile
+from coterie.orchestrator.report.timeline import STATES
+from coterie.orchestrator.session.overview import END_STATES
+from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.report.html_page import Page, source_of
+from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, crowded, fixed_parser
+from tests.orchestrator.session_writer import reply
+
+SECTIONS = ["result", "timeline", "agents", "messages", "cache", "costs", "approvals", "events"]
+NOW = BEGAN + 100
+MEGABYTE = 1_000_000
+
+
+def page_of(story: SessionBuilder) -> Page:
+    return Page.of(render_page(collect_report(story.session, NOW)))
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> SessionFacts:
+    """The session in which much happens."""
+    return collect_report(fixed_parser(tmp_path).session, NOW)
+
+
+@pytest.fixture
+def page(facts: SessionFacts) -> Page:
+    return Page.of(render_page(facts))
+
+
+def test_every_section_is_there_and_can_be_chosen(page: Page) -> None:
+    assert [found["id"] for tag, found in page.elements if tag == "section"] == SECTIONS
+    assert [found["href"] for tag, found in page.elements if tag == "a"] == [f"#{id_}" for id_ in SECTIONS]
+
+
+def test_the_head_says_how_it_went_and_what_it_took(page: Page) -> None:
+    head = page.text()
+    assert "Mend the parser." in head
+    for words in ("state ended completed", "took 40 s", "cost $0.134300", "agents 4 1 started again", "model calls 6"):
+        assert words in head
+    assert "read from the cache 53 % 7,900 tokens missed messages 5 1 dead, 1 waiting" in head
+
+
+def test_the_timeline_has_a_lane_for_each_agent_with_its_states_in_their_places(page: Page) -> None:
+    lanes = [
+        found["aria-label"] for tag, found in page.elements if tag == "svg" and ": " in (found.get("aria-label") or "")
+    ]
+    assert lanes == ["main: done", "scout: done", "slow: killed", "planner: done"]
+    bars = [
+        (found["class"], found["x"], found["width"])
+        for tag, found in page.elements
+        if tag == "rect" and str(found.get("class")).startswith("s-") and "%" in str(found["width"])
+    ]
+    assert bars[:4] == [
+        ("s-starting", "0.00%", "2.50%"),
+        ("s-running", "2.50%", "20.00%"),
+        ("s-waiting", "22.50%", "60.00%"),
+        ("s-running", "82.50%", "17.50%"),
+    ]
+    told = page.text("timeline")
+    for words in (
+        "waiting: 3 agents +9.00 s, for 24 s",
+        "Bash failed: exit code 1, +13.00 s, for 2 s",
+        "Reading parser.py (+13.00 s)",
+        "killed, +16.00 s: Its process was ended by SIGKILL.",
+        "started again, start 2, +17.00 s: 1 of 2: Its process was ended by SIGKILL.",
+    ):
+        assert words in told
+
+
+def test_the_legend_explains_what_there_is_and_nothing_else(page: Page, tmp_path: Path) -> None:
+    assert all(f"{state.replace('_', ' ')}: {words}" in page.text("timeline") for state, words in STATES.items())
+    quiet = SessionBuilder.begin(tmp_path / "quiet")
+    quiet.becomes(1, "main", "running")
+    quiet.becomes(2, "main", "done")
+    told = page_of(quiet.write_all()).text("timeline")
+    assert "running: at work" in told
+    assert not any(word in told for word in ("stalled", "tool call", "progress", "interrupted"))
+
+
+def test_every_state_that_an_agent_can_be_in_has_a_look_or_a_sign() -> None:
+    style = (Path(drawing.__file__).parent / "report.css").read_text()
+    for state in get_args(AgentState):
+        if state in END_STATES:
+            assert drawing.SIGNS[state]
+        else:
+            look = drawing.STATE_CLASSES.get(state, state)
+            assert look in STATES
+            assert f".s-{look} {{" in style
+
+
+def test_messages_and_starts_are_read_from_top_to_bottom(page: Page) -> None:
+    told = page.text("messages")
+    words = [
+        "main starts scout Find the bug.",
+        "main starts slow Wait for ever.",
+        "main starts planner Plan the change.",
+        "main → scout where to look delivered +12.00 s",
+        "scout is started again 1 of 2: Its process was ended by SIGKILL.",
+        "scout → main task notification completed: It was line 8. delivered +33.00 s",
+        "main → slow Are you there? dead: expired: nobody took it",
+        "planner → main of one process delivered +34.00 s",
+        "main → planner Thank you. waits",
+    ]
+    places = [told.index(each) for each in words]
+    assert places == sorted(places)
+
+
+def test_an_arrow_leads_from_the_line_of_its_sender_to_that_of_its_recipient(page: Page) -> None:
+    arrows = [found for tag, found in page.elements if tag == "line" and found.get("class") == "arrow"]
+    # Four lines: main, scout, slow, planner.
+    assert [(found["x1"], found["x2"], found["marker-end"]) for found in arrows] == [
+        ("12.50%", "37.50%", "url(#start)"),
+        ("12.50%", "62.50%", "url(#start)"),
+        ("12.50%", "87.50%", "url(#start)"),
+        ("12.50%", "37.50%", "url(#head)"),
+        ("37.50%", "12.50%", "url(#head)"),
+        ("12.50%", "62.50%", "url(#dead)"),
+        ("87.50%", "12.50%", "url(#head)"),
+        ("12.50%", "87.50%", "url(#head)"),
+    ]
+
+
+def test_each_request_is_a_column_and_a_miss_has_its_cause(page: Page, facts: SessionFacts) -> None:
+    told = page.text("cache")
+    assert "request 2: missed by tools: Bash changed; 2,000 tokens were read, 9,900 before" in told
+    columns = [found for tag, found in page.elements if tag == "rect" and found.get("class") == "whole"]
+    assert len(columns) == len(facts.requests)
+    # Of 10,000 tokens, the highest prompt: 9,900 were expected, 2,000 read and 8,000 written.
+    drawn = [found for tag, found in page.elements if tag == "rect" and found.get("class") == "missed" and "x" in found]
+    assert [(found["y"], found["height"]) for found in drawn] == [("1", "79")]
+
+
+def test_the_bill_is_that_of_coterie_costs(page: Page, facts: SessionFacts) -> None:
+    lines = read_ledger(facts.session.directory / "ledger.jsonl").lines
+    report = build_cost_report(facts.session.directory)
+    assert facts.costs.total == report.total
+    assert facts.costs.agents == report.rows
+    assert facts.costs.purposes == build_cost_report(facts.session.directory, "purpose").rows
+    assert facts.costs.models == build_cost_report(facts.session.directory, "model").rows
+    assert facts.costs.alternatives == report.alternatives
+    told = page.text("costs")
+    for row in report.rows:
+        used = row.spending.usage
+        counts = f"{row.spending.requests} {used.read:,} {used.write_5m:,} {used.input:,} {used.output:,}"
+        cost = (
+            f"{100 * row.spending.cached_share:.0f} % {row.spending.missed:,} {row.spending.cost:.6f} {row.subtree:.6f}"
+        )
+        assert f"{counts} {cost}" in told
+    assert f"what it cost ${sum((each.cost_usd for each in lines), Decimal(0)):.6f}" in told
+    assert "of it summary $0.000980" in told
+
+
+def test_approvals_and_notable_events_are_listed(page: Page) -> None:
+    approvals = page.text("approvals")
+    assert "did not count an answer of approvals/p1.json, +15.00 s: an answer in a file proves nothing" in approvals
+    assert "rejected by human, +18.00 s: Smaller, please." in approvals
+    assert "approved by human, +27.00 s" in approvals
+    events = page.text("events")
+    assert "Bash failed after 2 s: exit code 1" in events
+    assert "the model call failed: overloaded; it is made again in 1.5 s" in events
+
+
+def test_what_could_not_be_read_is_said_above_all_else(facts: SessionFacts) -> None:
+    damaged = attrs.evolve(facts, unread=(UnreadableFile(where="roster.json", reason="it is not a roster"),))
+    assert "roster.json : it is not a roster" in Page.of(render_page(damaged)).text()
+
+
+def test_a_session_in_which_nothing_has_happened_has_a_page_that_says_so(tmp_path: Path) -> None:
+    page = page_of(SessionBuilder.begin(tmp_path, task=""))
+    assert "(no task)" in page.text()
+    assert [page.text(section) for section in SECTIONS] == [
+        "Result There is none: the run has not come to an end.",
+        "Timeline No agent has begun yet.",
+        "Agents There are none yet.",
+        "Messages No agent has sent a message, and none was started by another.",
+        "Cache, request by request The model was not asked yet.",
+        "Costs Nothing was billed.",
+        "Approvals Nobody had to ask for approval.",
+        "Notable events Nothing went wrong, and no layer had to do anything.",
+    ]
+
+
+def test_a_session_with_a_single_event_has_a_page(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.becomes(0, "main", "starting")
+    page = page_of(story.write_all())
+    assert "main: interrupted" in [found.get("aria-label") for _, found in page.elements]
+
+
+def test_agents_that_only_start_others_are_drawn_without_any_mail(tmp_path: Path) -> None:
+    story = SessionBuilder.begin(tmp_path)
+    story.join(main="Lead.", scout="Look.")
+    for name in ("main", "scout"):
+        story.becomes(1, name, "running")
+    told = page_of(story.write_all()).text("messages")
+    assert "No agent has sent a message." in told
+    assert "main starts scout Look." in told
+
+
+def test_a_page_needs_no_other_file_and_no_network(page: Page) -> None:
+    assert not [found for _, found in page.elements if {"src", "srcset", "action", "background"} & set(found)]
+    assert {tag for tag, _ in page.elements} & {
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "use",
+        "image",
+    } == set()
+    assert "url(" not in page.inside("style")
+    assert "@import" not in page.inside("style")
+    assert not re.search(r"fetch|XMLHttpRequest|import\(|eval", page.inside("script"))
+
+
+def test_the_policy_lets_only_the_style_and_the_script_of_the_page_count(page: Page) -> None:
+    assert page.policy == {
+        "default-src": ["'none'"],
+        "style-src": [source_of(page.inside("style"))],
+        "script-src": [source_of(page.inside("script"))],
+        "base-uri": ["'none'"],
+        "form-action": ["'none'"],
+    }
+    # So the browser would not follow these, and they may not be needed.
+    assert not [found for _, found in page.elements if any(key == "style" or key.startswith("on") for key in found)]
+
+
+def test_it_is_known_again_by_its_beginning(facts: SessionFacts) -> None:
+    long = attrs.evolve(facts, session=attrs.evolve(facts.session, task="x" * 10_000))
+    assert f'content="{GENERATOR}"'.encode() in render_page(long)[:HEAD_BYTES]
+
+
+HOSTILE = (
+    "</title></style></script></svg><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)" x="',
+    "' style='position:fixed",
+    "--><!--",
+    "]]><![CDATA[",
+    "${head} $head $$",
+    "\u202egnp.exe\u2066\x1b]0;title\x07\x00\ud800",
+    "&lt;b&gt; &amp; &#60;",
+    "line\nline\r\nline\u2028line",
+    "javascript:alert(1)",
+)
+
+
+def poisoned(value: Any, text: str) -> Any:
+    """*value* with *text* in the place of every text that has no fixed choice of words."""
+    if isinstance(value, tuple):
+        return tuple(poisoned(each, text) for each in value)
+    if isinstance(value, msgspec.Struct):
+        changed = {name: text for name in value.__struct_fields__ if name == "detail"}
+        return msgspec.structs.replace(value, **changed)
+    if not attrs.has(type(value)):
+        return value
+    kinds = typing.get_type_hints(type(value))
+    changed = {}
+    for field in attrs.fields(type(value)):
+        old = getattr(value, field.name)
+        kind = kinds[field.name]
+        is_text = kind is str or (isinstance(kind, types.UnionType) and set(get_args(kind)) <= {str, types.NoneType})
+        changed[field.alias] = text if is_text else poisoned(old, text)
+    return type(value)(**changed)
+
+
+@pytest.fixture
+def full(facts: SessionFacts) -> SessionFacts:
+    """A session of which a page has everything that pages can have."""
+    return attrs.evolve(facts, unread=(UnreadableFile(where="x", reason="x"),), error="x")
+
+
+@pytest.fixture
+def usual(full: SessionFacts) -> set[tuple[str, frozenset[str]]]:
+    """The elements of pages without an enemy, with names as they are, all alike, and texts of several lines."""
+    pages = (full, poisoned(full, "harmless"), poisoned(full, "two\nlines"))
+    return set[tuple[str, frozenset[str]]]().union(*(Page.of(render_page(each)).shapes() for each in pages))
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.one_of(st.sampled_from(HOSTILE), st.text(), st.lists(st.sampled_from(HOSTILE)).map("".join)))
+def test_no_text_becomes_markup_wherever_it_stands(
+    full: SessionFacts, usual: set[tuple[str, frozenset[str]]], text: str
+) -> None:
+    """Only what pages have anyway is in one of whose texts each was chosen by an enemy."""
+    page = Page.of(render_page(poisoned(full, text)))
+    assert page.shapes() - usual == set()
+    assert page.policy["script-src"] == [source_of(page.inside("script"))]
+    assert [found["href"] for tag, found in page.elements if tag == "a"] == [f"#{id_}" for id_ in SECTIONS]
+    assert not set(page.content) & set("\u202e\u2066\x1b\x07\x00\x7f")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_text_stays_text_from_the_files_to_the_page(tmp_path: Path, text: str) -> None:
+    """Through the files, as a model, a peer and a user write it."""
+    written = text.replace("\ud800", "")
+    story = SessionBuilder.begin(tmp_path, task=written)
+    story.join(main=written)
+    story.becomes(1, "main", "running")
+    story.add_reply(2, "main", written, reply(1))
+    story.agent(3, "main", ProgressSummarized(text=written, turn=1, seconds=0.1, cost_usd="0"))
+    letter = story.make_message(4, "main", "main", written, summary=None)
+    story.send(letter)
+    shown = f'<message from="peer" sender="peer" kind="message" id="q1" session="s">\n{written}\n</message>'
+    story.add_delivery(5, "main", shown, "q1")
+    story.bill(line(written or "x", purpose=written, at=BEGAN + 3))
+    page = page_of(story.write_all())
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert not [found for _, found in page.elements if any(key == "style" or key.startswith("on") for key in found)]
+    seen = " ".join(text.partition("\x1b")[0].replace("\u202e", "").replace("\u2066", "").split())
+    assert seen in page.text()
+    assert seen in page.text("messages")
+
+
+@pytest.mark.slow
+def test_a_crowd_is_read_to_the_last_event_and_drawn_within_bounds(tmp_path: Path) -> None:
+    facts = collect_report(crowded(tmp_path, agents=100, events=5_000).session, NOW)
+    assert [agent.name for agent in facts.agents] == ["main", *(f"worker-{number}" for number in range(1, 100))]
+    assert sum(len(agent.tool_calls) for agent in facts.agents) == len(facts.requests) == 1_200
+    assert len(facts.letters) == 99
+    content = render_page(facts)
+    page = Page.of(content)
+    assert len(content) < 2 * MEGABYTE
+    lanes = [found for tag, found in page.elements if tag == "div" and found.get("class") == "lane"]
+    assert len(lanes) == 100
+    assert "77 others" in page.text("messages")
+
+
+@pytest.mark.slow
+def test_a_page_about_very_much_is_no_larger_than_one_can_open(facts: SessionFacts) -> None:
+    """Fifty times as much of everything, and texts without an end."""
+    endless = "word " * 20_000
+    lead, scout, *_ = facts.agents
+    busy = attrs.evolve(
+        scout,
+        task=endless,
+        why=endless,
+        result=endless,
+        stretches=scout.stretches * 5_000,
+        tool_calls=scout.tool_calls * 20_000,
+        progress=tuple(attrs.evolve(each, text=endless) for each in scout.progress * 50),
+        marks=scout.marks * 2_000,
+    )
+    large = attrs.evolve(
+        facts,
+        session=attrs.evolve(facts.session, task=endless),
+        agents=(lead, busy),
+        letters=tuple(attrs.evolve(each, reason=endless) for each in facts.letters) * 1_000,
+        requests=facts.requests * 2_000,
+        approvals=tuple(ApprovalSummary(id=endless, at=1, subject=endless, agent=endless) for _ in range(2_000)),
+        notables=tuple(NotableEvent(at=1, agent=endless, topic="errors", text=endless) for _ in range(2_000)),
+        unread=tuple(UnreadableFile(where=endless, reason=endless) for _ in range(2_000)),
+        result=endless,
+        error=endless,
+    )
+    content = render_page(large)
+    assert len(content) < 4 * MEGABYTE
+    assert "more are left out here" in content.decode()

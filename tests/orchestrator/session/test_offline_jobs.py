@@ -1,0 +1,45 @@
+"""A chore reaches the agent that is to do it, and the roster says nothing new of that agent."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, OfflineJob, Pivot, parse_offline_job
+from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.settings import Settings
+from coterie.mailbox.envelope import MessageId
+from coterie.orchestrator.session.session_request import SessionRequest
+
+CHORES = [
+    None,
+    CompactJob.of(0, Pivot(side="from", message=4)),
+    ExtractJob(),
+    DreamJob(is_forced=True, deletions="apply"),
+]
+
+
+@pytest.mark.parametrize("chore", CHORES)
+def test_a_chore_travels_from_the_command_to_the_agent(chore: OfflineJob | None) -> None:
+    wanted = SessionRequest(project=Path("/project"), task="Dream.", model="m", settings=Settings(), chore=chore)
+    read = SessionRequest.from_bytes(wanted.to_bytes())
+    assert read == wanted
+    order = read.lead_spec()
+    assert (order.member_origin is None) == (chore is not None)
+    duty = AgentSpec(
+        session="s",
+        name=order.name,
+        incarnation=1,
+        parent=None,
+        report=MessageId("r"),
+        task=order.task,
+        model=order.model,
+        settings=order.settings,
+        chore=order.chore,
+    )
+    assert AgentSpec.from_bytes(duty.to_bytes()).chore == chore
+
+
+def test_what_is_no_chore_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        parse_offline_job({"word": "sleep"})

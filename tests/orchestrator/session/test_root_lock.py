@@ -1,0 +1,95 @@
+"""Who the root of a session is, and whether it lives."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+from coterie.clock import Clock
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.session.root_lock import (
+    ROOT_RECORD,
+    clear_stale_root,
+    find_living_roots,
+    find_root,
+    has_dead_root,
+    open_root_record,
+    process_start_time,
+)
+from coterie.session_directory import SessionDirectory
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+
+
+def rewrite(session: SessionDirectory, **changes: object) -> None:
+    """Let the record say something else."""
+    path = session.directory / ROOT_RECORD
+    facts: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(facts | changes))
+
+
+def test_a_root_is_known_while_its_block_runs_and_not_after(session: SessionDirectory) -> None:
+    assert find_root(session) is None
+    with open_root_record(session, Clock()) as root:
+        assert root.pid == os.getpid()
+        assert find_root(session) == root
+        assert find_living_roots() == {session.id: root}
+        assert not has_dead_root(session)
+    assert find_root(session) is None
+    assert not has_dead_root(session)
+
+
+@pytest.mark.parametrize("changes", [{"began": 1}, {"boot": "another"}, {"v": 2}, {"pid": "x"}])
+def test_another_process_with_its_number_is_not_the_root(session: SessionDirectory, changes: dict[str, object]) -> None:
+    with open_root_record(session, Clock()):
+        rewrite(session, **changes)
+        assert find_root(session) is None
+        assert has_dead_root(session)
+
+
+def test_a_session_has_one_root(session: SessionDirectory) -> None:
+    with open_root_record(session, Clock()) as root:
+        with pytest.raises(ConfigInvalid, match=f"at work in another process, {root.pid}"):
+            open_root_record(session, Clock()).__enter__()
+        assert find_root(session) == root, "whoever was refused has changed nothing"
+
+
+def test_the_record_of_a_killed_root_is_replaced_by_the_next(session: SessionDirectory) -> None:
+    with open_root_record(session, Clock()):
+        left = (session.directory / ROOT_RECORD).read_bytes()
+    (session.directory / ROOT_RECORD).write_bytes(left)
+    rewrite(session, began=1)
+    with open_root_record(session, Clock()) as root:
+        assert find_root(session) == root
+
+
+def test_only_a_dead_root_is_forgotten(session: SessionDirectory) -> None:
+    with open_root_record(session, Clock()) as root:
+        clear_stale_root(session)
+        assert find_root(session) == root
+        rewrite(session, began=1)
+        clear_stale_root(session)
+        assert not has_dead_root(session)
+
+
+def test_a_root_that_was_replaced_does_not_remove_the_record_of_the_next(session: SessionDirectory) -> None:
+    with open_root_record(session, Clock()) as root:
+        rewrite(session, started=root.started + 1)
+    assert find_root(session) == attrs.evolve(root, started=root.started + 1)
+
+
+def test_a_process_that_has_ended_and_was_not_reaped_is_not_alive() -> None:
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        assert process_start_time(process.pid) is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert process_start_time(process.pid) is None

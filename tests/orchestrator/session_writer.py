@@ -1,0 +1,88 @@
+"""Writers of event logs and transcripts in the format of agents, without a model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+
+from coterie.agents.events.agent_events import Event, Finished, RunStarted
+from coterie.agents.events.event_log import EventLog
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.segment import Role
+from coterie.agents.loop.conversation.transcript import TranscriptWriter
+from coterie.agents.loop.conversation.transcript_records import ReplyRecord
+from coterie.agents.loop.model.usage import Usage
+from coterie.clock import Clock
+
+STARTED = RunStarted(session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=["Read"])
+FINISHED = Finished(reason="completed", result="done", turns=1, usage={}, cost_usd="0.1")
+
+
+@attrs.define(eq=False)
+class SteppingClock(Clock):
+    """A second passes each time it is read."""
+
+    def now(self) -> float:
+        """A second later than before."""
+        self._offset += 1
+        return 1000 + self._offset
+
+
+@attrs.define(eq=False)
+class SessionWriter:
+    """An agent's two files, written as the agent writes them."""
+
+    clock: Clock
+    log: EventLog
+    transcript: TranscriptWriter
+    conversation: Conversation
+
+    def write_event(self, event: Event) -> None:
+        """Append to the event log."""
+        self.log.emit(event)
+
+    def write_text(self, role: Role, text: str, *also: ReplyRecord) -> None:
+        """Record a message of one text block."""
+        self.put(role, {"type": "text", "text": text}, *also)
+
+    def put(self, role: Role, block: dict[str, Any], *also: ReplyRecord) -> None:
+        """Record a message of one block."""
+        self.conversation.append(role, [msgspec.json.encode(block)])
+        self.transcript.record(self.conversation, *also)
+
+
+@contextmanager
+def open_writer(session: Path, agent: str = "main", clock: Clock | None = None) -> Iterator[SessionWriter]:
+    """The files of *agent* in the session's directory, new or taken up again."""
+    directory = session / "agents" / agent
+    directory.mkdir(parents=True, exist_ok=True)
+    clock = clock or SteppingClock()
+    with (
+        EventLog.open(directory / "events.jsonl", agent, clock) as log,
+        TranscriptWriter.open(directory / "transcript.jsonl", clock) as transcript,
+    ):
+        begun = transcript.loaded.conversation
+        fresh = Conversation.begin(KeyHeader(model="m"), tools=[], system=[text_block("be good")])
+        yield SessionWriter(clock, log, transcript, begun or fresh)
+
+
+def reply(turn: int = 1) -> ReplyRecord:
+    """What a small reply used."""
+    return ReplyRecord(
+        turn=turn,
+        message_id="msg",
+        request_id=None,
+        stop_reason="end_turn",
+        usage=Usage(input=5, output=7),
+        cost_usd="0.01",
+        max_tokens=8000,
+        seconds=1.0,
+        first_byte=0.5,
+        attempts=1,
+        is_taken=True,
+    )

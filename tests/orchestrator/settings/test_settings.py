@@ -1,0 +1,391 @@
+"""Settings: who overrides whom, where a value stands, and what a mistake is told."""
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import pytest
+
+from coterie.agents.permissions.types import MODES
+from coterie.agents.runtime.setup.sandbox_setup import strictest_sandbox
+from coterie.agents.settings import SETTINGS, SandboxSettings, Settings
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.trusted_files import TrustedContents, TrustedFiles
+
+DOCUMENT = Path(__file__).parents[3] / "docs/settings.md"
+
+
+@attrs.frozen(kw_only=True)
+class Places:
+    """The files of one user, one project and one machine."""
+
+    working: Path
+    user: Path
+    project: Path
+    local: Path
+    managed: Path
+
+    def load(self, flags: dict[str, object] | None = None, **environ: str) -> Settings:
+        """The settings they make together."""
+        return load_settings(self.working, flags or {}, environ, managed=self.managed)
+
+    def refusal(self, flags: dict[str, object] | None = None, **environ: str) -> str:
+        """Why they cannot be used, in one line."""
+        with pytest.raises(ConfigInvalid) as refused:
+            self.load(flags, **environ)
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
+    for directory in ("home", "repo/.coterie", "repo/.git", "repo/src", "etc"):
+        (tmp_path / directory).mkdir(parents=True)
+    return Places(
+        working=tmp_path / "repo/src",
+        user=tmp_path / "home/settings.toml",
+        project=tmp_path / "repo/.coterie/settings.toml",
+        local=tmp_path / "repo/.coterie/settings.local.toml",
+        managed=tmp_path / "etc/settings.toml",
+    )
+
+
+def test_nothing_set_means_the_defaults(places: Places) -> None:
+    settings = places.load()
+    assert settings == Settings()
+    assert (settings.model, settings.max_turns, settings.layers.results.total) == ("sonnet", 200, 200_000)
+    assert {settings.source(key) for key in SETTINGS} == {"default"}
+
+
+def test_each_source_weighs_more_than_the_one_before(places: Places) -> None:
+    """User, project, local, environment, command line, managed: the last that says something holds."""
+    key, variable = "layers.results.total", "COTERIE_LAYERS_RESULTS_TOTAL"
+
+    def load(flags: dict[str, object] | None = None, **environ: str) -> tuple[int, str]:
+        settings = places.load(flags, **environ)
+        assert settings.layers.results.cap == 50_000
+        return settings.layers.results.total, settings.source(key)
+
+    for number, path in enumerate((places.user, places.project, places.local), 1):
+        path.write_text(f"[layers.results]\ntotal = {number}\n")
+        assert load() == (number, str(path))
+    assert load(None, **{variable: "4"}) == (4, variable)
+    assert load({key: 5}, **{variable: "4"}) == (5, "command line")
+    places.managed.write_text("layers.results.total = 6\n")
+    assert load({key: 5}, **{variable: "4"}) == (6, str(places.managed))
+
+
+def test_every_kind_of_value_can_be_set(places: Places) -> None:
+    places.user.write_text(
+        """
+        model = "opus"
+        agent = "plan"
+        max_turns = 7
+        max_budget_usd = 0.1
+        max_tokens_total = 1_000_000
+        max_seconds = 90
+        effort = "xhigh"
+        thinking = false
+        memory_directory = "~/memory"
+        permissions.mode = "plan"
+        transcript.fsync = "always"
+        mail.durability = "power"
+        instructions.enabled = false
+        layers.clearing = {by_time = false, keep = 1}
+        layers.window.compact_window = 150_000
+        """
+    )
+    settings = places.load()
+    assert settings.max_budget_usd == Decimal("0.1")
+    assert (settings.max_seconds, type(settings.max_seconds)) == (90.0, float)
+    assert settings.memory_directory == Path.home() / "memory"
+    assert (settings.effort, settings.thinking, settings.permissions.mode) == ("xhigh", False, "plan")
+    assert (settings.layers.clearing.by_time, settings.layers.clearing.keep) == (False, 1)
+    assert (settings.layers.window.compact_window, settings.instructions.enabled) == (150_000, False)
+    assert (settings.transcript.fsync, settings.mail.durability) == ("always", "power")
+    assert settings.source("max_seconds") == str(places.user)
+
+
+def test_lists_add_up_and_each_item_knows_its_file(places: Places) -> None:
+    places.user.write_text('[permissions]\nallow = ["Bash(ls:*)", "Read"]\n')
+    places.project.write_text('[permissions]\nallow = ["Read", "Edit(src/**)"]\ndeny = ["Bash(rm:*)"]\n')
+    settings = places.load({"permissions.allow": ("Grep",)})
+    assert settings.permissions.allow == ("Bash(ls:*)", "Read", "Edit(src/**)", "Grep")
+    user, project = str(places.user), str(places.project)
+    assert settings.item_sources("permissions.allow") == (user, user, project, "command line")
+    assert settings.source("permissions.allow") == f"{user}, {project}, command line"
+    assert (settings.permissions.deny, settings.source("permissions.deny")) == (("Bash(rm:*)",), project)
+
+
+def test_a_flag_that_was_not_given_changes_nothing(places: Places) -> None:
+    places.user.write_text("max_turns = 9\n")
+    assert places.load({"max_turns": None, "model": "opus"}) == Settings(max_turns=9, model="opus")
+
+
+def test_a_project_may_be_asked_for_from_any_directory_in_it(places: Places) -> None:
+    places.project.write_text("max_turns = 3\n")
+    assert places.load().max_turns == 3
+
+
+def test_in_the_home_directory_the_users_file_is_not_the_projects_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / ".coterie"))
+    (tmp_path / ".coterie").mkdir()
+    (tmp_path / ".coterie/settings.toml").write_text('[permissions]\nmode = "bypassPermissions"\nallow = ["Read"]\n')
+    settings = load_settings(tmp_path, {}, {}, managed=tmp_path / "none.toml")
+    assert (settings.permissions.mode, settings.permissions.allow) == ("bypassPermissions", ("Read",))
+
+
+@pytest.mark.parametrize("name", ["project", "local"])
+def test_a_repository_cannot_switch_permissions_off(places: Places, name: str) -> None:
+    path: Path = getattr(places, name)
+    path.write_text('[permissions]\nmode = "bypassPermissions"\n')
+    assert places.refusal().startswith(f"{path}: permissions.mode may not be bypassPermissions in a project")
+    path.unlink()
+    places.user.write_text('[permissions]\nmode = "bypassPermissions"\n')
+    assert places.load().permissions.mode == "bypassPermissions"
+
+
+def test_a_repository_cannot_move_the_memory(places: Places) -> None:
+    places.local.write_text('memory_directory = "/tmp/mine"\n')
+    assert places.load().memory_directory == Path("/tmp/mine")  # noqa: S108 - a name, never opened
+    places.project.write_text('memory_directory = "/root/.ssh"\n')
+    assert places.refusal().startswith(f"{places.project}: memory_directory may not be set by a project")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("max_turn = 3", "there is no setting 'max_turn'; did you mean max_turns?"),
+        ("[layer.results]\ncap = 1", "there is no setting 'layer'; did you mean layers?"),
+        ("[layers.result]\ncap = 1", "there is no setting 'layers.result'; did you mean layers.results?"),
+        ('fsync = "turn"', "there is no setting 'fsync'; did you mean transcript.fsync?"),
+        ("[layers.window]\nkeep = 1", "there is no setting 'layers.window.keep'; did you mean layers.clearing.keep?"),
+        ("[transcript]\nzzz = 1", "there is no setting 'transcript.zzz'; there is transcript.fsync"),
+        ('"two\\nlines" = 1', "there is no setting 'two\\nlines'; there is agent, "),
+        ('max_turns = "many"', "max_turns is 'many'; it should be a whole number above 0"),
+        ("max_turns = 0", "max_turns is 0; it should be a whole number above 0"),
+        ("max_turns = true", "max_turns is true; it should be a whole number above 0"),
+        ("max_turns = 1.5", "max_turns is 1.5; it should be a whole number above 0"),
+        ("max_budget_usd = nan", "max_budget_usd is NaN; it should be a number above 0"),
+        ("max_seconds = 1e999", "max_seconds is 1E+999; it should be a number above 0"),
+        ("max_seconds = -1", "max_seconds is -1; it should be a number above 0"),
+        ("model = 5", "model is 5; it should be a text in quotes"),
+        ("model = {x = 1}", "model is a table; it should be a text in quotes"),
+        ("model = ' '", "model is ' '; it should be a text in quotes"),
+        ("layers = 3", "layers is 3; it should be a table, [layers]"),
+        ("[[layers]]", "layers is a list; it should be a table, [layers]"),
+        ("thinking = 1979-05-27", "thinking is 1979-05-27; it should be true or false"),
+        ('effort = "hi"', "effort is 'hi'; it should be one of low, medium, high, xhigh, max"),
+        ('[transcript]\nfsync = ["turn"]', "transcript.fsync is a list; it should be one of never, turn, always"),
+        ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
+        ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
+        ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
+        ("max_turns = ", "not a readable TOML file: "),
+        ("x = " + "[" * 5_000, "not a readable TOML file: "),
+        ("max_turns = " + "9" * 5_000, "not a readable TOML file: "),
+    ],
+)
+def test_a_mistake_names_the_file_the_key_and_what_would_be_right(places: Places, text: str, reason: str) -> None:
+    places.user.write_text(text)
+    assert places.refusal().startswith(f"{places.user}: {reason}")
+
+
+def test_a_managed_mistake_is_not_passed_over(places: Places) -> None:
+    places.managed.write_bytes(b"\xff")
+    assert places.refusal().startswith(f"{places.managed}: not a readable TOML file: ")
+
+
+def test_a_pipe_or_a_directory_is_refused_without_waiting(places: Places) -> None:
+    os.mkfifo(places.user)
+    assert places.refusal().startswith(f"{places.user}: is not a file")
+    places.user.unlink()
+    places.user.mkdir()
+    assert places.refusal().startswith(f"{places.user}: is not a file")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("RESULTS_CAP", "60_000", 60_000), ("CLEARING_BY_API", "False", False), ("WINDOW_COMPACT_WINDOW", "9", 9)],
+)
+def test_a_variable_overrides_a_number_or_switch_of_a_layer(
+    places: Places, name: str, text: str, value: object
+) -> None:
+    settings = places.load(None, **{f"COTERIE_LAYERS_{name}": text, "COTERIE_LAYERS_RESULTS_BASH": ""})
+    section, _, key = name.lower().partition("_")
+    assert getattr(getattr(settings.layers, section), key) == value
+    assert settings.source(f"layers.{section}.{key}") == f"COTERIE_LAYERS_{name}"
+
+
+def test_a_variable_that_cannot_be_used_is_refused_by_name(places: Places) -> None:
+    assert places.refusal(COTERIE_LAYERS_RESULTS_CAPS="1") == (
+        "COTERIE_LAYERS_RESULTS_CAPS: overrides no setting; did you mean COTERIE_LAYERS_RESULTS_CAP?"
+    )
+    assert "there is COTERIE_LAYERS_CLEARING_BY_API, " in places.refusal(None, **{f"COTERIE_LAYERS_{'X' * 99}": "1"})
+    assert places.refusal(COTERIE_LAYERS_CLEARING_KEEP="all") == (
+        "COTERIE_LAYERS_CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
+    )
+
+
+def test_a_flag_is_checked_like_a_file(places: Places) -> None:
+    assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
+
+
+def test_a_key_that_is_no_setting_has_no_source() -> None:
+    with pytest.raises(KeyError):
+        Settings().source("nothing")
+
+
+def test_the_modes_are_those_of_the_agents() -> None:
+    assert set(get_args(SETTINGS["permissions.mode"].kind)) == set(MODES)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:_}"
+    return "[]" if value == () else f'"{value}"'
+
+
+def test_every_setting_is_documented_with_its_default_and_its_meaning() -> None:
+    rows = re.findall(r"(?m)^\| `([a-z_.]+)` \| `?(.+?)`? \| (.+) \|$", DOCUMENT.read_text())
+    assert [(key, default) for key, default, _ in rows] == [
+        (key, _toml(setting.default)) for key, setting in SETTINGS.items()
+    ]
+    assert all(len(meaning.split()) > 3 for _, _, meaning in rows)
+
+
+def test_an_approval_is_kept_and_follows_links(places: Places, tmp_path: Path) -> None:
+    approved = TrustedFiles.of(places.working)
+    notes, link = tmp_path / "notes.md", tmp_path / "link.md"
+    notes.touch()
+    link.symlink_to(notes)
+    assert notes not in approved
+    approved.approve(link)
+    approved.approve(tmp_path / "other.md")
+    again = TrustedFiles.of(places.working)
+    assert notes in again
+    assert link in again
+    assert tmp_path / "no.md" not in again
+    assert approved.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_approvals_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.md" for number in range(6)]
+    with ThreadPoolExecutor(len(files)) as threads:
+        list(threads.map(TrustedFiles(tmp_path / "approved.json").approve, files))
+    approved = TrustedFiles(tmp_path / "approved.json")
+    assert all(file in approved for file in files)
+
+
+def test_a_name_that_is_not_utf8_can_be_approved(tmp_path: Path) -> None:
+    approved = TrustedFiles(tmp_path / "approved.json")
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
+    approved.approve(odd)
+    assert odd in approved
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": []}', '{"v": 1}'])
+def test_a_damaged_record_of_approvals_approves_of_nothing(tmp_path: Path, content: str) -> None:
+    approved = TrustedFiles(tmp_path / "approved.json")
+    approved.path.write_text(content)
+    with pytest.raises(ConfigInvalid):
+        assert tmp_path in approved
+    with pytest.raises(ConfigInvalid):
+        approved.approve(tmp_path)
+    assert approved.path.read_text() == content
+
+
+def test_contents_are_approved_byte_by_byte_and_one_matter_says_nothing_of_another(places: Places) -> None:
+    approved = TrustedContents.of(places.working, "hooks")
+    approved.approve(b"make lint", b"make test")
+    again = TrustedContents.of(places.working, "hooks")
+    assert b"make lint" in again
+    assert b"make test" in again
+    assert b"make lint " not in again
+    assert b"make lint" not in TrustedContents.of(places.working, "servers")
+    assert b"make" not in approved.path.read_bytes(), "the record must not be taken for the content"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "digests": []}', '{"v": 1, "paths": []}'])
+def test_a_damaged_record_of_contents_approves_of_nothing(tmp_path: Path, content: str) -> None:
+    approved = TrustedContents(tmp_path / "approved.json")
+    approved.path.write_text(content)
+    with pytest.raises(ConfigInvalid):
+        assert b"x" in approved
+    with pytest.raises(ConfigInvalid):
+        approved.approve(b"x")
+    assert approved.path.read_text() == content
+
+
+@pytest.mark.parametrize(
+    "text", ['sandbox = "bubblewrap"', '[sandbox]\nmode = "bubblewrap"', 'sandbox.mode = "bubblewrap"']
+)
+def test_a_sandbox_is_one_word_or_a_table(places: Places, text: str) -> None:
+    places.user.write_text(text)
+    assert places.load().sandbox.mode == "bubblewrap"
+    assert places.load().source("sandbox.mode") == str(places.user)
+
+
+def test_a_wrong_word_for_a_sandbox_is_told_the_right_ones(places: Places) -> None:
+    places.user.write_text('sandbox = "chroot"')
+    assert "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap" in places.refusal()
+    places.user.write_text("sandbox = true")
+    assert "sandbox is true; it should be a table, [sandbox]" in places.refusal()
+    places.user.write_text('[sandbox]\nwrite = ["relative"]')
+    assert "a list of paths in quotes that are absolute or begin with ~/" in places.refusal()
+
+
+@pytest.mark.parametrize("file", ["project", "local"])
+def test_a_project_can_tighten_a_sandbox_and_not_loosen_it(places: Places, file: str) -> None:
+    theirs: Path = getattr(places, file)
+    places.user.write_text('[sandbox]\nmode = "landlock"\nnetwork = false\nwrite = ["/cache"]\nhide = ["/mine"]')
+    theirs.write_text('[sandbox]\nmode = "none"\nnetwork = true\nhide = ["/theirs"]')
+    sandbox = places.load().sandbox
+    assert (sandbox.mode, sandbox.network, sandbox.hide) == ("landlock", False, (Path("/mine"), Path("/theirs")))
+    theirs.write_text('sandbox = "bubblewrap"')
+    assert (places.load().sandbox.mode, places.load().sandbox.write) == ("bubblewrap", (Path("/cache"),))
+    places.user.write_text("sandbox.network = true")
+    theirs.write_text('[sandbox]\nmode = "landlock"\nnetwork = false')
+    assert (places.load().sandbox.mode, places.load().sandbox.network) == ("landlock", False)
+    # Its user, and whoever manages the machine, are not the project.
+    assert places.load({"sandbox.mode": "none"}).sandbox.mode == "none"
+    places.managed.write_text('sandbox = "bubblewrap"')
+    assert places.load({"sandbox.mode": "none"}).sandbox.mode == "bubblewrap"
+
+
+@pytest.mark.parametrize("file", ["project", "local"])
+@pytest.mark.parametrize("line", ['write = ["/"]', "auto_allow = true"])
+def test_a_project_cannot_open_what_is_its_users(places: Places, file: str, line: str) -> None:
+    getattr(places, file).write_text(f"[sandbox]\n{line}")
+    assert "may not be set by a project" in places.refusal()
+
+
+def test_an_agent_is_held_no_less_than_those_above_it() -> None:
+    opened = (Path("/a/b"), Path("/c"))
+    mine = SandboxSettings(mode="landlock", network=True, write=opened, hide=(Path("/x"),), auto_allow=True)
+    above = SandboxSettings(mode="bubblewrap", write=(Path("/a"),), hide=(Path("/y"),))
+    assert strictest_sandbox(mine, above) == SandboxSettings(
+        mode="bubblewrap", write=(Path("/a/b"),), hide=(Path("/x"), Path("/y"))
+    )
+    assert strictest_sandbox(mine) == mine
+
+
+@pytest.mark.parametrize("file", ["project", "local"])
+def test_a_project_lists_no_hosts(places: Places, file: str) -> None:
+    places.user.write_text('[web]\nhosts = ["docs.python.org"]')
+    assert places.load({"web.hosts": ["b.org"]}).web.hosts == ("docs.python.org", "b.org")
+    getattr(places, file).write_text('[web]\nhosts = ["evil.example"]')
+    assert "web.hosts may not be set by a project: what agents read here could be sent there" in places.refusal()

@@ -1,0 +1,146 @@
+"""Nobody whom an agent has started has anything left to do: all are idle, and no mail waits that would wake one."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from coterie.agents.root_link.messages import Activity, ActivityChanged
+from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.settings import Settings
+from coterie.mailbox.message_bodies import Idle
+from coterie.orchestrator.supervisor.agent_process import AgentProcess
+from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy, RunAttempts
+from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from tests.mailbox.file_mail import envelope, transport
+
+
+def make_run(name: str, state: Activity) -> AgentRun:
+    """One whose process has said that it is in *state*."""
+    order = SpawnSpec(name=name, task="look", model="m", settings=Settings(), parent="main")
+    attempts = RunAttempts(order, RestartPolicy())
+    duty = AgentSpec(
+        session="s",
+        name=name,
+        incarnation=1,
+        parent="main",
+        report=attempts.report,
+        task="look",
+        model="m",
+        settings=Settings(),
+    )
+    attempts.process = AgentProcess(order, duty, lambda _: None)
+    tenure = AgentRun(order, attempts=attempts)
+    report_state(tenure, state)
+    return tenure
+
+
+def report_state(tenure: AgentRun, state: Activity) -> None:
+    """Its process says that it is in *state* now."""
+    assert tenure.attempts is not None
+    assert tenure.attempts.process is not None
+    tenure.attempts.process.handle(ActivityChanged(activity=state, what=""))
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """A wait for rest under way."""
+
+    mailboxes: Path
+    tenures: list[AgentRun] | None
+    changes: StateChanges = attrs.field(factory=StateChanges)
+    is_over: bool = False
+    looks: int = 0
+
+    def below(self) -> list[AgentRun] | None:
+        """As `DescendantRuns`."""
+        self.looks += 1
+        return self.tenures
+
+    async def run(self) -> None:
+        """Wait."""
+        await wait_until_idle(self.below, self.mailboxes, self.changes)
+        self.is_over = True
+
+
+async def test_idle_agents_without_mail_are_at_rest(tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path, [make_run("ada", "idle"), make_run("bob", "idle")])
+    await waiting.run()
+    await Waiting(tmp_path, []).run()
+
+
+@pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
+async def test_one_that_works_or_waits_for_others_is_waited_for(state: Activity, tmp_path: Path) -> None:
+    ada = make_run("ada", state)
+    waiting = Waiting(tmp_path, [ada, make_run("bob", "idle")])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        await wait_all_tasks_blocked()
+        assert not waiting.is_over
+        report_state(ada, "idle")
+        waiting.changes.notify()
+
+
+async def test_members_that_are_about_to_start_are_waited_for(tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path, None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        await wait_all_tasks_blocked()
+        assert not waiting.is_over
+        waiting.tenures = []
+        waiting.changes.notify()
+
+
+async def test_one_that_is_not_started_yet_is_not_at_rest(tmp_path: Path) -> None:
+    begun = make_run("ada", "idle")
+    waiting = Waiting(tmp_path, [AgentRun(begun.order)])
+    with trio.move_on_after(0.05):
+        await waiting.run()
+    assert not waiting.is_over
+
+
+async def test_mail_that_waits_for_an_idle_agent_is_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """It is looked again by the clock: whoever reads mail that is not worth a turn says nothing."""
+    del autojump_clock
+    files = transport(tmp_path)
+    waiting = Waiting(tmp_path, [make_run("ada", "idle")])
+    await files.send(envelope(1))
+    async with files.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        while waiting.looks < 3:  # noqa: ASYNC110 - the clock is what it waits for
+            await trio.sleep(1)
+        assert not waiting.is_over
+        await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
+    files.close()
+
+
+async def test_mail_that_wakes_nobody_is_not_waited_for(tmp_path: Path) -> None:
+    files = transport(tmp_path)
+    idle = Idle(outcome="completed")
+    await files.send(attrs.evolve(envelope(1), kind=idle.kind, body=idle.to_body()))
+    await Waiting(tmp_path, [make_run("ada", "idle")]).run()
+    files.close()
+
+
+async def test_one_that_took_its_mail_while_it_was_looked_for_is_not_at_rest(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It has said that it works, and that it is idle again, in between: what it sent meanwhile must be looked for."""
+    del autojump_clock
+    ada = make_run("ada", "idle")
+
+    @attrs.define(eq=False)
+    class Busy(Waiting):
+        def below(self) -> list[AgentRun] | None:
+            found = Waiting.below(self)
+            if self.looks == 2:
+                report_state(ada, "running")
+                report_state(ada, "idle")
+            return found
+
+    waiting = Busy(tmp_path, [ada])
+    await waiting.run()
+    assert waiting.looks == 4

@@ -1,0 +1,223 @@
+"""Agents that share a process: over a real socket, with the root's end and the process's own in one test."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.root_link.channel import open_channel
+from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, RunFailed, agent_decoder
+from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
+from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
+from coterie.agents.runtime.in_process import FAILED, Interrupting, open_in_process_host
+from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.settings import Settings
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.processes.child_process import ChildProcess
+from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.supervisor.agent_connection import AgentConnection
+from coterie.orchestrator.supervisor.in_process_agents import MAX_SPEC_BYTES, InProcessAgent
+
+KILLED = -signal.SIGKILL
+
+
+class NoSpawner:
+    """Starts no agents."""
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`."""
+        raise SpawnRefused(f"No {request.definition} was started.")
+
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`."""
+        raise SpawnRefused(f"There is no {name} that could be stopped.")
+
+    async def request_shutdown(self, request: Envelope) -> None:
+        """As `Spawner.ask_to_end`."""
+        raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
+
+    async def wait_until_idle(self) -> None:
+        """As `Spawner.rest`."""
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One that goes on until it is ended."""
+
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+
+    def interrupt(self) -> None:
+        """As `Interruptible.interrupt`."""
+        self.is_over.set()
+
+
+@attrs.define(eq=False)
+class SharedProcess:
+    """A process with guests, and its root."""
+
+    desk: AgentConnection
+    station: RootConnection
+    process: ChildProcess
+    _host: socket.socket
+    may_leave: trio.Event = attrs.field(factory=trio.Event)
+
+    def run(self, name: str, task: str = "") -> InProcessAgent:
+        """Have a guest that does what its name says."""
+        duty = AgentSpec(
+            session="s",
+            name=name,
+            incarnation=1,
+            parent="host",
+            report=MessageId("r"),
+            task=task,
+            model="m",
+            settings=Settings(),
+        )
+        return self.desk.in_process.run(duty, self.process)
+
+    def cut(self) -> None:
+        """End the connection as the death of the process would."""
+        self._host.shutdown(socket.SHUT_RDWR)
+
+    async def live(self, duty: AgentSpec, station: RootConnection, heeding: Interrupting) -> int:
+        """What a guest does: `wait`, `fail` in a task of its own, take a `turn`, `leave` when it may, or be `done`."""
+        station.report_activity("running", duty.name)
+        if duty.name == "fail":
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_fail)
+        if duty.name == "leave":
+            async with heeding(Turn()):
+                pass
+            await self.may_leave.wait()
+        if duty.name == "turn":
+            turn = Turn()
+            async with heeding(turn):
+                await turn.is_over.wait()
+        if duty.name == "wait":
+            await trio.sleep_forever()
+        return 0
+
+
+async def _fail() -> None:
+    await trio.lowlevel.checkpoint()
+    raise KeyError("no such thing")
+
+
+@contextmanager
+def running() -> Iterator[ChildProcess]:
+    """A process that stands for the one that the guests are in."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
+        pidfd = os.pidfd_open(sleeper.pid)
+        try:
+            yield ChildProcess(sleeper.pid, pidfd)
+        finally:
+            os.close(pidfd)
+            sleeper.kill()
+
+
+@asynccontextmanager
+async def open_shared_process() -> AsyncIterator[SharedProcess]:
+    near, far = socket.socketpair()
+    gate = ModelGateway(Clock(), BudgetLimits())
+
+    async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:
+        async with (
+            gate.open_client("host") as asker,
+            open_channel(trio.SocketStream(trio.socket.from_stdlib_socket(near)), agent_decoder) as line,
+        ):
+            desk = AgentConnection(asker, lambda _: None, NoSpawner())
+            task_status.started(desk)
+            await desk.run(line)
+
+    with trio.fail_after(10), running() as process:
+        async with trio.open_nursery() as nursery:
+            desk = await nursery.start(serve)
+            async with open_root_connection(trio.SocketStream(trio.socket.from_stdlib_socket(far))) as station:
+                yield SharedProcess(desk, station, process, far)
+
+
+async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
+    """All that a guest has said when it has ended."""
+    words: list[AgentMessage] = []
+    while (word := await guest.channel.receive()) is not None:
+        words.append(word)
+    return words
+
+
+async def test_an_error_in_a_guest_is_its_own_failure_and_the_others_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+        other, failing, done = house.run("wait"), house.run("fail"), house.run("done")
+        assert (await failing.wait(), await done.wait()) == (FAILED, 0)
+        assert await received_messages(failing) == [
+            ActivityChanged(activity="running", what="fail"),
+            RunFailed(reason="KeyError: 'no such thing'"),
+        ]
+        assert await received_messages(done) == [ActivityChanged(activity="running", what="done")]
+        assert not other.has_ended()
+        assert "in _fail" in capfd.readouterr().err
+
+
+async def test_a_guest_is_killed_alone() -> None:
+    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+        first, second = house.run("wait"), house.run("wait")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        first.send_signal(signal.SIGKILL)
+        assert await first.wait() == KILLED
+        assert not second.has_ended()
+
+
+async def test_sigterm_ends_the_turn_of_a_guest_and_nothing_else() -> None:
+    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+        first, second = house.run("turn"), house.run("turn")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        first.send_signal(signal.SIGTERM)
+        assert await first.wait() == 0
+        assert not second.has_ended()
+
+
+async def test_finishing_agent_ends_itself_with_its_host_and_a_waiting_one_is_killed() -> None:
+    async with open_shared_process() as house:
+        async with open_in_process_host(house.station, house.live):
+            leaving, waiting = house.run("leave"), house.run("wait")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            house.may_leave.set()
+        assert (await leaving.wait(), await waiting.wait()) == (0, KILLED)
+
+
+async def test_there_are_no_guests_where_nobody_hosts() -> None:
+    async with open_shared_process() as house:
+        early = house.run("done")
+        assert await early.wait() == KILLED
+        async with open_in_process_host(house.station, house.live):
+            pass
+        assert await house.run("done").wait() == KILLED
+
+
+async def test_guests_are_lost_with_the_connection_and_there_can_be_no_more() -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(match="the root has gone"), flatten_subgroups=True):
+        async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+            guest = house.run("wait")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            house.cut()
+            with trio.CancelScope(shield=True):
+                await guest.wait_ended()
+            assert (guest.status, guest.is_lost) == (KILLED, True)
+            with pytest.raises(StartFailed, match="who started it has ended"):
+                house.run("done")
+            await trio.sleep_forever()
+
+
+async def test_a_task_that_does_not_fit_is_refused_before_it_can_break_the_line() -> None:
+    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+        with pytest.raises(StartFailed, match="the task is too long"):
+            house.run("done", "x" * MAX_SPEC_BYTES)
+        assert await house.run("done").wait() == 0

@@ -1,0 +1,156 @@
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.root_link.spawn_request import SpawnRequest
+from coterie.agents.settings import Settings
+from coterie.clock import Clock
+from coterie.mailbox.envelope import new_message_id
+from coterie.orchestrator.approvals.store import ApprovalKey
+from coterie.orchestrator.supervisor.recovery import UNFINISHED_FILE, UnfinishedAgent, UnfinishedAgents
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.session_directory import MAIN, SessionDirectory
+
+REQUEST = SpawnRequest(
+    task="Find it.",
+    definition="explore",
+    name="scout",
+    stays=True,
+    plan=PlanPolicy(by="rule", paths=("tests/**",)),
+    budget_usd=Decimal("0.50"),
+)
+REPORT = new_message_id()
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+def ordered(name: str, parent: str | None = MAIN, request: SpawnRequest | None = REQUEST) -> SpawnSpec:
+    return SpawnSpec(name=name, task="Find it.", model="m", settings=Settings(), parent=parent, request=request)
+
+
+async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAgents:
+    """What the next root of the session finds."""
+    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    await orders.load()
+    return orders
+
+
+async def test_the_next_root_finds_who_was_at_work_with_all_that_was_asked_for(
+    session: SessionDirectory, events: list[Event]
+) -> None:
+    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    await orders.begin(ordered("scout"), REPORT)
+    [left] = (await found(session, events)).of(MAIN)
+    assert left == UnfinishedAgent(name="scout", parent=MAIN, request=REQUEST, report=REPORT)
+    assert events == []
+
+
+async def test_who_is_done_is_found_as_such_and_who_has_ended_is_not(
+    session: SessionDirectory, events: list[Event]
+) -> None:
+    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    for name in ("kept", "gone"):
+        await orders.begin(ordered(name), REPORT)
+        await orders.end(ordered(name), REPORT, is_kept=name == "kept")
+    after = await found(session, events)
+    assert [(left.name, left.is_done) for left in after.of(MAIN)] == [("kept", True)]
+    assert after.names == {"kept"}
+
+
+async def test_the_lead_is_nobodys_order(session: SessionDirectory, events: list[Event]) -> None:
+    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    lead = ordered(MAIN, parent=None, request=None)
+    await orders.begin(lead, REPORT)
+    await orders.end(lead, REPORT, is_kept=True)
+    assert not (session.directory / "agents").exists()
+
+
+async def test_whoever_is_taken_up_waits_no_longer(session: SessionDirectory, events: list[Event]) -> None:
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    orders = await found(session, events)
+    await orders.begin(ordered("scout"), REPORT)
+    assert orders.names == frozenset()
+    assert (await found(session, events)).names == {"scout"}
+
+
+async def test_with_a_parent_its_own_are_struck_too(session: SessionDirectory, events: list[Event]) -> None:
+    before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    for name, parent in (("mother", MAIN), ("child", "mother"), ("grandchild", "child"), ("other", MAIN)):
+        await before.begin(ordered(name, parent), REPORT)
+    orders = await found(session, events)
+    assert [left.name for left in orders.of("mother")] == ["child"]
+    await orders.discard("mother")
+    assert orders.names == {"other"}
+    assert (await found(session, events)).names == {"other"}
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_whose_parent_has_ended_is_struck(
+    session: SessionDirectory, events: list[Event], *, is_done: bool
+) -> None:
+    before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    await before.begin(ordered("orphan", "mother"), REPORT)
+    if is_done:
+        await before.end(ordered("mother"), REPORT, is_kept=True)
+    assert "orphan" not in (await found(session, events)).names
+    assert not (session.agent_directory("orphan") / UNFINISHED_FILE).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"v":1}', b"\xff", b"[" * 100_000])
+async def test_a_record_that_cannot_be_read_is_an_event_and_hides_no_other(
+    session: SessionDirectory, events: list[Event], content: bytes
+) -> None:
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("whole"), REPORT)
+    path = session.agent_directory("torn") / UNFINISHED_FILE
+    path.write_bytes(content)
+    assert (await found(session, events)).names == {"whole"}
+    [event] = events
+    assert isinstance(event, LayerFailed)
+    assert f"torn cannot be taken up again: {path}" in event.reason
+    assert path.read_bytes() == content
+
+
+async def test_a_record_of_another_version_or_of_another_agent_is_not_believed(
+    session: SessionDirectory, events: list[Event]
+) -> None:
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    written = (session.agent_directory("scout") / UNFINISHED_FILE).read_bytes()
+    (session.agent_directory("scout") / UNFINISHED_FILE).write_bytes(written.replace(b'"v":1', b'"v":2'))
+    (session.agent_directory("elsewhere") / UNFINISHED_FILE).write_bytes(written)
+    assert (await found(session, events)).names == frozenset()
+    [event] = events
+    assert isinstance(event, LayerFailed)
+    assert "version 2; this program reads 1" in event.reason
+
+
+async def test_a_record_that_lets_somebody_begin_without_a_plan_is_not_believed(
+    session: SessionDirectory, events: list[Event]
+) -> None:
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    path = session.agent_directory("scout") / UNFINISHED_FILE
+    path.write_bytes(path.read_bytes().replace(b'{"by":"rule","paths":["tests/**"]}', b"null"))
+    assert (await found(session, events)).names == frozenset()
+    [event] = events
+    assert isinstance(event, LayerFailed)
+    assert "somebody else than the root has written it" in event.reason
+
+
+async def test_what_cannot_be_written_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
+    (session.directory / "agents").write_text("in the way")
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    [event] = events
+    assert isinstance(event, LayerFailed)
+    assert event.reason == "scout would not survive a crash: Not a directory"

@@ -1,0 +1,76 @@
+"""The members of a team start one after the other; one that cannot keeps nobody away, and its lead is told."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.supervisor.agent_status import StatusPublisher
+from coterie.orchestrator.supervisor.child_agents import spawn_team
+from coterie.session_directory import MAIN, SessionDirectory
+
+
+@attrs.define(eq=False)
+class PartialSpawner:
+    """Starts all but one."""
+
+    refused: str
+    started: list[str | None] = attrs.field(factory=list)
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`."""
+        await trio.lowlevel.checkpoint()
+        if request.name == self.refused:
+            raise SpawnRefused("No agent was started: the disk is full.")
+        self.started.append(request.name)
+        return Spawned(name=str(request.name), incarnation=1, report=MessageId("r"))
+
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`."""
+        raise AssertionError(name)
+
+    async def request_shutdown(self, request: Envelope) -> None:
+        """As `Spawner.ask_to_end`."""
+        raise AssertionError(request)
+
+    async def wait_until_idle(self) -> None:
+        """As `Spawner.rest`."""
+        raise AssertionError
+
+
+async def test_those_who_wait_for_messages_are_there_before_others_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    tasks = {"a": "Go.", "b": "", "c": "Go.", "d": ""}
+    requests = [SpawnRequest(task=task, definition="worker", name=name, stays=True) for name, task in tasks.items()]
+    spawner = PartialSpawner("nobody")
+    with SessionMail.open(session, Clock()) as office:
+        await spawn_team(requests, spawner, MAIN, StatusPublisher(office, list[Event]().append), list[Event]().append)
+    assert spawner.started == ["b", "d", "a", "c"]
+
+
+async def test_one_that_cannot_be_started_is_told_and_the_others_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    requests = [SpawnRequest(task="", definition="worker", name=name, stays=True) for name in ("a", "b", "c")]
+    told, spawner = list[Event](), PartialSpawner("b")
+    with SessionMail.open(session, Clock()) as office:
+        await office.roster.join(MAIN)
+        await spawn_team(requests, spawner, MAIN, StatusPublisher(office, told.append), told.append)
+        async with office.files.open_inbox(MAIN, 1) as inbox:
+            [delivery] = inbox.take_nowait()
+    assert spawner.started == ["a", "c"]
+    reason = "b of your team could not be started. No agent was started: the disk is full."
+    assert told == [LayerFailed(layer="team", reason=reason)]
+    assert (delivery.envelope.body, delivery.envelope.sender.kind) == (reason, "system")

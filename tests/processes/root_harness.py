@@ -1,0 +1,117 @@
+"""A root inside a test, with real agent processes forked from a zygote, on the embedded server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import psutil
+import trio
+
+from coterie.agents.events.root_events import AgentChanged
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.settings import Settings
+from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope, Sender
+from coterie.mailbox.message_bodies import TaskNotification
+from coterie.mailbox.router import OutgoingMessage
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.processes.process_starters import ZygoteStarter
+from coterie.orchestrator.session.root import SessionRoot, open_root
+from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.orchestrator.supervisor.supervisor import Supervisor
+from coterie.session_directory import MAIN, SessionDirectory
+from tests.embedded_server import Served, open_served
+
+MODEL = known_models().get("sonnet")
+
+
+@attrs.define(eq=False)
+class RootHarness:
+    """The root of a session, with a lead on the roster whose mailbox the test reads."""
+
+    served: Served
+    root: SessionRoot
+
+    @property
+    def session(self) -> SessionDirectory:
+        """Whose root it is."""
+        return self.root.session
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The root's."""
+        return self.root.supervisor
+
+    @property
+    def events(self) -> list[AgentChanged]:
+        """What the root told of its agents, read from its log."""
+        told = (observed.event for observed in read_session(self.session.directory))
+        return [event for event in told if isinstance(event, AgentChanged)]
+
+    def spawn_spec(self, name: str, task: str = "go", *, mode: str = "bypassPermissions") -> SpawnSpec:
+        """An agent without instruction files, who may do anything."""
+        settings = Settings.build({"permissions.mode": mode}, {})
+        return SpawnSpec(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
+
+    @property
+    def zygote(self) -> int | None:
+        """The process that agents are forked from."""
+        starter = self.supervisor.starter
+        assert isinstance(starter, ZygoteStarter)
+        return starter.zygote
+
+    def pid(self, name: str) -> int:
+        """The process of *name*."""
+        return next(e.pid for e in reversed(self.events) if e.name == name and e.pid)
+
+    async def until_state(self, name: str, state: str) -> None:
+        """Wait until *name* was in *state*."""
+        while state not in self.states(name):  # noqa: ASYNC110 - the simplest reader there is
+            await trio.sleep(0.005)
+
+    async def until_shell_runs(self, name: str) -> None:
+        """Wait until a shell of *name* runs."""
+        await self.until_state(name, "running")
+        while not psutil.Process(self.pid(name)).children():  # noqa: ASYNC110 - nothing tells
+            await trio.sleep(0.005)
+
+    def states(self, name: str) -> list[str]:
+        """What *name* went through."""
+        return [e.state for e in self.events if e.name == name]
+
+    async def write(self, name: str, text: str) -> None:
+        """Send *name* a message of the lead."""
+        office = self.supervisor.mail
+        lead = Sender(name=MAIN, incarnation=1, session=self.session.id, kind="lead")
+        await office.router().send(lead, OutgoingMessage(to=name, body=text))
+
+    async def mail(self, name: str = MAIN) -> list[Envelope]:
+        """What waits for *name*, taken and acknowledged."""
+        office = self.supervisor.mail
+        async with office.files.open_inbox(name, office.roster.members()[name].incarnation) as inbox:
+            envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
+            await inbox.acknowledge([envelope.id for envelope in envelopes])
+        return envelopes
+
+    async def reports(self) -> dict[str, TaskNotification]:
+        """What the lead was told, by who said it; each said it once."""
+        mail = await self.mail()
+        assert len({envelope.sender.name for envelope in mail}) == len(mail)
+        return {envelope.sender.name: TaskNotification.from_body(envelope.body) for envelope in mail}
+
+
+@asynccontextmanager
+async def open_root_harness(
+    project: Path, script: str, *, grace: float = 2.0, budget: Decimal | None = None
+) -> AsyncIterator[RootHarness]:
+    """The root of a new session of *project*, whose agents are played by *script*, until the block ends."""
+    session = SessionDirectory.create(project, Clock.from_environment(), task="a test", model=MODEL.id)
+    async with (
+        open_served(script) as served,
+        open_root(session, budget=budget, server=served.url, grace=grace) as root,
+    ):
+        await root.supervisor.mail.roster.join(MAIN)
+        async with root.gateway.open_client(MAIN):
+            yield RootHarness(served, root)

@@ -1,0 +1,304 @@
+"""Nothing of a session outlives a root that was killed; a root that ends by itself is followed by its janitor alone."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+from click.testing import CliRunner
+
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import CleanedUp
+from coterie.clock import Clock
+from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.bridge.socket_path import socket_path
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.doctor.checks import check_machine, check_session
+from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.processes import cleanup_daemon
+from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses, ProcessScan, kill_all
+from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
+from coterie.orchestrator.session.root_lock import ROOT_RECORD, process_start_time
+from coterie.process_markers import SESSION_VARIABLE
+from coterie.session_directory import SessionDirectory
+from tests.processes.root_harness import open_root_harness
+
+pytestmark = pytest.mark.slow
+
+LEAVING = """
+boss:
+  - tools: [{Agent: {description: "wait", prompt: "wait", name: sleeper}}]
+sleeper:
+  - tools: [{Bash: {command: "setsid sleep 600 & (sleep 600 &) ; (env -i sleep 600 &) ; touch left; sleep 600"}}]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
+    """A directory to work in, and a home of its own; a test that fails leaves no strays either."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    directory = tmp_path / "project"
+    directory.mkdir()
+    yield directory
+    trio.run(kill_orphan_processes)
+
+
+@pytest.fixture
+def session(project: Path) -> SessionDirectory:
+    """A session that has no root."""
+    return SessionDirectory.create(project, Clock(), task="t", model="m")
+
+
+@contextmanager
+def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing; it is killed in the end."""
+    command, pipe = ["/bin/sh", "-c", "echo running; read line"], subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, start_new_session=True) as process:
+        try:
+            # Only now can it be found: a program that has just been started has no environment for a moment.
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"running\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def open_root_process(project: Path, script: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A root whose agents have left processes behind, in a terminal session of its own."""
+    command = [sys.executable, "-m", "tests.processes.agent_root", str(project), str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as root:
+        try:
+            assert root.stdout is not None
+            assert root.stdout.readline() == b"running\n"
+            yield root
+        finally:
+            root.kill()
+
+
+async def all_ended(processes: list[psutil.Process]) -> None:
+    while [one for one in processes if process_start_time(one.pid) is not None and one.is_running()]:  # noqa: ASYNC110
+        await trio.sleep(0.005)
+
+
+async def appeared(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110, ASYNC240 - the simplest reader there is
+        await trio.sleep(0.005)
+
+
+def _named(name: str, processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.is_running() and process.name() == name]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["awake", "stopped"])
+async def test_nothing_outlives_a_root_that_was_killed(project: Path, tmp_path: Path, *, is_stopped: bool) -> None:
+    """Whatever has left its group, its parent or its environment; nor does a janitor sleep through it."""
+    script = tmp_path / "script.yaml"
+    script.write_text(LEAVING)
+    with trio.fail_after(60), open_root_process(project, script) as root:
+        await appeared(project / "left")
+        # Each of the three is another program for a moment, before it sleeps.
+        while len(_named("sleep", below := psutil.Process(root.pid).children(recursive=True))) < 3:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+        [keeper] = _named(cleanup_daemon.TITLE, below)
+        session = SessionDirectory.newest(project)
+        assert socket_path(session.id).exists()
+        if is_stopped:
+            keeper.suspend()
+        root.kill()
+        root.wait()
+        await all_ended(below)
+        assert [*check_machine(session), *check_session(session.id, Clock())] == []
+        assert not socket_path(session.id).exists()
+
+
+@pytest.mark.parametrize("way", ["stays", "hung-up", "at-once", "asleep", "in-one-breath"])
+async def test_the_records_are_mended_however_a_root_dies(session: SessionDirectory, way: str) -> None:
+    """Slowly, or before its janitor is ready, or with its janitor stopped; and it is on record what was done."""
+    await _die(session, way)
+    assert [*check_machine(session), *check_session(session.id, Clock())] == []
+    assert _cleanings(session) == [
+        CleanedUp(killed=0, mended=["interrupted_session: record that all have ended"], failures=[])
+    ]
+
+
+async def test_of_a_root_that_was_killed_when_its_janitor_had_gone_nothing_is_on_record(
+    session: SessionDirectory,
+) -> None:
+    """Nobody is left to mend it."""
+    await _die(session, "after-farewell")
+    assert _cleanings(session) == []
+    assert [*check_machine(session), *check_session(session.id, Clock())] == []
+
+
+async def test_what_a_janitor_could_not_mend_is_on_record_and_the_doctor_says_why(session: SessionDirectory) -> None:
+    """Here because the directory of a lock is in the way, as it is when the disk is full."""
+    lock = session.directory / f"{ROOT_RECORD}.lock"
+
+    def stand_in_the_way() -> None:
+        lock.unlink()
+        lock.mkdir()
+
+    await _die(session, "hung-up", stand_in_the_way)
+    [cleaning] = _cleanings(session)
+    assert cleaning.mended == []
+    [failure] = cleaning.failures
+    assert "Is a directory" in failure
+    [finding] = check_session(session.id, Clock())
+    assert finding.kind == "interrupted_session"
+    assert f"its janitor could not mend it: {failure}" in finding.what
+
+
+def test_doctor_cleans_up_after_root_and_cleanup_daemon_were_killed_together(session: SessionDirectory) -> None:
+    trio.run(partial(_die, session, "stays", kills_janitor=True))
+    assert CliRunner().invoke(main, ["list"]).stdout.split()[1] == "interrupted"
+    [finding] = check_session(session.id, Clock())
+    assert "its janitor was killed as well" in finding.what
+    assert CliRunner().invoke(main, ["doctor", "--fix", "--session", session.id]).exit_code == 1
+    assert [*check_machine(session), *check_session(session.id, Clock())] == []
+
+
+async def _die(
+    session: SessionDirectory, way: str, before: Callable[[], None] = lambda: None, *, kills_janitor: bool = False
+) -> None:
+    """Have a root of *session* die in a *way* of `janitor_root`; returns when it and its janitor are gone."""
+    with SessionMail.open(session, Clock()) as office:
+        await office.roster.join("scout")
+    command = [sys.executable, "-m", "tests.processes.cleanup_root", session.id, way]
+    opening = partial(subprocess.Popen, command, stdout=subprocess.PIPE, start_new_session=True)
+    with trio.fail_after(60), opening() as root:
+        try:
+            assert root.stdout is not None
+            keeper = psutil.Process(int(root.stdout.readline()))
+            before()
+            if kills_janitor:
+                keeper.kill()
+            if way in ("stays", "hung-up"):
+                root.kill()
+            await trio.to_thread.run_sync(root.wait)
+            await all_ended([keeper])
+        finally:
+            root.kill()
+
+
+def _cleanings(session: SessionDirectory) -> list[CleanedUp]:
+    told = [observed.event for observed in read_session(session.directory)]
+    return [event for event in told if isinstance(event, CleanedUp)]
+
+
+async def test_a_janitor_that_was_killed_is_replaced_and_told_of(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_root_harness(project, LEAVING) as tree:
+            post = tree.root.cleanup
+            first = post.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            while post.pid == first:  # noqa: ASYNC110 - nothing tells
+                await trio.sleep(0.005)
+            second = post.pid
+            assert second is not None
+            assert process_start_time(second) is not None
+        assert process_start_time(second) is None
+        told = [observed.event for observed in read_session(tree.session.directory)]
+        failed = [event for event in told if isinstance(event, LayerFailed)]
+        assert [(event.layer, event.reason) for event in failed] == [
+            ("janitor", "the janitor ended with status -9, and is replaced")
+        ]
+
+
+async def test_janitors_are_not_replaced_without_end(
+    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these ends at once: there is no such program."""
+    monkeypatch.setattr(cleanup_daemon, "__file__", "/nonexistent/janitor.py")
+    heard: list[str] = []
+    with trio.fail_after(60):
+        async with open_cleanup(session) as post:
+            await post.supervise(heard.append)
+    assert heard[-1] == "there is no janitor any more: 20 were replaced, and status 2"
+
+
+async def test_after_a_farewell_nobody_is_touched(session: SessionDirectory) -> None:
+    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper, trio.fail_after(60):
+        async with open_cleanup(session) as post:
+            pid = post.pid
+            assert pid is not None
+        assert process_start_time(pid) is None
+        assert sleeper.poll() is None
+
+
+def open_cleanup(session: SessionDirectory) -> AbstractAsyncContextManager[CleanupSupervisor]:
+    mark = f"{SESSION_VARIABLE}={session.id}"
+    environment = {**os.environ, SESSION_VARIABLE: session.id}
+    return open_cleanup_daemon(mark, session.directory / ROOT_RECORD, environment)
+
+
+def test_those_of_other_sessions_are_left_alone_whoever_started_them(session: SessionDirectory) -> None:
+    """A session within a session has a janitor of its own."""
+    command = f"sleep 600 & {SESSION_VARIABLE}=inner sh -c 'echo; exec sleep 600' & wait"
+    environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        children = psutil.Process(shell.pid).children()
+        [other] = [child for child in children if child.environ()[SESSION_VARIABLE] == "inner"]
+        [same] = [child for child in children if child != other]
+        try:
+            assert kill_all(_search(session), session.directory / ROOT_RECORD, b"") == KilledProcesses(killed=2)
+            assert shell.wait() == -signal.SIGKILL
+            assert process_start_time(same.pid) is None
+            assert process_start_time(other.pid) is not None
+        finally:
+            other.kill()
+            shell.kill()
+
+
+def test_an_orphan_without_a_word_of_the_session_belongs_to_that_of_its_leader(session: SessionDirectory) -> None:
+    """Also once that is dead: its terminal session keeps its number."""
+    command = "(env -i sh -c 'echo; exec sleep 600' &) ; echo; exec sleep 600"
+    environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as leader:
+        try:
+            assert leader.stdout is not None
+            assert [leader.stdout.readline(), leader.stdout.readline()] == [b"\n", b"\n"]
+            search = _search(session)
+            [orphan] = [process for process in search.find() if process.pid != leader.pid]
+            assert (orphan.named, orphan.leader) == (None, leader.pid)
+            leader.kill()
+            leader.wait()
+            assert [process.pid for process in search.find()] == [orphan.pid]
+            assert kill_all(search, session.directory / ROOT_RECORD, b"") == KilledProcesses(killed=1)
+            assert process_start_time(orphan.pid) is None
+        finally:
+            if leader.poll() is None:
+                os.killpg(leader.pid, signal.SIGKILL)
+
+
+def test_what_a_new_root_starts_is_not_touched(session: SessionDirectory) -> None:
+    record = session.directory / ROOT_RECORD
+    record.write_bytes(b"of the new one")
+    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
+        assert kill_all(_search(session), record, b"of the old one") == KilledProcesses(is_taken_over=True)
+        assert sleeper.poll() is None
+
+
+def test_a_later_process_with_a_number_that_was_found_is_not_touched(session: SessionDirectory) -> None:
+    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
+        [found] = _search(session).find()
+        cleanup_daemon._kill([found._replace(began=found.began - 1)])  # noqa: SLF001 - numbers do not come again on request
+        assert process_start_time(sleeper.pid) is not None
+
+
+def _search(session: SessionDirectory) -> ProcessScan:
+    return ProcessScan(SESSION_VARIABLE.encode(), session.id.encode())

@@ -1,0 +1,190 @@
+"""Dreams of real processes: one at a time, and killed at any moment without a trace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from coterie.clock import Clock
+from coterie.memory.dreaming.dream_change import load_changes
+from coterie.memory.dreaming.dream_lock import LOCK, acquire_dream_lock, last_dream_time
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore
+from tests.processes.dream_worker import AFTER, BEFORE, LAST
+from tests.processes.project_shell import ProjectShell
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def open_process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", f"tests.processes.{module}", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_output_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.slow
+def test_of_many_who_want_to_dream_at_once_exactly_one_does(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        holders = [stack.enter_context(open_process("dream_lock_holder", str(tmp_path))) for _ in range(6)]
+        assert [read_output_line(process) for process in holders] == ["ready"] * 6
+        for process in holders:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = [read_output_line(process) for process in holders]
+        assert sorted(said) == ["held", *["refused"] * 5]
+        holder = holders[said.index("held")]
+        assert last_dream_time(tmp_path, Clock()) == (tmp_path / LOCK).stat().st_mtime
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert last_dream_time(tmp_path, Clock()) is None
+        acquire_dream_lock(tmp_path, Clock()).release()
+
+
+@pytest.mark.slow
+def test_a_dream_that_is_killed_leaves_the_memory_as_it_was_or_as_it_wanted_it(tmp_path: Path) -> None:
+    _check_all(tmp_path, first=1, step=9)
+
+
+@pytest.mark.soak
+def test_a_dream_is_killed_at_every_write(tmp_path: Path) -> None:
+    _check_all(tmp_path, first=0, step=1)
+
+
+def _check_all(directory: Path, *, first: int, step: int) -> None:
+    with open_process("dream_worker", str(directory), str(first), str(step)) as worker:
+        out, _ = worker.communicate(timeout=600)
+        assert worker.returncode == 0
+    fates = [tuple(map(int, line.split())) for line in out.splitlines()]
+    assert len(fates) > 5
+    assert [status for _, status in fates] == [-signal.SIGKILL] * (len(fates) - 1) + [0]
+    kept = [_read_result(directory / str(writes)) for writes, _ in fates]
+    assert kept[0] == (BEFORE, LAST)
+    assert kept[-1][0] == AFTER
+    assert kept[-1][1] != LAST
+
+
+def _read_result(directory: Path) -> tuple[dict[str, str], float | None]:
+    """What is left, once the store has mended itself: all of the dream or nothing."""
+    store, clock = MemoryStore.at(directory / "memory", Clock()), Clock()
+    last = last_dream_time(store.directory, clock)
+    store.detect_external_changes()
+    texts = {path: (store.read(path) or b"").decode() for path in store.paths()}
+    assert texts in (BEFORE, AFTER)
+    assert last == LAST or texts == AFTER
+    assert {line.split("(")[1].split(")")[0] for line in store.index().splitlines() if line} == texts.keys()
+    # What was kept of the change is readable, and another dream can begin.
+    assert len(load_changes(store.directory)) == len(list(store.directory.glob(".history/dreams/[!.]*.json")))
+    acquire_dream_lock(store.directory, clock).release()
+    return texts, last
+
+
+def likes(name: str, drink: str) -> str:
+    return f"---\nname: {name}\ndescription: {name}\ntype: user\n---\n{name} likes {drink}.\n"
+
+
+ANN, BEN = likes("ann", "tea"), likes("ben", "coffee")
+
+
+def write(path: str, text: str) -> str:
+    content = json.dumps(text)
+    return f"{{Write: {{file_path: '{{{{match.1}}}}/{path}', content: {content}}}}}"
+
+
+def script(*calls: str) -> str:
+    """A dream that makes *calls* in its copy, the place of which it reads from what it is told."""
+    copy = "/In `([^`]+)` is a copy/"
+    reads = ", ".join(f"{{Read: {{file_path: '{{{{match.1}}}}/{path}'}}}}" for path in ("ann.md", "ben.md"))
+    return f"""
+default:
+  - {{when: {{purpose: dream, turn: 1, last_user_text: "{copy}"}}, tools: [{reads}]}}
+  - {{when: {{purpose: dream, turn: 2, last_user_text: "{copy}"}}, tools: [{", ".join(calls)}]}}
+  - {{when: {{purpose: dream}}, text: Done.}}
+"""
+
+
+@pytest.fixture
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
+    """A project with two memories."""
+    monkeypatch.setenv("COTERIE_MEMORY_DIR", str(project.parent / "memory"))
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    store = MemoryStore.at(project.parent / "memory", Clock())
+    for path, text in (("ann.md", ANN), ("ben.md", BEN)):
+        store.write(path, text.encode(), Author(by="user"), base=None)
+    return ProjectShell(project)
+
+
+def memories(place: ProjectShell) -> dict[str, str]:
+    store = MemoryStore.at(place.project.parent / "memory", Clock())
+    return {path: (store.read(path) or b"").decode() for path in store.paths()}
+
+
+@pytest.mark.slow
+def test_a_dream_by_hand_is_shown_approved_and_undone(place: ProjectShell) -> None:
+    model = place.model(script(write("ann.md", ANN + "She sings.\n"), write("ben.md", "")))
+    done = place.coterie("memory", "dream", *model)
+    assert done.returncode == 0, done.stderr
+    assert "ann.md:7: addition, applied" in done.stdout
+    assert "ben.md:1, the whole file: deletion, waiting" in done.stdout
+    assert "would stand nowhere any more: ben likes coffee." in done.stdout
+    assert "evidence: none" in done.stdout
+    assert memories(place) == {"ann.md": f"{ANN}She sings.\n", "ben.md": BEN}
+    assert not list(place.project.parent.glob("home/projects/*/sessions/*/agents/*/dream"))
+    [listed] = json.loads(place.coterie("memory", "dream", "--list", "--json").stdout)
+    assert listed["session"] == place.session.id
+    applied = place.coterie("memory", "dream", "--apply")
+    assert applied.returncode == 0, applied.stderr
+    assert memories(place) == {"ann.md": f"{ANN}She sings.\n"}
+    undone = place.coterie("memory", "undo", listed["group"])
+    assert undone.returncode == 0, undone.stderr
+    assert memories(place) == {"ann.md": ANN, "ben.md": BEN}
+
+
+@pytest.mark.slow
+def test_a_dry_run_waits_whole_and_can_be_rejected(place: ProjectShell) -> None:
+    model = place.model(script(write("cy.md", "Cy draws.\n")))
+    done = place.coterie("memory", "dream", "--dry-run", "--json", *model)
+    assert done.returncode == 0, done.stderr
+    change = json.loads(done.stdout)
+    assert change["held"] == "this was a dry run"
+    assert memories(place) == {"ann.md": ANN, "ben.md": BEN}
+    assert "1 rejected" in place.coterie("memory", "dream", "--reject", change["id"][:15]).stdout
+    again = place.coterie("memory", "dream", "--apply", change["id"])
+    assert (again.returncode, again.stderr) == (1, f"Error: nothing of dream {change['id']} waits\n")
+
+
+@pytest.mark.slow
+def test_a_dream_that_cannot_be_had_is_one_line(place: ProjectShell) -> None:
+    failed = place.coterie("memory", "dream", *place.model("default: [{text: x}]"))
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("Error: there was no dream: ")
+    assert place.coterie("memory", "dream").returncode == 5
+    lock = acquire_dream_lock(place.project.parent / "memory", Clock())
+    busy = place.coterie("memory", "dream", *place.model(script(write("cy.md", "Cy.\n"))))
+    lock.release()
+    assert (busy.returncode, busy.stderr.count("\n")) == (2, 1)
+    assert "is under way" in busy.stderr
+    assert place.coterie("memory", "dream", "--list", "--apply").returncode == 2
+    assert "no dream" in place.coterie("memory", "dream", "--apply").stderr
+    assert memories(place) == {"ann.md": ANN, "ben.md": BEN}

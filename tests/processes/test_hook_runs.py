@@ -1,0 +1,443 @@
+"""Hooks of a repository in real runs: real commands, real agents, the embedded server as the model."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.events.agent_events import Finished, HookRan, Noticed
+from coterie.agents.events.layer_events import Compacted, LayerFailed
+from coterie.orchestrator.session.root_lock import find_root
+from tests.orchestrator.pseudo_terminal import open_program
+from tests.processes.hook_project import HookProject, at_most, group, print_json_command
+from tests.processes.session_processes import has_no_processes
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def place(project: Path) -> HookProject:
+    (project / ".git").mkdir()
+    (project / "a.txt").write_text("a line\n")
+    return HookProject(project)
+
+
+CALLS = """
+default:
+  - tools: [{Bash: {command: "touch ran"}}, {Read: {file_path: a.txt}}]
+  - text: "One"
+  - text: "Two"
+  - text: "Three"
+  - text: "Four"
+"""
+
+
+def test_a_session_from_its_start_to_its_end(place: HookProject, tmp_path: Path) -> None:
+    context = print_json_command(
+        hookSpecificOutput={"hookEventName": "PostToolUse", "additionalContext": "Mind the gap."}
+    )
+    place.hook(
+        SessionStart=[group("cat > start.json; echo It is Tuesday.", "startup"), group("echo not this", "resume")],
+        PreToolUse=[group("cat > before.json; echo no touching >&2; exit 2", "Bash")],
+        PostToolUse=[group(f"cat > after.json; {context}", "Edit|Read")],
+        Stop=[group(at_most(tmp_path / "count", 2, "not yet"))],
+        SessionEnd=[group("cat > end.json")],
+    )
+    summary = place.run(CALLS)
+    assert (summary["reason"], summary["result"], summary["turns"]) == ("completed", "Three", 4)
+    assert not (place.project / "ran").exists()
+
+    first, _, results, _, *rest = place.messages_of()
+    texts = [block["text"] for block in first[1]]
+    assert texts[-2:] == ['<hook event="SessionStart">\nIt is Tuesday.\n</hook>', "Go."]
+    denied, read, remark = results[1]
+    assert denied["is_error"]
+    assert denied["content"][0]["text"] == "A hook of the user's does not let this call be made: no touching"
+    assert "is_error" not in read
+    assert remark["text"] == '<hook event="PostToolUse">\nMind the gap.\n</hook>'
+    assert [role for role, _ in rest] == ["user", "assistant", "user", "assistant"]
+    assert "not yet 0" in rest[0][1][0]["text"]
+    assert "not yet 1" in rest[2][1][0]["text"]
+
+    common = {"session_id": summary["session_id"], "transcript_path": summary["transcript"]}
+    common |= {"cwd": str(place.project), "permission_mode": "bypassPermissions"}
+    start, before, after, end = (place.given(f"{name}.json") for name in ("start", "before", "after", "end"))
+    assert start == {**common, "hook_event_name": "SessionStart", "source": "startup"}
+    assert end == {**common, "hook_event_name": "SessionEnd", "reason": "completed"}
+    call = {"tool_name": "Bash", "tool_input": {"command": "touch ran"}, "tool_use_id": denied["tool_use_id"]}
+    assert before == {**common, "hook_event_name": "PreToolUse", **call}
+    assert after["tool_response"] == {"text": "     1\ta line", "is_error": False, "filePath": "a.txt"}
+
+    assert [(run.event, run.decision, run.exit_code) for _, run in place.hooks()] == [
+        ("SessionStart", "none", 0),
+        ("PreToolUse", "block", 2),
+        ("PostToolUse", "none", 0),
+        ("Stop", "block", 2),
+        ("Stop", "block", 2),
+        ("Stop", "none", 0),
+        ("SessionEnd", "none", 0),
+    ]
+    logs = place.coterie("logs").stdout
+    assert "PreToolUse of Bash" in logs
+    assert "objected: no touching" in logs
+
+
+def test_one_that_always_objects_is_heard_eight_times(place: HookProject) -> None:
+    place.hook(Stop=[group("cat > stop.json; echo never >&2; exit 2")])
+    summary = place.run("default: [{text: done, times: always}]")
+    assert (summary["reason"], summary["turns"]) == ("completed", 9)
+    assert place.given("stop.json")["stop_hook_active"] is True
+    assert place.given("stop.json")["last_assistant_message"] == "done"
+    [told] = [event for _, event in place.events() if isinstance(event, LayerFailed)]
+    assert told.reason == "Stop has objected 8 times in a row; the agent ends all the same"
+
+
+TREE = """
+main:
+  - tools: [{Agent: {subagent_type: worker, name: hand, description: work, prompt: Work.}}]
+  - tools: [{Agent: {subagent_type: fork, name: twin, description: work, prompt: Work too.}}]
+  - text: "I wait."
+  - text: "It is done."
+hand:
+  - tools: [{Bash: {command: "touch by-hand"}}]
+  - text: "First."
+  - text: "Second."
+twin:
+  - tools: [{Bash: {command: "touch by-twin"}}]
+  - text: "First."
+  - text: "Second."
+"""
+
+
+def test_subagents_and_forks_have_the_same_hooks(place: HookProject, tmp_path: Path) -> None:
+    place.hook(
+        PreToolUse=[group("cat > before-$RANDOM.json; echo not you >&2; exit 2", "Bash")],
+        SubagentStop=[
+            group(f"cat > hand.json; {at_most(tmp_path / 'hand', 1, 'go on')}", "worker"),
+            group(f"cat > twin.json; {at_most(tmp_path / 'twin', 1, 'go on')}", "fork"),
+        ],
+        Stop=[group("cat > stop.json")],
+    )
+    summary = place.run(TREE)
+    assert (summary["reason"], summary["result"]) == ("completed", "It is done.")
+    for name, kind in (("hand", "worker"), ("twin", "fork")):
+        assert not (place.project / f"by-{name}").exists()
+        assert "A hook of the user's does not let this call be made: not you" in place.text_of(name)
+        assert "go on 0" in place.text_of(name)
+        assert place.messages_of(name)[-1] == ("assistant", [{"type": "text", "text": "Second."}])
+        given = place.given(f"{name}.json")
+        assert (given["agent_id"], given["agent_type"], given["stop_hook_active"]) == (name, kind, True)
+        assert given["agent_transcript_path"] == given["transcript_path"]
+    assert "agent_id" not in place.given("stop.json")
+    assert {agent for agent, _ in place.hooks("SubagentStop")} == {"hand", "twin"}
+    assert {agent for agent, _ in place.hooks("Stop")} == {"main"}
+
+
+TEAM = """
+main:
+  - tools: [{TaskCreate: {subject: mend it, description: all of it}}]
+  - tools: [{Agent: {subagent_type: worker, name: mate, description: work, prompt: Mend., stays: true}}]
+  - text: "I wait."
+  - text: "I heard {{last_user_text}}"
+    times: always
+mate:
+  - tools: [{TaskUpdate: {task_id: 1, status: done}}]
+  - tools: [{TaskUpdate: {task_id: 1, status: done}}]
+  - text: "I am idle."
+  - tools: [{SendMessage: {to: main, message: "I went on."}}]
+  - text: "Now I am."
+"""
+
+
+def test_a_teammate_goes_on_and_a_task_is_done_when_hooks_agree(place: HookProject, tmp_path: Path) -> None:
+    place.hook(
+        TeammateIdle=[group(f"cat > idle.json; {at_most(tmp_path / 'idle', 1, 'tell the lead')}")],
+        TaskCompleted=[group(f"cat > task.json; {at_most(tmp_path / 'task', 1, 'run the tests')}")],
+    )
+    summary = place.run(TEAM)
+    assert summary["reason"] == "completed"
+    assert "I went on." in summary["result"]
+    words = place.text_of("mate")
+    assert "The task is not done, and nothing was changed: run the tests 0" in words
+    assert "Task 1 is now [done" in words
+    assert "tell the lead 0" in words
+    idle, task = place.given("idle.json"), place.given("task.json")
+    assert (idle["teammate_name"], idle["agent_id"]) == ("mate", "mate")
+    assert (task["task_id"], task["task_subject"], task["task_description"]) == ("1", "mend it", "all of it")
+    assert [run.decision for _, run in place.hooks("TaskCompleted")] == ["block", "none"]
+    assert [agent for agent, _ in place.hooks("TeammateIdle")][:2] == ["mate", "mate"]
+
+
+def test_hooks_that_nobody_approved_do_not_run_and_one_line_says_so(place: HookProject) -> None:
+    place.hook(is_approved=False, PreToolUse=[group("touch hooked; exit 2")])
+    done = place.coterie("run", "Go.", "--permission-mode", "bypassPermissions", *place.model(CALLS))
+    assert done.returncode == 0
+    assert (place.project / "ran").exists()
+    assert not (place.project / "hooked").exists()
+    [line] = [line for line in done.stderr.splitlines() if "hook" in line]
+    assert "settings.json (1 hook); `coterie hooks approve`" in line
+    assert place.hooks() == []
+
+
+def test_bad_hooks_are_told_and_the_run_goes_on(place: HookProject) -> None:
+    (place.project / "plain.sh").write_text("#!/bin/sh\n")
+    place.hook(
+        PreToolUse=[
+            group("sleep 1000 & echo $! > sleeper; wait", "Bash", timeout=1),
+            group("echo '{garbage'", "Bash"),
+            group("./plain.sh", "Bash"),
+            group("./no-such-file", "Bash"),
+            group("exec 0<&-; head -c 100000000 /dev/zero", "Bash"),
+        ]
+    )
+    (place.project / ".claude/settings.local.json").write_text("no JSON")
+    done = place.coterie("run", "Go.", "--permission-mode", "bypassPermissions", *place.model(CALLS))
+    assert done.returncode == 0
+    assert (place.project / "ran").exists()
+    pid = int((place.project / "sleeper").read_text())
+    assert not Path(f"/proc/{pid}").exists()
+    runs = {run.command.split()[0]: run for _, run in place.hooks()}
+    assert (runs["sleep"].exit_code, runs["sleep"].reason) == (None, "it took longer than 1 s and was killed")
+    assert "no JSON" in runs["echo"].reason
+    assert (runs["./plain.sh"].exit_code, runs["./no-such-file"].exit_code) == (126, 127)
+    assert {run.decision for name, run in runs.items() if name != "exec"} == {"failed"}
+    assert runs["exec"].decision == "none"
+    [notice] = [event for _, event in place.events() if isinstance(event, Noticed)]
+    assert "settings.local.json: not readable JSON, so its hooks do not run" in notice.reason
+    assert "failed: it took longer than 1 s" in done.stderr
+
+
+VOTES = """
+default:
+  - tools:
+      - Bash: {command: "echo allowed"}
+      - Bash: {command: "touch denied"}
+      - Bash: {command: "echo before"}
+      - Bash: {command: "echo asked"}
+  - text: "done"
+"""
+VOTE = """
+import json, sys
+call = json.load(sys.stdin)["tool_input"]["command"]
+own = {"hookEventName": "PreToolUse", "permissionDecision": "ask" if "asked" in call else "allow"}
+if "before" in call:
+    own["updatedInput"] = {"command": "echo after"}
+print(json.dumps({"hookSpecificOutput": own}))
+"""
+
+
+def test_a_hook_spares_the_question_but_opens_nothing_that_is_denied(place: HookProject) -> None:
+    (place.project.parent / "vote.py").write_text(VOTE)
+    place.hook(PreToolUse=[group("python3 ../vote.py", "Bash")])
+    (place.project.parent / "home").mkdir(exist_ok=True)
+    (place.project.parent / "home/settings.toml").write_text('[permissions]\ndeny = ["Bash(touch:*)"]\n')
+    assert place.run(VOTES, mode="default")["reason"] == "completed"
+    _, calls, results, _ = place.messages_of()
+    allowed, denied, changed, asked = ("\n".join(p["text"] for p in block["content"]) for block in results[1])
+    assert allowed == "allowed"
+    assert denied == "The rule Bash(touch:*) denies this call."
+    assert not (place.project / "denied").exists()
+    assert changed == "after"
+    assert calls[1][2]["input"] == {"command": "echo before"}, "what the model sent stays as it is"
+    assert "a hook asks for it" in asked
+    assert "nobody can be asked" in asked
+    [change] = [run.changed_input for _, run in place.hooks() if run.changed_input]
+    assert json.loads(change) == {"command": "echo after"}
+
+
+@pytest.mark.soak
+def test_a_changed_input_is_checked_as_any_other(place: HookProject) -> None:
+    place.hook(PreToolUse=[group(print_json_command(hookSpecificOutput={"updatedInput": {"comand": "x"}}), "Bash")])
+    place.run(CALLS)
+    assert "unknown field 'comand': did you mean command?" in place.text_of()
+    assert not (place.project / "ran").exists()
+
+
+def test_a_hook_can_end_the_run(place: HookProject) -> None:
+    place.hook(PreToolUse=[group(print_json_command(**{"continue": False, "stopReason": "enough"}), "Bash")])
+    summary = place.run(CALLS)
+    assert (summary["reason"], summary["turns"]) == ("hook", 1)
+    assert not (place.project / "ran").exists()
+    _, _, (_, results) = place.messages_of()
+    assert all("not let this call be made: enough" in block["content"][0]["text"] for block in results), "nor the next"
+    assert [event.reason for _, event in place.events() if isinstance(event, Finished)] == ["hook"]
+
+
+KIND = """---
+name: scribe
+description: Writes.
+hooks:
+  PreToolUse:
+    - matcher: Bash
+      hooks:
+        - {type: command, command: "echo not a scribe >&2; exit 2"}
+  Stop:
+    - hooks:
+        - type: command
+          command: cat > scribe.json
+---
+You write.
+"""
+KINDS = """
+main:
+  - tools: [{Agent: {subagent_type: scribe, name: hand, description: work, prompt: Write.}}]
+  - tools: [{Bash: {command: "touch by-lead"}}]
+  - text: "It is done."
+hand:
+  - tools: [{Bash: {command: "touch by-hand"}}]
+  - text: "Written."
+"""
+
+
+def test_the_hooks_of_a_kind_are_for_its_agents_alone(place: HookProject) -> None:
+    (place.project / ".claude/agents").mkdir(parents=True)
+    (place.project / ".claude/agents/scribe.md").write_text(KIND)
+    assert place.coterie("hooks", "approve", "--yes").returncode == 0
+    assert place.run(KINDS)["result"] == "It is done."
+    assert (place.project / "by-lead").exists()
+    assert not (place.project / "by-hand").exists()
+    given = place.given("scribe.json")
+    assert (given["hook_event_name"], given["agent_type"]) == ("SubagentStop", "scribe")
+    assert {agent for agent, _ in place.hooks()} == {"hand"}
+
+
+@pytest.mark.soak
+def test_a_resumed_session_is_told_what_its_hooks_say(place: HookProject) -> None:
+    place.hook(SessionStart=[group("echo resumed", "resume"), group("echo begun", "startup")])
+    session = place.run("default: [{text: one}, {text: two}]")["session_id"]
+    resumed = place.coterie("resume", session, "And now?", *place.model("default: [{text: one}, {text: two}]"))
+    assert resumed.returncode == 0
+    again = [block["text"] for block in place.messages_of()[-2][1]]
+    assert again == ['<hook event="SessionStart">\nresumed\n</hook>', "And now?"]
+
+
+LONG = """
+default:
+  - {purpose: compaction, times: always, text: "<summary>It went well.</summary>"}
+  - tools: [{Bash: {command: "seq 10000 13000"}}]
+  - tools: [{Bash: {command: "seq 20000 23000"}}]
+  - tools: [{Bash: {command: "seq 30000 33000"}}]
+  - tools: [{Bash: {command: "seq 40000 43000"}}]
+  - tools: [{Bash: {command: "seq 50000 53000"}}]
+  - text: done
+    times: always
+"""
+SMALL = """
+[layers.window]
+compact_window = 60000
+[layers.clearing]
+by_time = false
+by_cache = false
+by_api = false
+[layers.notes]
+enabled = false
+[layers.compaction]
+keep_least = 2000
+keep_texts = 2
+"""
+
+
+def test_hooks_around_a_compaction(place: HookProject, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home/settings.toml").write_text(SMALL)
+    place.hook(
+        SessionStart=[group("echo It was Tuesday.", "compact")],
+        PreCompact=[group(at_most(tmp_path / "count", 1, "later"), "auto"), group("exit 2", "manual")],
+        PostCompact=[group("cat > after.json")],
+    )
+    summary = place.run(LONG)
+    assert (summary["reason"], summary["result"]) == ("completed", "done")
+    course = [
+        f"{event.event} {event.decision}" if isinstance(event, HookRan) else "compacted"
+        for _, event in place.events()
+        if isinstance(event, HookRan | Compacted)
+    ]
+    assert course[:5] == ["PreCompact block", "PreCompact none", "compacted", "PostCompact none", "SessionStart none"]
+    assert place.given("after.json")["trigger"] == "auto"
+    assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.text_of()
+
+
+@pytest.mark.soak
+def test_a_compaction_by_hand_is_refused_with_the_reason_of_a_hook(
+    place: HookProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_LEAST", "1")
+    monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_TEXTS", "1")
+    place.hook(PreCompact=[group("echo never >&2; exit 2", "manual"), group("touch auto", "auto")])
+    place.run(CALLS)
+    refused = place.coterie("compact", place.session.id, *place.model(LONG))
+    assert refused.returncode == 1
+    assert refused.stderr == "Error: main was not compacted: a hook objects: never\n"
+    assert [run.command for _, run in place.hooks()] == ["echo never >&2; exit 2"]
+
+
+@pytest.mark.soak
+def test_your_own_hooks_need_no_approval_and_know_the_project_but_no_key(
+    place: HookProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a secret")
+    (place.project.parent / "home").mkdir(exist_ok=True)
+    table = "[[hooks.PreToolUse]]\nmatcher = 'Bash'\ncommand = 'env > environment; pwd > where'\n"
+    (place.project.parent / "home/settings.toml").write_text(table)
+    assert place.run(CALLS)["result"] == "One"
+    environment = (place.project / "environment").read_text()
+    assert f"CLAUDE_PROJECT_DIR={place.project}\n" in environment
+    assert "COTERIE_AGENT=main" in environment
+    assert "ANTHROPIC" not in environment
+    assert "COTERIE_PROJECT_DIR" not in environment, "that is the name of a directory in the project"
+    assert (place.project / "where").read_text() == f"{place.project}\n"
+    (place.project / "environment").unlink()
+    bare = place.coterie("run", "Go.", "--bare", *place.model(CALLS), "--permission-mode", "bypassPermissions")
+    assert bare.returncode == 0
+    assert not (place.project / "environment").exists()
+
+
+def test_hooks_end_with_a_session_that_is_killed(place: HookProject) -> None:
+    """The agent that owns the hook dies with the root, so the janitor has to end it."""
+    place.hook(PreToolUse=[group("echo $$ > pid.new; mv pid.new pid; sleep 1000", "Bash", timeout=600)])
+    options = ("--permission-mode", "bypassPermissions", *place.model(CALLS))
+    with subprocess.Popen(
+        place.command("run", "Go.", *options), cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert place.becomes_true((place.project / "pid").exists)
+        pid = int((place.project / "pid").read_text())
+        root = find_root(place.session)
+        assert root is not None
+        os.kill(root.pid, signal.SIGKILL)
+        process.wait(60)
+    assert place.becomes_true(lambda: not Path(f"/proc/{pid}").exists())
+    assert place.becomes_true(lambda: has_no_processes(place.session))
+
+
+@pytest.mark.soak
+def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookProject) -> None:
+    place.hook(is_approved=False, PreToolUse=[group("touch hooked", "Bash")])
+    options = ("--permission-mode", "bypassPermissions", "--no-live", *place.model(CALLS))
+    for keys in ("n\n", "y\n"):
+        assert not (place.project / "hooked").exists()
+        with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
+            program.read_until("Let them run from now on? [y/N]: ")
+            assert "PreToolUse Bash (60 s): touch hooked" in program.output
+            program.type(keys)
+            assert program.wait() == 0
+    assert (place.project / "hooked").exists()
+    with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
+        assert program.wait() == 0
+        assert "Let them run" not in program.output
+
+
+@pytest.mark.soak
+def test_a_session_that_is_told_to_end_tells_its_hooks(place: HookProject) -> None:
+    place.hook(SessionEnd=[group("cat > end.new; mv end.new end.json")])
+    script = "default: [{tools: [{Bash: {command: touch begun; sleep 100}}]}, {text: never}]"
+    options = ("--permission-mode", "bypassPermissions", *place.model(script))
+    with subprocess.Popen(
+        place.command("run", "Go.", *options), cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert place.becomes_true((place.project / "begun").exists)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert place.given("end.json")["reason"] == "cancelled"

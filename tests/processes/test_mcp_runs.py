@@ -1,0 +1,471 @@
+"""MCP servers in real sessions: real servers, real agents, and what is left when one of them is hurt."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from coterie.agents.events.agent_events import Event, Noticed, PermissionDecided, ToolEnded
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import McpChanged
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.root_lock import find_root
+from tests.processes.project_shell import ProjectShell
+from tests.processes.session_processes import has_no_processes
+
+pytestmark = pytest.mark.slow
+
+PROBE = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_probe_server.py"))]}
+TIME = {"command": sys.executable, "args": ["-P", "-m", "mcp_server_time"]}
+FREE = ("--permission-mode", "bypassPermissions")
+
+
+class Servers(ProjectShell):
+    """A place with MCP servers."""
+
+    def configure(self, *, own: bool = True, **servers: Any) -> Path:
+        """Write *servers* into the user's file, or into the project's."""
+        path = self.project.parent / "home/mcp.json" if own else self.project / ".mcp.json"
+        path.write_text(json.dumps({"mcpServers": servers}, indent=1))
+        return path
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A session whose model follows *script*."""
+        return self.coterie("run", "Go.", *self.model(script), *(arguments or FREE))
+
+    def events_of(self, kind: type[Event]) -> list[Any]:
+        """All events of a kind."""
+        return [seen.event for seen in read_session(self.session.directory) if isinstance(seen.event, kind)]
+
+    def calls(self) -> list[ToolEnded]:
+        """The calls of servers' tools that have ended."""
+        return [event for event in self.events_of(ToolEnded) if event.name.startswith("mcp__")]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Servers:
+    """An empty project."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-tell")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "home").mkdir()
+    # A busy machine takes its time; only what is about that has less.
+    (tmp_path / "home/settings.toml").write_text("[mcp]\nstart_seconds = 60.0\n")
+    return Servers(tmp_path / "project")
+
+
+def calling(tool: str, arguments: str = "{}") -> str:
+    """A model that makes one call, and repeats what it was told."""
+    return f'default: [{{tools: [{{{tool}: {arguments}}}]}}, {{text: "It said {{{{last_tool_result}}}}"}}]'
+
+
+def test_a_published_server_is_used_by_a_lead(place: Servers) -> None:
+    place.configure(time=TIME)
+    done = place.run(calling("mcp__time__get_current_time", "{timezone: Europe/Paris}"))
+    assert done.returncode == 0
+    assert '"timezone": "Europe/Paris"' in done.stdout
+    [event] = place.events_of(McpChanged)
+    assert (event.server, event.state) == ("time", "connected")
+    assert has_no_processes(place.session)
+
+
+@pytest.mark.soak
+def test_a_server_of_an_older_protocol_that_greets_on_its_output_is_used_too(place: Servers) -> None:
+    place.configure(older={"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_legacy_server.py"))]})
+    assert place.run(calling("mcp__older__greet")).stdout == "It said Good day.\n"
+
+
+def test_an_error_of_the_server_is_one_for_the_model(place: Servers) -> None:
+    place.configure(time=TIME)
+    done = place.run(calling("mcp__time__get_current_time", "{timezone: Nowhere}"))
+    assert "Invalid timezone" in done.stdout
+    assert [call.is_error for call in place.calls()] == [True]
+
+
+SHARING = """
+main:
+  - tools: [{mcp__probe__whoami: {}}]
+  - tools: [{Agent: {description: look, prompt: Look., name: scout}}]
+  - tools: [{Agent: {description: look, prompt: Look., subagent_type: fork, name: twin}}]
+  - {text: done, times: always}
+scout: [{tools: [{mcp__probe__whoami: {}}]}, {text: "{{last_tool_result}}"}]
+twin: [{tools: [{mcp__probe__whoami: {}}]}, {text: "{{last_tool_result}}"}]
+"""
+
+
+def results(place: Servers, agent: str) -> str:
+    """What stands in the transcript of *agent*."""
+    conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
+    assert conversation is not None
+    return conversation.prefix_bytes().decode()
+
+
+def test_a_lead_a_subagent_and_a_fork_share_one_connection(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    done = place.run(SHARING)
+    assert done.returncode == 0, done.stderr
+    [event] = place.events_of(McpChanged)
+    assert len(place.calls()) == 3
+    for agent in ("main", "scout", "twin"):
+        assert f"process {event.pid}" in results(place, agent)
+
+
+@pytest.mark.soak
+def test_a_server_that_cannot_be_shared_has_a_process_for_each_agent(place: Servers) -> None:
+    place.configure(probe={**PROBE, "shared": False})
+    assert place.run(SHARING).returncode == 0
+    owned = {event.owner: event.pid for event in place.events_of(McpChanged) if event.owner is not None}
+    assert set(owned) == {"main#1", "scout#1", "twin#1"}
+    assert len(set(owned.values())) == 3
+    assert f"process {owned['scout#1']}" in results(place, "scout")
+    assert has_no_processes(place.session)
+
+
+def test_server_killed_during_a_call_is_named_and_connected_again(place: Servers) -> None:
+    place.configure(probe={**PROBE, "env": {"PROBE_SECRET": "hunter2-hunter2"}})
+    script = """
+default:
+  - tools: [{mcp__probe__die: {words: "out of hunter2-hunter2"}}]
+  - text: "{{last_tool_result}}"
+    tools: [{mcp__probe__whoami: {}}]
+  - text: "{{last_tool_result}}"
+"""
+    done = place.run(script)
+    first, *_ = done.stdout.splitlines()
+    assert first.startswith(
+        "The MCP server probe was lost in the middle of this call: its process was ended by SIGKILL"
+    )
+    assert "out of ***" in first
+    states = [(event.state, event.pid) for event in place.events_of(McpChanged)]
+    assert [state for state, _ in states] == ["connected", "lost", "connected"]
+    assert f"process {states[2][1]}" in done.stdout
+    assert "was lost: its process was ended by SIGKILL" in done.stderr
+    files = [path for path in place.session.directory.rglob("*") if path.is_file() and "main" not in path.parts]
+    assert not [path for path in files if b"hunter2-hunter2" in path.read_bytes()]
+
+
+def test_bad_servers_are_told_with_their_file_and_the_run_goes_on(place: Servers) -> None:
+    flood = {"command": sys.executable, "args": ["-c", "while True: print('hello' * 100)"]}
+    ends = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no licence')"]}
+    old = {"type": "sse", "url": "http://x"}
+    path = place.configure(probe={**PROBE, "colour": "red"}, old=old, flood=flood, ends=ends)
+    done = place.run(calling("mcp__probe__whoami"))
+    assert (done.returncode, done.stdout[:15]) == (0, "It said process")
+    assert f"{path}:8: probe has a key 'colour' that is not known and is ignored" in done.stderr
+    assert "old is of the type sse" in done.stderr
+    assert "the MCP server ends cannot be connected: its process ended with status 1: no licence" in done.stderr
+    assert "the MCP server flood cannot be connected: it wrote over 1,000 lines" in done.stderr
+    assert has_no_processes(place.session)
+
+
+@pytest.mark.soak
+def test_a_server_that_never_answers_is_given_up_and_the_run_goes_on(place: Servers) -> None:
+    place.configure(stuck={"command": sys.executable, "args": ["-c", "import time; time.sleep(1000)"]})
+    (place.project / ".coterie").mkdir()
+    (place.project / ".coterie/settings.toml").write_text("[mcp]\nstart_seconds = 0.5\n")
+    done = place.run("default: [{text: done}]")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "the MCP server stuck cannot be connected: it has not answered within 0.5 seconds" in done.stderr
+    assert has_no_processes(place.session)
+
+
+def test_a_file_that_is_no_json_keeps_nothing_from_running(place: Servers) -> None:
+    (place.project / ".mcp.json").write_text('{"mcpServers":\n {"a": }}')
+    done = place.run("default: [{text: done}]")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    [event] = place.events_of(Noticed)
+    assert event.source == f"{place.project / '.mcp.json'}:2"
+    assert event.reason.startswith("is not JSON")
+
+
+@pytest.mark.soak
+def test_a_server_of_the_project_starts_only_once_the_user_has_approved_it_as_it_is(place: Servers) -> None:
+    begun = place.project / "begun"
+    starts = {"command": "sh", "args": ["-c", f"touch {begun}; exec {sys.executable} {PROBE['args'][0]}"]}
+    place.configure(own=False, probe=starts)
+    asked = place.run(calling("mcp__probe__whoami"))
+    assert asked.returncode == 0
+    assert "the MCP server probe waits for your approval: `coterie mcp approve probe`" in asked.stderr
+    assert "There is no tool" in asked.stdout
+    assert not begun.exists()
+
+    assert (
+        place.coterie("mcp", "approve", "prob").stderr == "Error: there is no server 'prob' here; did you mean probe?\n"
+    )
+    assert place.coterie("mcp", "approve", "probe").returncode == 0
+    assert "process" in place.run(calling("mcp__probe__whoami")).stdout
+    assert begun.exists()
+
+    begun.unlink()
+    place.configure(own=False, probe={**starts, "env": {"A": "b"}})
+    assert "waits for your approval" in place.run(calling("mcp__probe__whoami")).stderr
+    assert not begun.exists()
+
+
+@pytest.mark.soak
+def test_calls_are_asked_for_and_rules_and_kinds_decide_over_them(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    denied = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
+    assert "mcp__probe__whoami needs the user's permission" in denied.stdout
+    settings = place.project / ".coterie/settings.toml"
+    settings.parent.mkdir()
+    settings.write_text('[permissions]\nallow = ["mcp__probe"]\ndeny = ["mcp__probe__die"]\n')
+    allowed = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
+    assert "It said process" in allowed.stdout
+    refused = place.run(calling("mcp__probe__die", "{words: x}"))
+    assert "The rule mcp__probe__die denies this call." in refused.stdout
+    (place.project / ".coterie/agents").mkdir()
+    for name, tools in (("reader", "Read"), ("prober", "Read, mcp__probe__*")):
+        text = f"---\nname: {name}\ndescription: d\ntools: {tools}\n---\nWork.\n"
+        (place.project / f".coterie/agents/{name}.md").write_text(text)
+    assert "of the kind reader may not" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "reader").stdout
+    assert "It said process" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "prober").stdout
+
+
+@pytest.mark.soak
+def test_long_results_are_stored_pictures_are_shown_and_data_is_text(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    script = """
+default:
+  - tools: [{mcp__probe__lines: {count: 200000}}]
+  - tools: [{mcp__probe__picture: {}}]
+  - tools: [{mcp__probe__facts: {}}]
+  - tools: [{mcp__probe__environment: {name: ANTHROPIC_API_KEY}}]
+  - text: "It said {{last_tool_result}}"
+"""
+    done = place.run(script)
+    assert done.stdout.endswith("It said (unset)\n")
+    said = results(place, "main")
+    assert "<persisted-output>" in said
+    assert "line 199999" not in said
+    [stored] = (place.session.directory / "agents/main/tool-results").iterdir()
+    assert stored.read_text().endswith("line 199999")
+    assert '"media_type":"image/png"' in said
+    assert "42" in said
+
+
+def prefix(place: Servers, agent: str) -> bytes:
+    """What every request of *agent* begins with: its model and its tools."""
+    conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
+    assert conversation is not None
+    return conversation.prefix_bytes().partition(b'"system":')[0]
+
+
+@pytest.mark.soak
+def test_resumed_session_sends_identical_tools_when_its_servers_list_others(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    assert "It said process" in place.run(calling("mcp__probe__whoami")).stdout
+    before = prefix(place, "main")
+    assert b"mcp__probe__whoami" in before
+    listing = (place.session.directory / "mcp.json").read_bytes()
+    place.configure(time=TIME)
+    script = """
+main:
+  - {text: never, times: 2}
+  - tools: [{mcp__probe__whoami: {}}]
+  - text: "{{last_tool_result}}"
+    tools: [{Agent: {description: look, prompt: Look., name: scout}}]
+  - {text: done, times: always}
+scout: [{text: I have seen nothing.}]
+"""
+    resumed = place.coterie("resume", place.session.id, "Again.", *place.model(script), *FREE)
+    assert "The MCP server probe is not connected in this run of the session." in resumed.stdout
+    assert "MCP server time: has no tools in this session, which has begun without" in resumed.stderr
+    assert prefix(place, "main") == before
+    assert prefix(place, "scout") == before
+    assert (place.session.directory / "mcp.json").read_bytes() == listing
+
+
+@pytest.mark.soak
+def test_what_a_server_says_on_how_to_use_it_is_told_before_the_task(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    place.run("default: [{text: done}]")
+    assert "## probe\\n\\nAsk whoami first." in results(place, "main")
+
+
+OWN = f"""---
+name: prober
+description: Probes.
+tools: Read
+mcpServers:
+  - {{inner: {{command: {sys.executable}, args: [{PROBE["args"][0]}]}}}}
+---
+Probe.
+"""
+INNER = """
+main:
+  - tools: [{mcp__inner__whoami: {}}]
+  - text: "{{last_tool_result}}"
+    tools: [{Agent: {description: look, prompt: Look., subagent_type: prober, name: scout}}]
+  - text: "{{last_tool_result}}"
+scout: [{tools: [{mcp__inner__whoami: {}}]}, {tools: [{mcp__probe__whoami: {}}]}, {text: done}]
+"""
+
+
+@pytest.mark.soak
+def test_a_definition_brings_a_server_along_for_agents_of_its_kind_alone(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    (place.project / ".coterie/agents").mkdir(parents=True)
+    (place.project / ".coterie/agents/prober.md").write_text(OWN)
+    waits = place.run("default: [{text: done}]")
+    assert "the MCP server inner waits for your approval" in waits.stderr
+    assert place.coterie("mcp", "approve", "inner").returncode == 0
+    done = place.run(INNER)
+    assert "there for agents of another kind alone" in done.stdout
+    session = max(place.project.parent.glob("home/projects/*/sessions/*"))
+    told = list(read_session(session))
+    owned = [seen.event for seen in told if isinstance(seen.event, McpChanged) and seen.event.owner == "scout#1"]
+    assert [(event.server, event.state) for event in owned] == [("inner", "connected")]
+    calls = [seen.event for seen in told if isinstance(seen.event, ToolEnded) and seen.agent == "scout"]
+    assert [(call.name, call.is_error) for call in calls] == [
+        ("mcp__inner__whoami", False),
+        ("mcp__probe__whoami", True),
+    ]
+
+
+WAITING = (
+    'default: [{{tools: [{{mcp__probe__wait: {{file: "{file}"}}}}]}}, {{text: "It said {{{{last_tool_result}}}}"}}]'
+)
+
+
+def test_nothing_is_left_of_servers_when_the_root_is_killed(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    file = place.project.parent / "waits"
+    command = place.command("run", "Go.", *place.model(WAITING.format(file=file)), *FREE)
+    with subprocess.Popen(command, cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        assert place.becomes_true(lambda: file.exists() and file.read_text() != "")
+        server, root = int(file.read_text()), find_root(place.session)
+        assert root is not None
+        os.kill(root.pid, signal.SIGKILL)
+        started.wait(30)
+    assert place.becomes_true(lambda: not psutil.pid_exists(server))
+    assert place.becomes_true(lambda: has_no_processes(place.session))
+
+
+@pytest.mark.soak
+def test_the_process_that_holds_the_servers_is_replaced_when_it_is_killed(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    file = place.project.parent / "waits"
+    script = f"""
+default:
+  - tools: [{{mcp__probe__wait: {{file: "{file}"}}}}]
+  - text: "{{{{last_tool_result}}}}"
+    tools: [{{mcp__probe__whoami: {{}}}}]
+  - text: "{{{{last_tool_result}}}}"
+"""
+    command = place.command("run", "Go.", *place.model(script), *FREE)
+    with subprocess.Popen(command, cwd=place.project, stdout=subprocess.PIPE, text=True) as started:
+        assert place.becomes_true(lambda: file.exists() and file.read_text() != "")
+        server = psutil.Process(int(file.read_text()))
+        host = server.parent()
+        assert host is not None
+        host.kill()
+        assert started.stdout is not None
+        said = started.stdout.read()
+        assert started.wait(30) == 0
+    assert "ended in the middle of this call of probe" in said
+    assert "process" in said.splitlines()[-1]
+    assert not server.is_running()
+    assert ["and is replaced" in event.reason for event in place.events_of(LayerFailed)] == [True]
+    assert has_no_processes(place.session)
+
+
+@pytest.mark.soak
+def test_a_call_that_takes_too_long_is_given_up_on_both_sides(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    (place.project / ".coterie").mkdir()
+    (place.project / ".coterie/settings.toml").write_text("[mcp]\ncall_seconds = 0.5\n")
+    file = place.project.parent / "lingers"
+    done = place.run(calling("mcp__probe__linger", f'{{file: "{file}"}}'))
+    assert "The MCP server probe has not answered within 0.5 seconds." in done.stdout
+    assert file.read_text() == "given up"
+    assert [event.state for event in place.events_of(McpChanged)] == ["connected"]
+
+
+INTRUDER = """
+import json, socket
+names = {line.split()[-1][1:] for line in open("/proc/net/unix") if "@coterie-mcp-" in line}
+question = {"word": "call_tool", "token": "", "agent": "x", "server": "probe", "tool": "whoami", "arguments": {}}
+data = json.dumps({**question, "seconds": 5}).encode()
+heard = b""
+for name in names:  # of all sessions on this machine, as nothing says whose it is
+    peer = socket.socket(socket.AF_UNIX)
+    try:
+        peer.connect("\\0" + name)
+        peer.sendall(len(data).to_bytes(4, "big") + data)
+        heard += peer.recv(1000)
+    except ConnectionError:
+        pass
+print("found some:", bool(names), "heard:", len(heard))
+"""
+
+
+@pytest.mark.soak
+def test_what_an_agent_starts_cannot_call_a_tool_past_its_permissions(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    (place.project / "intruder.py").write_text(INTRUDER)
+    done = place.run(calling("Bash", f'{{command: "{sys.executable} -P intruder.py"}}'))
+    assert "It said found some: True heard: 0" in done.stdout
+
+
+def test_without_the_package_there_is_one_line_and_the_run_goes_on(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    elsewhere = place.project.parent / "site"
+    elsewhere.mkdir()
+    (elsewhere / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = None\n")
+    script = place.model("default: [{text: done}]")
+    done = subprocess.run(
+        place.command("run", "Go.", *script),
+        cwd=place.project,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(elsewhere), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "that is not installed: pip install 'coterie[mcp]'; left out: probe" in done.stderr
+
+
+def test_a_server_over_http_is_used_and_missed(place: Servers) -> None:
+    port = place.project.parent / "port"
+    command = [*map(str, (PROBE["command"], *PROBE["args"])), str(port)]
+    script = """
+default:
+  - tools: [{mcp__far__whoami: {}}]
+  - text: "{{last_tool_result}}"
+    tools: [{mcp__far__die: {words: x}}]
+  - text: "{{last_tool_result}}"
+    tools: [{mcp__far__whoami: {}}]
+  - text: "{{last_tool_result}}"
+"""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        while "Uvicorn running" not in server.stderr.readline():
+            pass
+        place.configure(
+            far={"type": "http", "url": f"http://127.0.0.1:{port.read_text()}/mcp", "headers": {"X-A": "b"}}
+        )
+        done = place.run(script)
+        assert server.wait(30) == -signal.SIGKILL
+    first, second, third = done.stdout.splitlines()
+    assert first == f"process {server.pid}"
+    assert "The MCP server far was lost in the middle of this call" in second
+    assert "The MCP server far is not there" in third
+    assert [event.state for event in place.events_of(McpChanged)] == ["connected", "lost", "failed"]
+
+
+@pytest.mark.soak
+def test_denials_are_events(place: Servers) -> None:
+    place.configure(probe=PROBE)
+    place.run(calling("mcp__probe__whoami"), "--permission-mode", "plan")
+    assert [(event.tool, event.verdict) for event in place.events_of(PermissionDecided)] == [
+        ("mcp__probe__whoami", "denied")
+    ]

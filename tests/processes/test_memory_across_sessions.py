@@ -1,0 +1,190 @@
+"""What is told in one session is known in the next: six sessions of one project, each in its real processes."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import CacheBroke, Dreamed, LayerFailed, MemoryExtracted, Recalled
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.memory.store.memory_store import MemoryStore
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
+from coterie.session_directory import SessionDirectory, project_slug
+from tests.processes.project_shell import ProjectShell
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+Reply = dict[str, Any]
+
+FORKS = {"left": ["Nothing to the left."], "right": ["Nothing to the right."]}
+"""What forks of the lead say."""
+
+OLD, NEW = "The staging server listens on port 8080.", "The staging server listens on port 9090."
+HOST = "The staging server runs on the machine called heron."
+
+
+def memory(name: str, description: str, sentence: str) -> str:
+    """A memory as a model writes it."""
+    return f"---\nname: {name}\ndescription: {description}\ntype: project\n---\n{sentence}\n"
+
+
+PORT_MEMORY = memory("Staging port", "on which port the staging server listens", OLD)
+HOST_MEMORY = memory("Staging host", "on which machine the staging server runs", HOST)
+STAGING_MEMORY = memory("Staging", "port and machine of the staging server", f"{NEW}\n{HOST}")
+
+
+def calls(*tools: tuple[str, dict[str, str]]) -> Reply:
+    """A reply that makes calls."""
+    return {"tools": [{name: arguments} for name, arguments in tools]}
+
+
+@attrs.frozen
+class EndedSession:
+    """A session that has ended."""
+
+    session: SessionDirectory
+    printed: str
+    """On standard error."""
+
+    def events(self, kind: type[Event]) -> Sequence[Any]:
+        """What of this kind was told in it."""
+        return [each.event for each in read_session(self.session.directory) if isinstance(each.event, kind)]
+
+    def messages(self) -> list[str]:
+        """The lead's conversation, a text for each message."""
+        conversation = load_transcript(self.session.directory / "agents/main/transcript.jsonl").conversation
+        assert conversation is not None
+        return [b"".join(message.blocks).decode() for message in conversation.messages]
+
+    @property
+    def ledger(self) -> Sequence[LedgerEntry]:
+        """Its requests, in the order in which they were answered."""
+        return read_ledger(self.session.directory / LEDGER).lines
+
+    def check(self) -> None:
+        """Nothing failed, and every request but the first read from the cache all that was there."""
+        assert self.events(LayerFailed) == []
+        assert [line.missed for line in self.ledger] == [0] * len(self.ledger)
+        assert all(line.usage.read > 0 for line in self.ledger[1:])
+        assert self.events(CacheBroke) == []
+
+
+class Project(ProjectShell):
+    """A project whose agents remember."""
+
+    @property
+    def store(self) -> MemoryStore:
+        """What is remembered of it."""
+        return MemoryStore.at(self.project.parent / "home/projects" / project_slug(self.project) / "memory")
+
+    def path(self, name: str) -> str:
+        """Of a memory."""
+        return str(self.store.directory / name)
+
+    def run_session(
+        self, words: str, *turns: Reply, extraction: Sequence[Reply] = (), dream: Sequence[Reply] = ()
+    ) -> EndedSession:
+        """A session of its own, with *words* for a task."""
+        before = set(self._sessions())
+        replies = [
+            *turns,
+            *({**reply, "purpose": "extraction"} for reply in extraction or [{"text": "nothing", "times": "always"}]),
+            *({**reply, "purpose": "dream"} for reply in dream),
+        ]
+        options = ("--permission-mode", "acceptEdits")
+        done = self.coterie("run", words, *self.model(json.dumps({"main": replies, **FORKS})), *options)
+        assert done.returncode == 0, done.stderr
+        [new] = set(self._sessions()) - before
+        return EndedSession(SessionDirectory.find(new.name), done.stderr)
+
+    def recalled(self, query: str) -> list[str]:
+        """The texts of what the command finds, the best first."""
+        done = self.coterie("memory", "recall", query, "--local", "--json")
+        assert done.returncode == 0, done.stderr
+        found = [memory["path"] for memory in json.loads(done.stdout)["memories"]]
+        return [(self.store.directory / path).read_text() for path in found]
+
+    def _sessions(self) -> list[Path]:
+        return list(self.project.parent.glob("home/projects/*/sessions/*"))
+
+
+@pytest.fixture
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project in which memories are extracted, and dreams dreamt, although the model is scripted."""
+    monkeypatch.setenv("COTERIE_LAYERS_EXTRACTION_ENABLED", "true")
+    monkeypatch.setenv("COTERIE_LAYERS_DREAMING_ENABLED", "true")
+    return Project(project)
+
+
+def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: Project) -> None:
+    saving = calls(("Write", {"file_path": place.path("staging-port.md"), "content": PORT_MEMORY}))
+    first = place.run_session("Know that staging is on port 8080.", {"text": "Noted."}, extraction=[saving])
+    [extracted] = first.events(MemoryExtracted)
+    assert extracted.saved == ["staging-port.md"]
+    assert "remembered: staging-port.md" in first.printed
+    [change] = place.store.changes()
+    assert (change.author.by, change.author.session) == ("extraction", first.session.id)
+    first.check()
+
+    forks = calls(
+        *(("Agent", {"subagent_type": "fork", "name": name, "description": "d", "prompt": "Look."}) for name in FORKS)
+    )
+    second = place.run_session("Which port is the staging server on?", forks, {"text": "8080.", "times": "always"})
+    [recalled] = second.events(Recalled)
+    assert recalled.chosen == [place.path("staging-port.md")]
+    assert "port 8080" in second.messages()[0], "with the task, before the first call"
+    assert "(staging-port.md)" in second.messages()[0], "as does the index"
+    second.check()
+    assert {line.agent for line in second.ledger} == {"main", *FORKS}
+
+    reading = calls(("Read", {"file_path": place.path("staging-port.md")}))
+    correcting = calls(
+        ("Edit", {"file_path": place.path("staging-port.md"), "old_string": "8080", "new_string": "9090"})
+    )
+    third = place.run_session("Staging has moved to port 9090.", {"text": "I see."}, extraction=[reading, correcting])
+    assert [NEW in text for text in place.recalled("staging port")] == [True]
+    assert not any(OLD in text for text in place.recalled("staging port 8080"))
+    assert [OLD.encode() in (each.before or b"") for each in place.store.changes()] == [False, True]
+    third.check()
+
+    adding = calls(("Write", {"file_path": place.path("staging-host.md"), "content": HOST_MEMORY}))
+    fourth = place.run_session("Staging runs on heron.", {"text": "I see."}, extraction=[adding])
+    assert fourth.events(Dreamed) == [], "four sessions are not enough"
+    fourth.check()
+    before = {path: place.store.read(path) for path in place.store.paths()}
+
+    names = ("staging-port.md", "staging-host.md")
+    looking = calls(
+        *(("Read", {"file_path": f"{{{{match.1}}}}/{name}"}) for name in names),
+        ("Glob", {"path": "{{match.1}}", "pattern": "*.md"}),
+    )
+    merging = calls(
+        ("Write", {"file_path": "{{match.1}}/staging.md", "content": STAGING_MEMORY}),
+        *(("Write", {"file_path": f"{{{{match.1}}}}/{name}", "content": ""}) for name in names),
+    )
+    fifth = place.run_session(
+        "How are you?",
+        {"text": "Fine."},
+        dream=[
+            {**looking, "when": {"turn": 1, "last_user_text": "/In `([^`]*)` is a copy/"}},
+            {**merging, "when": {"turn": 2, "last_tool_result": r"/(\S*)/staging-host\.md/"}},
+            {"text": "I made one memory of two.", "when": {"turn": 3}},
+        ],
+    )
+    dreamed = fifth.events(Dreamed)
+    assert [event.state for event in dreamed] == ["starting", "updating", "completed"]
+    assert (dreamed[-1].waiting, dreamed[-1].dropped) == (0, 0)
+    assert "dreamed: " in fifth.printed
+    fifth.check()
+    assert place.store.paths() == ["staging.md"]
+    assert [(NEW in text, HOST in text) for text in place.recalled("staging port")] == [(True, True)]
+
+    undone = place.coterie("memory", "undo", f"dream-{dreamed[-1].change}")
+    assert undone.returncode == 0, undone.stderr
+    assert {path: place.store.read(path) for path in place.store.paths()} == before
+    assert [f"({name})" in place.store.index() for name in ("staging.md", *names)] == [False, True, True]

@@ -1,0 +1,129 @@
+"""`coterie memory extract`: a session that does not run is taken up, and what is worth keeping goes into the memory."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from coterie.agents.events.layer_events import MemoryExtracted
+from coterie.agents.loop.conversation.transcript import LoadedTranscript, load_transcript
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.root_link.job_messages import ExtractJob
+from coterie.agents.runtime.setup.memory_scopes import project_memory
+from coterie.memory.store.memory_store import MemoryStore
+from coterie.orchestrator.session.offline_jobs import run_offline_job
+from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.orchestrator.session.session_request import SessionRequest
+from coterie.orchestrator.settings.settings_loader import load_settings
+from tests.processes.project_shell import ProjectShell
+from tests.processes.session_processes import has_no_processes
+
+pytestmark = pytest.mark.slow
+
+TALK = """
+main:
+  - text: I will remember that.
+"""
+
+
+class Sessions(ProjectShell):
+    """A place for sessions from whose conversations memories are taken by hand alone."""
+
+    def run(self, script: str, *arguments: str) -> None:
+        """Run a session."""
+        done = self.coterie("run", "Test against a real database.", *self.model(script), *arguments)
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def store(self) -> MemoryStore:
+        """The memory of the project."""
+        return MemoryStore.at(project_memory(self.project, load_settings(self.project, {}, {})).directory)
+
+    def saving(self, name: str = "testing.md", times: str = "1") -> str:
+        """A script in which the helper saves one memory."""
+        content = (
+            "---\\nname: testing\\ndescription: how tests are made\\ntype: feedback\\n---\\nUse a real database.\\n"
+        )
+        call = f'{{Write: {{file_path: "{self.store.directory / name}", content: "{content}"}}}}'
+        return f"{TALK}default:\n  - {{purpose: extraction, times: {times}, tools: [{call}]}}\n"
+
+    def loaded(self) -> LoadedTranscript:
+        """What the lead's transcript holds."""
+        return load_transcript(self.session.directory / "agents/main/transcript.jsonl")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Sessions:
+    """An empty project, whose sessions do not extract by themselves."""
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COTERIE_LAYERS_EXTRACTION_ENABLED", "false")
+    monkeypatch.setenv("COTERIE_LAYERS_DREAMING_ENABLED", "false")
+    (tmp_path / "project").mkdir()
+    return Sessions(tmp_path / "project")
+
+
+def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
+    place: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where the model cannot be asked, or what it wants to keep cannot be kept, that is one line."""
+    place.run(TALK)
+    session, before = place.session, place.loaded()
+    failed = place.coterie("memory", "extract", session.id, *place.model(TALK))
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(f"Error: no memories were taken from session {session.id}: ")
+    refused = place.coterie("memory", "extract", session.id, *place.model(place.saving("../out.md", "always")))
+    assert refused.returncode == 1
+    assert "a memory could not be written" in refused.stderr
+    assert place.store.paths() == []
+
+    done = place.coterie("memory", "extract", session.id[:-1], *place.model(place.saving()))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("saved testing.md\n1 model call, $0.")
+    assert place.store.paths() == ["testing.md"]
+    assert "(testing.md)" in place.store.index()
+    [change] = [change for change in place.store.changes() if change.path == "testing.md"]
+    assert (change.author.by, change.author.agent, change.author.session) == ("extraction", "main", session.id)
+    after = place.loaded()
+    assert after.reply == before.reply, "no turn was taken"
+    assert after.extraction is not None
+    assert (read_overview(session).state, read_overview(session).reason) == ("ended", "completed")
+    assert has_no_processes(session)
+
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert place.coterie("memory", "extract", session.id).returncode == 5
+    unknown = place.coterie("memory", "extract", "nobody")
+    assert (unknown.returncode, "no session's id begins with 'nobody'" in unknown.stderr) == (2, True)
+
+
+def test_a_chore_can_have_a_session_made_for_it_alone_which_then_counts_as_ended(place: Sessions) -> None:
+    _, script = place.model("default: [{purpose: extraction, text: nothing}]")
+    settings = load_settings(place.project, {}, os.environ)
+    model = known_models().get("haiku").id
+    wanted = SessionRequest(
+        project=place.project, task="Remember.", model=model, settings=settings, script=script, chore=ExtractJob()
+    )
+    done = trio.run(run_offline_job, wanted)
+    assert (done.session, done.failure) == (place.session.id, None)
+    assert [event.saved for event in done.events if isinstance(event, MemoryExtracted)] == [[]]
+    assert (read_overview(place.session).state, read_overview(place.session).reason) == ("ended", "completed")
+    assert place.loaded().reply is None, "no turn was taken"
+    assert has_no_processes(place.session)
+
+
+def test_a_session_that_runs_is_refused_in_one_line(place: Sessions) -> None:
+    script = (
+        'main: [{tools: [{Bash: {command: "touch begun; while [ ! -e go ]; do sleep 0.05; done"}}]}, {text: Done.}]'
+    )
+    place.run(script, "--detach", "--permission-mode", "bypassPermissions")
+    session = place.session
+    assert place.becomes_true((place.project / "begun").exists)
+    refused = place.coterie("memory", "extract", session.id, *place.model(place.saving()))
+    (place.project / "go").touch()
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"Error: session {session.id} is running: ")
+    assert refused.stderr.count("\n") == 1
+    assert place.becomes_true(lambda: find_root(session) is None)

@@ -1,0 +1,392 @@
+"""Both ways to start a process: what a child is, how it ends, and that nothing is left of one that failed."""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import psutil
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from coterie.orchestrator.processes.child_process import ChildProcess
+from coterie.orchestrator.processes.child_registry import CHILDREN, run_reaper
+from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter, StartFailed
+from coterie.orchestrator.processes.process_starters import ZygoteStarter, open_zygote_starter
+from coterie.process_identity import wait_ended
+from tests.descriptors import count_descriptors
+from tests.processes import child_entries, starter_root
+from tests.processes.starter_root import make_start, open_starter
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 20
+
+
+@pytest.fixture(autouse=True)
+def tests_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By children as well, whose streams are buffered as anybody's."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_is_left_open() -> Iterator[None]:
+    """In the process that starts."""
+    before = count_descriptors()
+    yield
+    assert count_descriptors() == before
+
+
+@pytest.fixture(params=["plain", "warm"])
+async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -> AsyncIterator[ProcessStarter]:
+    """Each of the two."""
+    with trio.fail_after(PATIENCE):
+        async with open_starter(request.param) as opened:
+            yield opened
+
+
+@pytest.fixture
+async def warm(tests_can_be_imported: None) -> AsyncIterator[ZygoteStarter]:
+    """The one with a zygote."""
+    with trio.fail_after(PATIENCE):
+        async with open_zygote_starter([child_entries.__name__]) as opened:
+            yield opened
+
+
+@asynccontextmanager
+async def running(starter: ProcessStarter, entry: str) -> AsyncIterator[tuple[ChildProcess, trio.SocketStream]]:
+    """A child with a socket to it; killed and reaped when the block ends."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        child = await starter.start(make_start(entry), [theirs.fileno()])
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+        try:
+            yield child, stream
+        finally:
+            child.send_signal_to_group(signal.SIGKILL)
+            with trio.CancelScope(shield=True):
+                await child.wait()
+
+
+async def child_description(starter: ProcessStarter, start: ProcessStart) -> dict[str, Any]:
+    """What a child says about itself."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        child = await starter.start(start, [theirs.fileno()])
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+        facts: dict[str, Any] = msgspec.json.decode(b"".join([chunk async for chunk in stream]))
+    assert await child.wait() == 0
+    assert facts["pid"] == child.pid
+    return facts
+
+
+async def status_of(starter: ProcessStarter, entry: str, payload: bytes = b"") -> int:
+    """How a child ends that is left alone."""
+    return await (await starter.start(make_start(entry, payload))).wait()
+
+
+async def test_a_child_is_what_its_start_says(starter: ProcessStarter, tmp_path: Path) -> None:
+    start = make_start("describe", b"hello", tmp_path, COTERIE_SESSION="s1", EMPTY="")
+    facts = await child_description(starter, start)
+    assert facts["payload"] == "hello"
+    assert facts["directory"] == str(tmp_path)
+    assert facts["environment"] == start.environment
+    assert facts["parent"] == os.getpid()
+    assert facts["group"] == facts["session"] == facts["pid"]
+    assert facts["stdin"] == os.devnull
+    assert facts["threads"] == 1
+    assert set(facts["handlers"].values()) == {str(signal.SIG_DFL)}
+
+
+async def test_a_child_has_no_descriptor_that_was_not_passed(starter: ProcessStarter) -> None:
+    inherited = os.dup(0)
+    os.set_inheritable(inherited, True)  # noqa: FBT003 - its parameter has no name
+    try:
+        facts = await child_description(starter, make_start("describe"))
+    finally:
+        os.close(inherited)
+    assert facts["descriptors"] == [0, 1, 2, *facts["passed"]]
+    assert not facts["inheritable"]
+
+
+async def test_a_descriptor_is_passed_and_can_be_used(starter: ProcessStarter) -> None:
+    async with running(starter, "echo") as (child, stream):
+        await stream.send_all(b"hello")
+        assert await stream.receive_some() == b"hello"
+        await stream.send_eof()
+        assert await child.wait() == 0
+
+
+async def test_a_child_has_its_title(starter: ProcessStarter) -> None:
+    async with running(starter, "echo") as (child, _):
+        process = Path(f"/proc/{child.pid}")
+        assert (process / "cmdline").read_bytes().rstrip(b"\0") == b"coterie tester"
+        assert (process / "comm").read_text().strip() == "coterie tester"
+
+
+async def test_children_do_not_share_their_random_numbers(starter: ProcessStarter) -> None:
+    first, second = [await child_description(starter, make_start("describe")) for _ in range(2)]
+    assert first["random"] != second["random"]
+
+
+@pytest.mark.parametrize(("entry", "status"), [("exit_with", 0), ("exit_with", 7), ("leave", 3)])
+async def test_the_status_is_what_the_entry_returns(starter: ProcessStarter, entry: str, status: int) -> None:
+    assert await status_of(starter, entry, str(status).encode()) == status
+
+
+async def test_an_exception_is_status_1_and_a_traceback(starter: ProcessStarter, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+        start = make_start("fail", b"for a reason")
+        child = await starter.start(start, stdout=out.fileno(), stderr=err.fileno())
+        assert await child.wait() == 1
+    assert (tmp_path / "out").read_text() == "said"
+    assert (tmp_path / "err").read_text().endswith("RuntimeError: for a reason\n")
+
+
+async def test_a_signal_is_the_status_with_a_minus(starter: ProcessStarter) -> None:
+    async with running(starter, "echo") as (child, _):
+        child.send_signal(signal.SIGTERM)
+        assert await child.wait() == -signal.SIGTERM
+        child.send_signal(signal.SIGTERM)
+        child.send_signal_to_group(signal.SIGTERM)
+        assert await child.wait() == -signal.SIGTERM
+
+
+async def test_a_stubborn_child_is_killed_with_its_group(starter: ProcessStarter) -> None:
+    async with running(starter, "shelter") as (child, stream):
+        other = int(await stream.receive_some())
+        child.send_signal(signal.SIGTERM)
+        child.send_signal_to_group(signal.SIGKILL)
+        assert await child.wait() == -signal.SIGKILL
+        await wait_gone(other)
+        CHILDREN.reap_adopted()
+
+
+async def test_waiting_can_be_given_up_and_taken_up_again(starter: ProcessStarter) -> None:
+    async with running(starter, "echo") as (child, _):
+        with trio.move_on_after(0) as given_up:
+            await child.wait()
+        assert given_up.cancelled_caught
+        child.send_signal(signal.SIGKILL)
+        assert await child.wait() == -signal.SIGKILL
+
+
+async def test_fifty_children_start_at_once(starter: ProcessStarter) -> None:
+    count = 50 if isinstance(starter, ZygoteStarter) else 5
+    statuses: list[int] = []
+
+    async def one(number: int) -> None:
+        statuses.append(await status_of(starter, "exit_with", str(number).encode()))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(one, number)
+    assert sorted(statuses) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("nowhere:main", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("tests.processes.child_entries:unknown", "AttributeError: no unknown among the entries"),
+        ("os.path", "'os.path' is no entry"),
+    ],
+)
+async def test_an_entry_that_is_not_there_is_a_failed_start(starter: ProcessStarter, entry: str, reason: str) -> None:
+    with pytest.raises(StartFailed, match=reason):
+        await starter.start(attrs.evolve(make_start("echo"), entry=entry))
+
+
+async def test_a_directory_that_is_not_there_is_a_failed_start(starter: ProcessStarter, tmp_path: Path) -> None:
+    with pytest.raises(StartFailed, match="missing") as failed:
+        await starter.start(make_start("echo", directory=tmp_path / "missing"))
+    assert failed.value.errno == errno.ENOENT
+
+
+async def test_an_environment_that_cannot_be_is_a_failed_start(starter: ProcessStarter) -> None:
+    with pytest.raises(StartFailed, match="null byte"):
+        await starter.start(make_start("echo", BAD="\0"))
+
+
+async def test_a_child_that_is_killed_on_the_way_is_a_failed_start(starter: ProcessStarter) -> None:
+    with pytest.raises(StartFailed, match="before it was ready") as failed:
+        await starter.start(make_start("killed_on_the_way"))
+    assert failed.value.status == -signal.SIGKILL
+
+
+async def test_a_start_that_is_cancelled_leaves_no_child(starter: ProcessStarter, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    start = make_start("never_ready", COTERIE_TEST_FIFO=str(fifo))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(starter.start, start)
+        pid = int(await trio.Path(fifo).read_text())
+        nursery.cancel_scope.cancel()
+    assert not psutil.pid_exists(pid)
+
+
+async def test_a_start_that_is_cancelled_at_once_leaves_no_child(starter: ProcessStarter) -> None:
+    with trio.move_on_after(0) as cancelled:
+        await starter.start(make_start("echo"))
+    assert cancelled.cancelled_caught
+    assert await status_of(starter, "exit_with", b"0") == 0
+
+
+async def test_children_outlive_the_zygote_and_the_next_one_is_started(warm: ZygoteStarter) -> None:
+    async with running(warm, "echo") as (_, stream):
+        first = await kill_zygote(warm)
+        assert await status_of(warm, "exit_with", b"5") == 5
+        assert warm.zygote not in (first, None)
+        await stream.send_all(b"still here")
+        assert await stream.receive_some() == b"still here"
+
+
+async def test_what_a_killed_child_leaves_behind_is_adopted_and_reaped(warm: ZygoteStarter) -> None:
+    async with trio.open_nursery() as nursery, running(warm, "shelter") as (child, stream):
+        other = int(await stream.receive_some())
+        nursery.start_soon(run_reaper)
+        child.send_signal(signal.SIGKILL)
+        assert await child.wait() == -signal.SIGKILL
+        assert CHILDREN.adopted() == [other]
+        os.kill(other, signal.SIGKILL)
+        while CHILDREN.adopted():
+            await trio.lowlevel.checkpoint()
+        assert not psutil.pid_exists(other)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_reaper_leaves_alone_what_others_wait_for(warm: ZygoteStarter) -> None:
+    child = await warm.start(make_start("exit_with", b"3"))
+    await trio.lowlevel.wait_readable(child.pidfd)
+    with subprocess.Popen(["/bin/false"]) as process:  # noqa: ASYNC220 - quick
+        await wait_ended(process.pid)
+        assert not CHILDREN.reap_adopted()
+    assert (process.returncode, await child.wait()) == (1, 3)
+
+
+async def test_starts_that_a_dead_zygote_has_not_answered_are_asked_of_the_next(warm: ZygoteStarter) -> None:
+    statuses: list[int] = []
+
+    async def one() -> None:
+        statuses.append(await status_of(warm, "exit_with", b"5"))
+
+    assert warm.zygote is not None
+    os.kill(warm.zygote, signal.SIGSTOP)
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(one)
+        await wait_all_tasks_blocked(0.01)
+        await kill_zygote(warm)
+    assert statuses == [5] * 5
+
+
+async def test_a_zygote_that_is_stopped_is_given_up(warm: ZygoteStarter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.orchestrator.processes.fork_handshake.REPORT_TIMEOUT", 0.2)
+    stopped = warm.zygote
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    assert await status_of(warm, "exit_with", b"5") == 5
+    assert not psutil.pid_exists(stopped)
+
+
+async def test_a_start_that_is_given_up_while_the_zygote_is_stopped_makes_no_child(
+    warm: ZygoteStarter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.orchestrator.processes.fork_handshake.UNDO_TIMEOUT", 0.05)
+    assert warm.zygote is not None
+    os.kill(warm.zygote, signal.SIGSTOP)
+    with trio.move_on_after(0.05):
+        await warm.start(make_start("echo"))
+    os.kill(warm.zygote, signal.SIGCONT)
+    assert await status_of(warm, "exit_with", b"0") == 0
+    assert [child.pid for child in psutil.Process().children(recursive=True)] == [warm.zygote]
+
+
+async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """A fork would lack the thread and keep its locks; the next zygote is no better, and then it is enough."""
+    with trio.fail_after(PATIENCE):
+        async with open_zygote_starter([f"{child_entries.__name__}:have_a_thread"]) as warm:
+            with pytest.raises(StartFailed, match="the one that took its place"):
+                await warm.start(make_start("echo"))
+    assert capfd.readouterr().err.count("AssertionError: what is forked with threads is not whole") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nowhere", "No module named 'nowhere'"), ("os:abort", "died while it got warm")]
+)
+async def test_a_zygote_that_does_not_get_warm_is_a_failed_start(name: str, reason: str) -> None:
+    with trio.fail_after(PATIENCE), pytest.raises(StartFailed, match=reason):
+        async with open_zygote_starter([name]):
+            pass
+
+
+async def test_a_full_process_table_is_a_failed_start_of_the_warm_one() -> None:
+    with trio.fail_after(PATIENCE):
+        async with open_zygote_starter([f"{child_entries.__name__}:allow_one_process"]) as warm:
+            with pytest.raises(StartFailed) as failed:
+                await warm.start(make_start("echo"))
+    assert failed.value.errno == errno.EAGAIN
+
+
+def test_a_full_process_table_is_a_failed_start_of_the_plain_one() -> None:
+    command = [sys.executable, "-P", "-m", starter_root.__name__, "poor"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.stdout.strip(), done.stderr) == (str(errno.EAGAIN), "")
+
+
+@pytest.mark.parametrize("way", ["plain", "warm"])
+async def test_all_processes_end_when_the_root_is_killed(way: str) -> None:
+    """Even those that cannot notice it themselves, because they are stopped."""
+    command = [sys.executable, "-P", "-m", starter_root.__name__, way]
+    with trio.fail_after(PATIENCE), subprocess.Popen(command, stdout=subprocess.PIPE) as root:  # noqa: ASYNC220 - quick
+        assert root.stdout is not None
+        pids = msgspec.json.decode(await trio.to_thread.run_sync(root.stdout.readline), type=list[int])
+        assert len(pids) == 3 + (way == "warm")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        root.kill()
+        with trio.fail_after(2):
+            for pid in pids:
+                await wait_gone(pid)
+
+
+@given(st.text(), st.text(), st.binary(), st.dictionaries(st.text(), st.text()))
+def test_a_start_survives_its_bytes(title: str, entry: str, payload: bytes, environment: dict[str, str]) -> None:
+    start = ProcessStart(title=title, entry=entry, payload=payload, directory=Path("/a\udcff"), environment=environment)
+    assert ProcessStart.from_bytes(start.to_bytes()) == start
+
+
+@given(st.binary())
+def test_garbage_is_no_start(data: bytes) -> None:
+    with pytest.raises(ValueError, match="it does not read as a start"):
+        ProcessStart.from_bytes(data)
+
+
+async def kill_zygote(warm: ZygoteStarter) -> int:
+    """Kill it, and return its number when it has ended."""
+    pid = warm.zygote
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await wait_ended(pid)
+    return pid
+
+
+async def wait_gone(pid: int) -> None:
+    """Return when a process has ended, or has been reaped by then."""
+    try:
+        await wait_ended(pid)
+    except ProcessLookupError:
+        return

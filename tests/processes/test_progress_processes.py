@@ -1,0 +1,61 @@
+"""What agents are at, told by real processes and seen from outside while they run."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.settings import Settings
+from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
+from coterie.orchestrator.session.overview import read_overview
+from tests.processes.root_harness import RootHarness, open_root_harness
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+boss:
+  - tools: [{Bash: {command: "true"}}]
+  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}]
+  - text: It is done.
+  - {purpose: summary, text: Sharing out the work, times: always}
+guest:
+  - tools: [{Bash: {command: "true"}}]
+  - {text: I have seen it., until: seen}
+  - {purpose: summary, text: Reading run_agent.py, times: always}
+"""
+KIND = "---\nname: near\ndescription: Works nearby.\nprocess: shared\n---\nYou work nearby.\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
+    del runtime
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    kinds = tmp_path / "project" / ".coterie" / "agents"
+    kinds.mkdir(parents=True)
+    (kinds / "near.md").write_text(KIND)
+    return tmp_path / "project"
+
+
+async def test_an_agent_and_its_guest_in_one_process_are_each_seen_at_their_work(project: Path) -> None:
+    settings = {"permissions.mode": "bypassPermissions", "progress.enabled": True, "progress.every": 0.1}
+    with trio.fail_after(60):
+        async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
+            order = attrs.evolve(tree.spawn_spec("boss"), settings=Settings.build(settings, {}))
+            nursery.start_soon(tree.supervisor.run_agent, order)
+            await _seen(tree, {"boss": "Sharing out the work", "guest": "Reading run_agent.py"})
+            tree.served.server.control.signals.raise_signal("seen")
+        lines = read_ledger(tree.session.directory / LEDGER).lines
+        assert {line.agent for line in lines if line.purpose == "summary"} == {"boss", "guest"}
+        # Those who have ended are at nothing.
+        assert not any(agent.progress for agent in read_overview(tree.session).agents)
+
+
+async def _seen(tree: RootHarness, expected: dict[str, str]) -> None:
+    def shown() -> dict[str, str]:
+        return {
+            agent.name: agent.progress for agent in read_overview(tree.session).agents if agent.progress is not None
+        }
+
+    while await trio.to_thread.run_sync(shown) != expected:  # noqa: ASYNC110 - the simplest reader there is
+        await trio.sleep(0.01)

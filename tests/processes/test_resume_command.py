@@ -1,0 +1,271 @@
+"""`coterie resume` after kill -9: nothing lost, nothing run twice, the same bytes."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.prefix import PrefixMessage
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.loop.loop import INTERRUPTED
+
+pytestmark = pytest.mark.slow
+
+TURNS = 20
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """A project and a home; the effects of tools are lines in a file."""
+
+    project: Path
+    home: Path
+    model: str
+    """The URL of the model."""
+
+    def command(self, *arguments: str) -> list[str]:
+        """A call of `coterie` with all permissions."""
+        return [sys.executable, "-P", "-m", "coterie", *arguments, "--permission-mode", "bypassPermissions"]
+
+    def environment(self) -> dict[str, str]:
+        """Ours, with its own home, and the model."""
+        model = {"ANTHROPIC_BASE_URL": self.model, "ANTHROPIC_API_KEY": "any"}
+        # An agent is told where its memory is, and the bytes of two homes are compared.
+        memory = {"COTERIE_MEMORY_DIR": str(self.project.parent / "memory")}
+        return {**os.environ, **model, **memory, "COTERIE_HOME": str(self.home)}
+
+    def conversation(self) -> Conversation:
+        """What the transcript of its one session holds."""
+        [transcript] = self.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
+        loaded = load_transcript(transcript).conversation
+        assert loaded is not None
+        return loaded
+
+    def effects(self) -> list[int]:
+        """The turns whose command has run, as often as it has."""
+        path = self.project / "effects"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def kill_root(self) -> None:
+        """Kill the root, if it has not ended yet."""
+        for record in self.home.glob("projects/*/sessions/*/root.json"):
+            _kill(json.loads(record.read_bytes())["pid"])
+
+    def kill_lead(self) -> None:
+        """Kill the process that is the lead's now."""
+        [log] = self.home.glob("projects/*/sessions/*/events.jsonl")
+        told = [json.loads(line) for line in log.read_bytes().splitlines()]
+        _kill(next(event["pid"] for event in reversed(told) if event.get("pid")))
+
+    def session(self) -> str:
+        """The id of its one session."""
+        [directory] = self.home.glob("projects/*/sessions/*")
+        return directory.name
+
+
+def script() -> dict[str, Any]:
+    """Twenty turns that read and that append to a file, then an answer."""
+    replies = [
+        {
+            "text": f"turn {turn}",
+            "tools": [{"Read": {"file_path": "a.txt"}}] if turn % 3 == 0 else [_effect(turn)],
+        }
+        for turn in range(1, TURNS)
+    ]
+    return {"default": [*replies, {"text": "done"}]}
+
+
+def _effect(turn: int) -> dict[str, Any]:
+    return {"Bash": {"command": f"echo {turn} >> effects; echo did {turn}"}}
+
+
+@pytest.fixture
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an embedded server that outlives the runs of a test."""
+    path = tmp_path_factory.mktemp("script") / "script.yaml"
+    path.write_text(json.dumps(script()))
+    command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
+    with subprocess.Popen(
+        [*command, "--script", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        yield json.loads(server.stdout.readline())["url"]
+        server.stdin.close()
+
+
+def fresh(root: Path, project: Path, model: str) -> Place:
+    """The same project as it was at first, and a new home: only the crash tells two runs apart."""
+    shutil.rmtree(project, ignore_errors=True)
+    project.mkdir()
+    (project / "a.txt").write_text("hello\n")
+    home = root / f"home-{len(list(root.iterdir()))}"
+    home.mkdir()
+    return Place(project=project, home=home, model=model)
+
+
+def run_whole(place: Place) -> None:
+    command = place.command("run", "-p", "Go.")
+    subprocess.run(command, cwd=place.project, env=place.environment(), check=True, capture_output=True, timeout=60)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def running(place: Place) -> Iterator[Callable[[int, float], None]]:
+    """A run that can be waited for: until it has printed so many lines, and then for a moment."""
+    with subprocess.Popen(
+        place.command("run", "Go."),
+        cwd=place.project,
+        env=place.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+
+        def wait(lines: int, pause: float) -> None:
+            assert process.stdout is not None
+            for _ in range(lines):
+                process.stdout.readline()
+            time.sleep(pause)  # chaos, not synchronisation: any moment will do
+
+        yield wait
+        assert process.stdout is not None
+        process.stdout.read()
+
+
+def resume(place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        place.command("resume", place.session(), *arguments),
+        cwd=place.home,
+        env=place.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def interrupted(reference: Conversation, calls: list[str]) -> list[PrefixMessage]:
+    """The messages of a run in which these calls were cut short: no other byte depends on their results."""
+    blocks = {f'"tool_use_id":"{call}"'.encode(): INTERRUPTED.block(call) for call in calls}
+
+    def told(block: bytes) -> bytes:
+        return next((error for key, error in blocks.items() if key in block), block)
+
+    return [PrefixMessage(role, tuple(map(told, blocks_))) for role, blocks_ in reference.messages]
+
+
+def cut_short(conversation: Conversation) -> list[str]:
+    """The calls that were answered as interrupted."""
+    results = [block for message in conversation.messages for block in message.blocks if b'"tool_use_id"' in block]
+    calls = [json.loads(block)["tool_use_id"] for block in results]
+    return [call for call, block in zip(calls, results, strict=True) if block == INTERRUPTED.block(call)]
+
+
+def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
+    """In each run the lead is killed twice, and goes on by itself."""
+    draw = random.Random(seed)
+    project = root / "project"
+    reference = fresh(root, project, model)
+    run_whole(reference)
+    for number in range(runs):
+        place = fresh(root, project, model)
+        with running(place) as wait:
+            for _ in range(2):
+                wait(draw.randint(1, TURNS - 3), draw.uniform(0, 0.03))
+                place.kill_lead()
+        ended = place.conversation()
+        calls = cut_short(ended)
+        assert len(calls) <= 2, (seed, number)
+        assert ended.messages == interrupted(reference.conversation(), calls), (seed, number)
+        effects = place.effects()
+        assert len(set(effects)) == len(effects), f"run twice: {effects} (seed {seed}, run {number})"
+
+
+def check_kills(root: Path, model: str, seed: int, kills: int) -> None:
+    draw = random.Random(seed)
+    project = root / "project"
+    reference = fresh(root, project, model)
+    run_whole(reference)
+    whole = reference.conversation()
+    for number in range(kills):
+        place = fresh(root, project, model)
+        with running(place) as wait:
+            wait(draw.randint(1, 2 * TURNS - 3), draw.uniform(0, 0.03))
+            place.kill_root()
+        crashed = place.conversation()
+        done = resume(place)
+        assert done.returncode in (0, 2), (seed, number, done.stderr)
+        resumed = place.conversation()
+        assert resumed.prefix_bytes().startswith(crashed.prefix_bytes()), (seed, number)
+        effects = place.effects()
+        assert len(set(effects)) == len(effects), f"run twice: {effects} (seed {seed}, kill {number})"
+        if not crashed.open_tool_uses:
+            assert resumed.prefix_bytes() == whole.prefix_bytes(), (seed, number)
+        else:
+            assert resumed.messages == interrupted(whole, crashed.open_tool_uses), (seed, number)
+
+
+def test_a_killed_session_is_resumed_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, model: str) -> None:
+    check_kills(tmp_path, model, seed=7, kills=1)
+
+
+def test_a_killed_lead_goes_on_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, model: str) -> None:
+    """Four kills, two in each run."""
+    check_killed_leads(tmp_path, model, seed=8, runs=2)
+
+
+@pytest.mark.soak
+def test_fifty_killed_sessions_are_resumed(tmp_path: Path, model: str) -> None:
+    check_kills(tmp_path, model, seed=9, kills=50)
+
+
+@pytest.mark.soak
+def test_fifty_killed_leads_go_on(tmp_path: Path, model: str) -> None:
+    check_killed_leads(tmp_path, model, seed=10, runs=25)
+
+
+def test_what_cannot_be_resumed_is_refused_in_one_line_and_left_as_it_is(tmp_path: Path, model: str) -> None:
+    """A session that has ended without a word what to do next, one that nobody knows, and a damaged one."""
+    place = fresh(tmp_path, tmp_path / "project", model)
+    run_whole(place)
+    before = place.conversation().prefix_bytes()
+    refused = resume(place)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"Error: session: {place.session()} has ended; say what to do next")
+    assert place.conversation().prefix_bytes() == before
+
+    unknown = subprocess.run(
+        place.command("resume", "1999"),
+        env=place.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert unknown.stderr == f"Error: session: no session's id begins with '1999'; the newest is {place.session()}\n"
+
+    [transcript] = place.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
+    damaged = transcript.read_bytes().replace(b"hello", b"jello", 1)
+    transcript.write_bytes(damaged)
+    done = resume(place, "go on")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: {transcript}: is damaged, line ")
+    assert transcript.read_bytes() == damaged

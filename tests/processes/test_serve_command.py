@@ -1,0 +1,178 @@
+"""`coterie serve` as its users run it: a process with signals, pipes and a port."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import attrs
+import psutil
+import pytest
+import trio
+
+from coterie.clock import Clock
+from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
+from tests.embedded_server import ECHO
+
+pytestmark = pytest.mark.slow
+
+COMMAND = (sys.executable, "-P", "-m", "coterie", "serve")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.yaml"
+    path.write_text(ECHO)
+    return path
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--json", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=20, check=False)
+
+
+async def test_any_client_needs_only_the_address(script: Path) -> None:
+    with trio.fail_after(20):
+        async with open_api_server(script) as server:
+            async with anthropic.AsyncAnthropic(api_key="any", base_url=server.url) as client:
+                message = await client.messages.create(
+                    model="claude-haiku-5-5", max_tokens=10, messages=[{"role": "user", "content": "hi"}]
+                )
+            assert message.content[0].type == "text"
+            assert message.content[0].text == "You said: hi"
+            [entry] = await server.requests()
+            assert entry["message_id"] == message.id
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_with_the_published_code(number: signal.Signals, status: int) -> None:
+    with serving() as (process, _):
+        process.send_signal(number)
+        assert process.wait(10) == status
+
+
+def test_it_ends_when_its_standard_input_closes() -> None:
+    with serving("--while-stdin-open") as (process, _):
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def test_it_does_not_outlive_a_killed_parent(script: Path) -> None:
+    code = f"""
+import trio
+from pathlib import Path
+from coterie.clock import Clock
+from coterie.orchestrator.processes.api_server_process import open_api_server as open_server
+async def main():
+    async with open_server(Path({str(script)!r})) as server:
+        print(server.pid, flush=True)
+        await trio.sleep_forever()
+trio.run(main)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        server = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    server.wait(10)
+    assert not server.is_running()
+
+
+async def test_leaving_the_block_reaps_even_a_server_that_ignores_us(script: Path) -> None:
+    with trio.fail_after(20):
+        async with open_api_server(script) as server:
+            os.kill(server.pid, signal.SIGSTOP)
+    assert not psutil.pid_exists(server.pid)
+
+
+async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with trio.fail_after(20), pytest.raises(ApiServerFailed, match=r"missing\.yaml"):
+        async with open_api_server(tmp_path / "missing.yaml"):
+            pass
+
+
+def test_a_port_in_use_is_one_line_and_exit_code_2(script: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("--port", str(port), "--script", str(script))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: port {port} is in use; choose another with --port, or --port 0 for a free one\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("default: [{txt: hello}]", "line 1"),
+        ("default:\n  - text: hello\n  - stop: never\n", "line 3"),
+        ("default:\n  - {text: [}\n", "line 2"),
+    ],
+)
+def test_a_broken_script_is_named_by_file_and_line(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    done = run("--script", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {path}, {expected}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_json_it_says_how_to_use_it() -> None:
+    with subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.terminate()
+    assert lines[0].startswith("Messages API on http://127.0.0.1:")
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:" in lines[1]
+    assert "x-coterie-token" in lines[2]
+
+
+def test_verbose_prints_a_line_for_each_request() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--port", "0", "--json", "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        port = json.loads(process.stdout.readline())["port"]
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.sendall(b"GET /v1/weather HTTP/1.0\r\n\r\n")
+            assert process.stderr.readline().startswith("   1  404  /v1/weather  -  not_found_error")
+        process.terminate()
+
+
+async def test_the_clock_file_moves_the_server(script: Path, tmp_path: Path) -> None:
+    file = tmp_path / "clock"
+    with trio.fail_after(20):
+        async with open_api_server(script, "--clock", str(file)) as server:
+            Clock(file=file).advance(7200)
+            assert (await server.control("clock"))["offset"] == 7200
+            await server.control("clock", {"advance": -200})
+    assert Clock(file=file).offset == 7000
+
+
+async def test_the_control_side_needs_its_token(script: Path) -> None:
+    with trio.fail_after(20):
+        async with open_api_server(script) as server:
+            stranger = attrs.evolve(server, token=server.token[::-1])
+            with pytest.raises(ValueError, match="authentication_error"):
+                await stranger.requests()

@@ -1,0 +1,325 @@
+"""The processes of a tree are killed and stopped at random: nobody is left, nothing is lost, no budget is exceeded."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import psutil
+import pytest
+import trio
+
+from coterie.agents.events.agent_events import Finished
+from coterie.agents.events.event_reader import SessionEvent
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import AgentChanged, CleanedUp
+from coterie.clock import Clock
+from coterie.mailbox.errors import EnvelopeCorrupt
+from coterie.mailbox.session_mail import MAIL_DIRECTORY
+from coterie.mailbox.transports.file.segment_reader import parse_record
+from coterie.orchestrator.cli.views.event_text import event_text
+from coterie.orchestrator.doctor.checks import check_machine, check_session
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
+from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
+from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
+from coterie.orchestrator.session.root_lock import process_start_time
+from coterie.process_markers import SESSION_VARIABLE
+from coterie.session_directory import SessionDirectory
+from tests.processes.root_harness import RootHarness, open_root_harness
+
+AGENTS = 6
+BUDGET = Decimal("0.60")
+"""Dollars for a round: not enough for all of them at once, as a call that is under way holds a quarter of it."""
+SCRIPT = """
+default:
+  - tools: [{Bash: {command: "sleep 0.05"}}]
+  - tools: [{Bash: {command: "sleep 0.05 & sleep 0.02"}}]
+  - {text: "done: {{agent}}", times: always}
+"""
+
+
+@pytest.mark.slow
+async def test_a_tree_survives_what_is_done_to_its_processes(project: Path) -> None:
+    await _run_rounds(project, seed=1, rounds=2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_tree_survives_what_is_done_to_its_processes_for_long(project: Path, seed: int) -> None:
+    await _run_rounds(project, seed=seed, rounds=10)
+
+
+async def _run_rounds(project: Path, seed: int, rounds: int) -> None:
+    chance = random.Random(seed)
+    with trio.fail_after(60 * rounds):
+        async with open_root_harness(project, SCRIPT, grace=0.3, budget=BUDGET * rounds) as tree:
+            for number in range(rounds):
+                names = [f"agent-{number}-{index}" for index in range(AGENTS)]
+                await _inject_faults(tree, names, chance)
+                await _check(tree, names, BUDGET * rounds)
+
+
+async def _inject_faults(tree: RootHarness, names: list[str], chance: random.Random) -> None:
+    with trio.move_on_after(chance.uniform(1.0, 3.0)):
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(_run, tree, name)
+            nursery.start_soon(_do_harm, tree, names, chance)
+
+
+async def _run(tree: RootHarness, name: str) -> None:
+    with contextlib.suppress(StartFailed):  # the zygote was killed, and the next one too
+        await tree.supervisor.run_agent(tree.spawn_spec(name))
+
+
+async def _do_harm(tree: RootHarness, names: list[str], chance: random.Random) -> None:
+    for _ in range(AGENTS):
+        await trio.sleep(chance.uniform(0.0, 0.3))  # no synchronisation: when it strikes is the point
+        pids = [event.pid for event in tree.events if event.name in names and event.pid]
+        victim = chance.choice([*pids, tree.zygote, tree.root.cleanup.pid])
+        # What has ended and was reaped may be somebody else by now: only our own children are meant.
+        if victim in {child.pid for child in psutil.Process().children()}:
+            os.kill(victim, chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)))
+
+
+async def _check(tree: RootHarness, names: list[str], budget: Decimal) -> None:
+    standing = tree.root.gateway.stats()
+    assert (standing.running_calls, standing.waiting, tree.supervisor.running) == (0, 0, set())
+    assert standing.session.reserved.dollars == 0
+    assert standing.session.spent.dollars <= budget
+    assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
+    kept = (tree.zygote, tree.root.cleanup.pid)
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
+    assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
+    # Whoever had a process is told of once, by itself or by the root.
+    begun = {event.name for event in tree.events if event.name in names and event.pid}
+    assert len(await tree.mail()) == len(begun)
+
+
+TREE_BUDGET = Decimal("1.00")
+"""Dollars for a tree of six: again not enough for all at once."""
+HARMS = 6
+"""At most, in a round."""
+WEIGHTS = {"root": 1, "janitor": 2, "zygote": 2, "agent": 6, "shell": 2}
+"""How often a kind of process is struck."""
+
+
+@pytest.mark.slow
+async def test_nothing_is_left_of_a_tree_whatever_is_killed_and_its_root_as_well(project: Path) -> None:
+    await _kill_roots(project, seed=1, rounds=2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_is_left_of_many_trees_whatever_is_killed(project: Path, seed: int) -> None:
+    await _kill_roots(project, seed=seed, rounds=10)
+
+
+async def _kill_roots(project: Path, seed: int, rounds: int) -> None:
+    chance, counts = random.Random(seed), Counter[str]()
+    for number in range(rounds):
+        with trio.fail_after(60), _open_root_process(project, chance, counts) as victim:
+            await victim.inject_faults()
+            await victim.end()
+            await victim.check(f"seed {seed}, round {number}")
+    print(f"seed {seed}:", dict(sorted(counts.items())))  # noqa: T201 - what was done is the point
+
+
+@contextlib.contextmanager
+def _open_root_process(project: Path, chance: random.Random, counts: Counter[str]) -> Iterator["RootProcess"]:
+    """A root at work, in a terminal session of its own; a test that fails leaves nothing of it."""
+    command = [sys.executable, "-m", "tests.processes.chaos_root", str(project), str(TREE_BUDGET)]
+    errors = project.with_name("errors.log")
+    with (
+        errors.open("wb") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True) as root,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(root.kill)
+        assert root.stdout is not None
+        session = SessionDirectory.find(root.stdout.readline().decode().strip())
+        stack.callback(_kill_all_of, session)
+        yield RootProcess(root, psutil.Process(root.pid), session, chance, counts, errors)
+
+
+@attrs.define(eq=False)
+class RootProcess:
+    """A root and everything below it."""
+
+    popen: subprocess.Popen[bytes]
+    root: psutil.Process
+    session: SessionDirectory
+    chance: random.Random
+    counts: Counter[str]
+    errors: Path
+    """What the root, its janitor and whoever mends its records had to say."""
+    has_janitor: bool = True
+    """Whether somebody was there who could notice the end of the root."""
+    is_stopped: bool = False
+    seen: set[psutil.Process] = attrs.field(factory=set)
+    strokes: list[str] = attrs.field(factory=list)
+
+    async def inject_faults(self) -> None:
+        """Strike some of its processes; returns early if it has ended, or is to be killed."""
+        for _ in range(self.chance.randint(1, HARMS)):
+            await trio.sleep(self.chance.uniform(0.0, 1.0))  # no synchronisation: when it strikes is the point
+            kinds = self._kinds()
+            if not kinds:
+                return
+            names = sorted(kinds)
+            [kind] = self.chance.choices(names, [WEIGHTS[name] for name in names])
+            number = self.chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))
+            if kind == "root" and number == signal.SIGKILL:
+                return
+            self._send_signal(self.chance.choice(kinds[kind]), kind, number)
+
+    async def end(self) -> None:
+        """Kill the root, alone or in one moment with its janitor, or ask it to end; returns once it has."""
+        if self.popen.poll() is None and self.chance.random() < 0.6:
+            await self._wait_for_cleanup_daemon()
+            if self.chance.random() < 0.1:
+                self._send_signal(self.root, "root", signal.SIGSTOP)  # so that it does not notice
+                for janitor in self._kinds().get("janitor", []):
+                    self.has_janitor = False
+                    self._send_signal(janitor, "janitor", signal.SIGKILL)
+            self._kinds()
+            self._send_signal(self.root, "root", signal.SIGKILL)
+            self.counts["killed with its janitor" if not self.has_janitor else "killed alone"] += 1
+            await trio.to_thread.run_sync(self.popen.wait)
+        else:
+            self._kinds()
+            self._continue()
+            self.popen.terminate()
+            assert await trio.to_thread.run_sync(self.popen.wait) == 0
+
+    async def check(self, when: str) -> None:
+        """What must hold soon after the end of any root; by itself if it had a janitor, else after one command."""
+        if not self.has_janitor:
+            command = [sys.executable, "-P", "-m", "coterie", "doctor", "--fix", "--session", self.session.id]
+            await trio.run_process(command, check=False, capture_stdout=True)
+        # Of a janitor that came last nothing is known; it may still be at work, under its name or as the doctor.
+        with trio.move_on_after(10):
+            while self._alive() or self._findings():  # noqa: ASYNC110 - nothing tells
+                await trio.sleep(0.05)
+        assert self._alive() == [], (when, self._history())
+        assert self._findings() == [], (when, self.popen.returncode, self._history())
+        spent = sum(line.cost_usd for line in read_ledger(self.session.directory / LEDGER).lines)
+        assert spent <= TREE_BUDGET, when
+        self.counts["lines"] += len(read_ledger(self.session.directory / LEDGER).lines)
+        self._check_reports(when)
+
+    def _check_reports(self, when: str) -> None:
+        """Whoever has finished has told its parent, and whatever the parent does with it, it is in its mailbox."""
+        observed = list(read_session(self.session.directory))
+        changes = [one.event for one in observed if isinstance(one.event, AgentChanged)]
+        parents = {event.name: event.parent for event in changes}
+        told = {(parent, name, start) for parent, name, start in _reports(self.session)}
+        done = {(event.parent, event.name, event.incarnation) for event in changes if event.state == "done"}
+        assert done <= told, when
+        finished = {(parents[one.agent], one.agent) for one in observed if _is_finished(one)}
+        self.counts["done"] += len(done)
+        self.counts["finished"] += len(finished)
+        assert finished <= {(parent, name) for parent, name, _ in told}, when
+
+    def _history(self) -> list[str]:
+        """What explains a failure: the strokes, what became of janitors, and what nobody had planned."""
+        told = [one for one in read_session(self.session.directory) if isinstance(one.event, CleanedUp | LayerFailed)]
+        words = [f"{one.at:.2f} {event_text(one.event)}" for one in told if one.event is not None]
+        return [*self.strokes, *words, self.errors.read_text()]
+
+    def _alive(self) -> list[psutil.Process]:
+        return [*filter(_is_alive, self.seen), *_of_session(self.session)]
+
+    def _findings(self) -> list[DoctorFinding]:
+        found = [*check_machine(self.session), *check_session(self.session.id, Clock())]
+        return [finding for finding in found if not finding.is_harmless]
+
+    def _send_signal(self, process: psutil.Process, kind: str, number: signal.Signals) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+            self.strokes.append(f"{time.time():.2f} {kind} {process.pid} {number.name}")
+            self.counts[f"{kind} {number.name}"] += 1
+            self.is_stopped = self.is_stopped or kind == "root"
+
+    def _continue(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.root.send_signal(signal.SIGCONT)
+        self.is_stopped = False
+
+    async def _wait_for_cleanup_daemon(self) -> None:
+        """A root that is killed in one moment with its janitor, or after it, leaves strays; no more is promised."""
+        while self.popen.poll() is None and not any(map(_is_well, self._kinds().get("janitor", ()))):
+            self._continue()
+            await trio.sleep(0.01)
+
+    def _kinds(self) -> dict[str, list[psutil.Process]]:
+        """The processes of the tree, by kind; none if it has ended. All are remembered."""
+        if self.popen.poll() is not None:
+            return {}
+        kinds = {"root": [self.root]}
+        for process in self.root.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    kinds.setdefault(_kind(process.name()), []).append(process)
+                    self.seen.add(process)
+        return kinds
+
+
+def _kind(name: str) -> str:
+    if name in (JANITOR, ZYGOTE):
+        return "janitor" if name == JANITOR else "zygote"
+    return "agent" if name.startswith("coterie") else "shell"
+
+
+def _is_well(process: psutil.Process) -> bool:
+    """Whether no stroke is under way: who was killed a moment ago may look alive for another, and will do nothing."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        [pending] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("ShdPnd:")]
+        return not pending & (1 << signal.SIGKILL - 1)
+    return False
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    return process_start_time(process.pid) is not None and process.is_running()
+
+
+def _is_finished(observed: SessionEvent) -> bool:
+    return isinstance(observed.event, Finished) and observed.event.reason == "completed"
+
+
+def _kill_all_of(session: SessionDirectory) -> None:
+    for process in _of_session(session):
+        process.kill()
+
+
+def _of_session(session: SessionDirectory) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get(SESSION_VARIABLE) == session.id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _reports(session: SessionDirectory) -> Iterator[tuple[str, str, int]]:
+    """Who was told by whom, and by which start of that: all that was ever stored, read or not."""
+    for path in (session.directory / MAIL_DIRECTORY).glob("*/*.log"):
+        for line in path.read_bytes().splitlines():
+            try:
+                envelope = parse_record(line)
+            except EnvelopeCorrupt:
+                continue  # its writer was killed in the middle of it
+            if envelope.kind == "task_notification":
+                yield path.parent.name, envelope.sender.name, envelope.sender.incarnation

@@ -1,0 +1,208 @@
+"""Teams from a file: real members that start with their lead, work, write to each other, and are waited for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember
+from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.events.root_events import AgentChanged
+from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.root_link.spawn_request import SpawnRequest
+from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.supervisor.agent_run import RestartPolicy
+from coterie.orchestrator.teams.team_record import start_team_record
+from coterie.session_directory import MAIN, TRANSCRIPT
+from tests.processes.root_harness import RootHarness, open_root_harness
+
+pytestmark = pytest.mark.slow
+
+TEAM = """
+name = "builders"
+
+[[members]]
+name = "scout"
+type = "explore"
+prompt = "Look around."
+
+[[members]]
+name = "builder"
+type = "worker"
+worktree = true
+memory = "project"
+
+[[members]]
+name = "miser"
+type = "worker"
+prompt = "Spend."
+budget_usd = 0.0001
+
+[[tasks]]
+id = "mend"
+subject = "Mend it"
+owner = "builder"
+blocked_by = ["find"]
+
+[[tasks]]
+id = "find"
+subject = "Find it"
+owner = "scout"
+"""
+SCRIPT = """
+main:
+  - {text: "I wait."}
+  - {text: "I heard {{last_user_text}}", times: always}
+scout:
+  - tools: [{TaskClaim: {task_id: 1}}, {Bash: {command: "touch by-scout"}}]
+  - tools: [{TaskUpdate: {task_id: 1, status: done}}]
+  - tools: [{SendMessage: {to: builder, message: "It is in a.txt, and {{tool_result.0}}"}}]
+  - {text: "Nobody reads this."}
+builder:
+  - tools: [{TaskClaim: {task_id: 2}}, {Write: {file_path: built.txt, content: "by {{agent}}"}}]
+  - tools: [{TaskUpdate: {task_id: 2, status: done}}, {Bash: {command: "pwd"}}]
+  - tools: [{SendMessage: {to: main, message: "Built in {{tool_result.1}}."}}]
+  - {text: "Nor this."}
+miser:
+  - {text: "I spent it."}
+"""
+
+
+@pytest.fixture
+def checkout(project: Path) -> Path:
+    """The project as a git repository with a commit, a team and a script."""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "begun"]):
+        subprocess.run([*git, *arguments], cwd=project, check=True)
+    (project / "team.toml").write_text(TEAM)
+    (project / "script.yaml").write_text(SCRIPT)
+    return project
+
+
+def run(project: Path) -> dict[str, Any]:
+    """What `coterie run --team` says in the end."""
+    options = ["--team", "team.toml", "--script", "script.yaml", "--permission-mode", "bypassPermissions"]
+    command = [sys.executable, "-P", "-m", "coterie", "run", "Have it mended.", *options, "--output-format", "json"]
+    done = subprocess.run(command, cwd=project, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def texts_for(session: Path, name: str) -> str:
+    """All that the agent *name* was told, as JSON."""
+    loaded = load_transcript(session / "agents" / name / TRANSCRIPT).conversation
+    assert loaded is not None
+    return "\n".join(segment.data.decode() for segment in loaded.segments if segment.role == "user")
+
+
+def test_the_team_of_a_file_starts_works_and_is_waited_for(checkout: Path) -> None:
+    summary = run(checkout)
+    [session] = checkout.parent.glob("home/projects/*/sessions/*")
+    told = [observed.event for observed in read_session(session)]
+    pids = {event.name: event.pid for event in told if isinstance(event, AgentChanged) and event.state == "running"}
+
+    assert pids.keys() == {"main", "scout", "builder", "miser"}
+    assert pids["scout"] == pids["main"], "its kind shares the process of who starts it"
+    assert len(set(pids.values())) == 3
+
+    ends = {event.name: event.state for event in told if isinstance(event, AgentChanged)}
+    assert set(ends.values()) == {"done"}, "members end well with their lead, whichever process they are in"
+
+    tree = checkout / ".coterie" / "worktrees" / f"{session.name}-builder"
+    assert (tree / "built.txt").read_text() == "by builder"
+    assert not (checkout / "built.txt").exists()
+    assert not (checkout / "by-scout").exists(), "who only reads can write to others, and no file"
+    tasks = [json.loads(path.read_text()) for path in sorted((session / "tasks").glob("*.json"))]
+    assert [(task["subject"], task["status"], task["owner"]["name"]) for task in tasks] == [
+        ("Find it", "done", "scout"),
+        ("Mend it", "done", "builder"),
+    ]
+
+    lead = texts_for(session, "main")
+    assert "You lead the team builders." in lead
+    assert f"Built in {tree}." in lead
+    assert 'agent=\\"miser\\"' in lead
+    assert 'status=\\"blocked\\"' in lead, "its budget bears no call, and the lead is told"
+    assert "Nobody reads this" not in lead
+    builder = texts_for(session, "builder")
+    assert "You are builder" in builder
+    assert "In the team besides: scout, miser." in builder
+    memory = str(checkout / ".coterie" / "agent-memory" / "worker")
+    assert [memory in (session / "agents" / name / TRANSCRIPT).read_text() for name in ("builder", "miser")] == [
+        True,
+        False,
+    ]
+    assert str(session / "scratch") in builder
+    assert summary["result"].startswith("I heard ")
+
+
+CRASHING = """
+main:
+  - tools: [{Bash: {command: "echo ran >> ran.txt; until [ -e go ]; do sleep 0.05; done"}}]
+  - {text: "I wait."}
+  - {text: "I heard {{last_user_text}}", times: always}
+near:
+  - {text: "I look."}
+default:
+  - tools: [{Bash: {command: "echo {{agent}} >> begun.txt; until [ -e go ]; do sleep 0.05; done"}}]
+  - tools: [{SendMessage: {to: main, message: "{{agent}} is done."}}]
+  - {text: "I rest."}
+"""
+MEMBERS = TeamDefinition(
+    name="four",
+    members=(
+        TeamMember(name="near", type="explore", prompt="Look."),
+        TeamMember(name="ghost", type="worker", prompt="Appear."),
+        TeamMember(name="left", type="worker", prompt="Go left."),
+        TeamMember(name="right", type="worker", prompt="Go right."),
+    ),
+)
+
+
+def unfit(request: SpawnRequest) -> SpawnRequest:
+    """One whose kind is gone since its file was read."""
+    return attrs.evolve(request, definition="nobody") if request.name == "ghost" else request
+
+
+async def test_members_outlive_a_crash_of_their_lead_and_what_they_write_reaches_it_once(project: Path) -> None:
+    """One in the lead's own process begins again with that, and one that cannot be started keeps nobody away."""
+    with trio.fail_after(90):
+        async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
+            tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
+            await start_team_record(tree.session, MEMBERS, tree.supervisor.clock)
+            team = tuple(map(unfit, MEMBERS.requests()))
+            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec(MAIN), parent=None, team=team))
+            for name in (MAIN, "left", "right"):
+                await tree.until_shell_runs(name)
+            os.kill(tree.pid(MAIN), signal.SIGKILL)
+            await reached_again(tree, MAIN)
+            (project / "go").touch()
+            await tree.until_state(MAIN, "done")
+
+            lead = texts_for(tree.session.directory, MAIN)
+            assert (project / "ran.txt").read_text() == "ran\n", "no call is run twice"
+            assert sorted((project / "begun.txt").read_text().split()) == ["left", "right"]
+            assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
+            assert [lead.count(f"{name} is done.") for name in ("left", "right")] == [1, 1]
+            assert lead.count("ghost of your team could not be started.") == 1
+            assert {e.pid for e in tree.events if e.name == "near" and e.incarnation == 2} >= {tree.pid(MAIN)}
+            assert lead.count("task-notification") == 0, "nobody has ended"
+            told = [observed.event for observed in read_session(tree.session.directory)]
+            [failure] = [event for event in told if isinstance(event, LayerFailed)]
+            assert failure.layer == "team"
+            assert "nobody" in failure.reason
+            assert tree.supervisor.running == set(), "with the lead they all end"
+
+
+async def reached_again(tree: RootHarness, name: str) -> None:
+    """Wait until *name* runs in its second start."""
+    while not any(e.name == name and e.incarnation == 3 and e.state == "running" for e in tree.events):  # noqa: ASYNC110
+        await trio.sleep(0.005)

@@ -1,0 +1,148 @@
+"""Faults over HTTP: each kind as a raw client sees it, and whom it strikes."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.embedded_server import Served, open_served
+from tests.scenarios.api_server.api.api_client import ApiAnswer, ask, control, named, request
+from tests.scenarios.api_server.request_samples import EPHEMERAL, sized
+
+STREAM = request(stream=True)
+SAID = "default: [{text: said, times: always}]"
+WHOLE = 7
+"""Events of the stream that carries one short text."""
+
+
+async def answer_with_fault(fault: Any, body: Any = None) -> tuple[ApiAnswer, dict[str, Any]]:
+    """The answer to a request that *fault* strikes and its log entry; the next one must be as always."""
+    async with open_served(SAID) as served:
+        await control(served, "faults", {"faults": [fault]})
+        answer = await ask(served, body)
+        [entry] = served.requests
+        after = await ask(served, STREAM)
+        assert (after.status, len(after.events)) == (200, WHOLE)
+    return answer, entry
+
+
+@pytest.mark.parametrize("body", [request(), STREAM])
+@pytest.mark.parametrize(
+    ("fault", "status", "kind", "retry_after"),
+    [
+        ("rate_limit", 429, "rate_limit_error", None),
+        ({"kind": "rate_limit", "retry_after": 7}, 429, "rate_limit_error", "7"),
+        ({"kind": "overloaded", "retry_after": 0.5}, 529, "overloaded_error", "0.5"),
+        ({"kind": "overloaded", "retry_after": 86_400_000}, 529, "overloaded_error", "86400000"),
+        ("error", 500, "api_error", None),
+        ({"kind": "error", "status": 504}, 504, "timeout_error", None),
+        ({"kind": "error", "error": "permission_error"}, 403, "permission_error", None),
+    ],
+)
+async def test_an_error_takes_the_place_of_the_answer(
+    fault: Any, status: int, kind: str, retry_after: str | None, body: dict[str, Any]
+) -> None:
+    answer, entry = await answer_with_fault(fault, body)
+    assert (answer.status, answer.json["error"]["type"]) == (status, kind)
+    assert answer.error.startswith("injected fault: ")
+    assert answer.headers.get("retry-after") == retry_after
+    assert (entry["status"], entry["error"], entry["usage"]) == (status, kind, None)
+    assert entry["fault"] == (fault if isinstance(fault, str) else fault["kind"])
+
+
+@pytest.mark.parametrize("body", [request(), STREAM])
+async def test_a_disconnect_comes_before_any_byte(body: dict[str, Any]) -> None:
+    answer, entry = await answer_with_fault("disconnect", body)
+    assert (answer.status, answer.body, answer.is_whole) == (None, b"", False)
+    assert (entry["fault"], entry["error"]) == ("disconnect", "client_gone")
+
+
+@pytest.mark.parametrize("after", [0, 1, 4, WHOLE - 1])
+async def test_a_cut_lets_so_many_events_through(after: int) -> None:
+    answer, entry = await answer_with_fault({"kind": "cut", "after": after}, STREAM)
+    assert (answer.status, answer.is_whole, len(answer.events)) == (200, False, after)
+    assert (entry["fault"], entry["error"]) == ("cut", "client_gone")
+    assert entry["usage"] is not None
+
+
+async def test_a_cut_of_a_whole_answer_leaves_nothing() -> None:
+    answer, _ = await answer_with_fault("cut")
+    assert (answer.status, answer.body, answer.is_whole) == (None, b"", False)
+
+
+async def test_an_error_event_ends_a_stream_in_order() -> None:
+    answer, entry = await answer_with_fault({"kind": "error_event", "after": 2}, STREAM)
+    assert (answer.status, answer.is_whole) == (200, True)
+    *before, last = answer.events
+    assert [event["type"] for event in before] == ["message_start", "content_block_start"]
+    assert last == {
+        "type": "error",
+        "error": {"type": "overloaded_error", "message": "injected fault: error_event"},
+    }
+    assert (entry["status"], entry["fault"]) == (200, "error_event")
+
+
+async def test_an_error_event_of_a_whole_answer_is_an_error() -> None:
+    answer, _ = await answer_with_fault({"kind": "error_event", "error": "api_error"})
+    assert (answer.status, answer.json["error"]["type"]) == (500, "api_error")
+
+
+@pytest.mark.parametrize("body", [request(), STREAM])
+async def test_a_stall_goes_on_after_its_seconds(body: dict[str, Any]) -> None:
+    began = time.perf_counter()
+    answer, _ = await answer_with_fault({"kind": "stall", "seconds": 0.05}, body)
+    assert time.perf_counter() - began >= 0.05
+    assert answer.is_whole
+    if body is STREAM:
+        assert len(answer.events) == WHOLE
+
+
+async def test_a_slow_stream_takes_its_time_between_events() -> None:
+    began = time.perf_counter()
+    answer, _ = await answer_with_fault({"kind": "slow", "seconds": 0.01}, STREAM)
+    assert time.perf_counter() - began >= 0.01 * WHOLE
+    assert len(answer.events) == WHOLE
+
+
+async def statuses(served: Served, count: int, **headers: str) -> list[int | None]:
+    return [(await ask(served, **headers)).status for _ in range(count)]
+
+
+async def test_a_fault_strikes_as_often_as_it_says() -> None:
+    async with open_served(SAID) as served:
+        await control(served, "faults", {"kind": "overloaded", "count": 3})
+        assert await statuses(served, 5) == [529, 529, 529, 200, 200]
+        await control(served, "faults", {"kind": "error", "count": "always"})
+        assert await statuses(served, 5) == [500] * 5
+
+
+async def test_a_fault_strikes_only_whom_it_names() -> None:
+    async with open_served(f"{SAID[:-1]}, {{text: short, purpose: summary, times: always}}]") as served:
+        fault = {"kind": "overloaded", "agent": "a", "purpose": "turn", "turn": 2, "model": "opus", "count": "always"}
+        await control(served, "faults", fault)
+        assert await statuses(served, 2, **named("a", 2)) == [529, 529]
+        assert await statuses(served, 1, **named("b", 2)) == [200]
+        assert await statuses(served, 1, **named("a", 3)) == [200]
+        assert await statuses(served, 1, **named("a", 2, "summary")) == [200]
+        assert (await ask(served, request(model="haiku"), **named("a", 2))).status == 200
+
+
+async def pattern(seed: int) -> list[int | None]:
+    async with open_served(SAID, seed=seed) as served:
+        await control(served, "faults", {"kind": "overloaded", "count": "always", "probability": 0.5})
+        return await statuses(served, 24)
+
+
+async def test_chance_is_repeated_by_the_seed() -> None:
+    first = await pattern(1)
+    assert first == await pattern(1)
+    assert first != await pattern(2)
+    assert 4 < first.count(529) < 20
+
+
+async def test_a_refused_request_writes_no_cache() -> None:
+    cached = request(system=[sized(600, cache_control=EPHEMERAL)])
+    async with open_served(SAID) as served:
+        await control(served, "faults", {"kind": "overloaded"})
+        assert (await ask(served, cached)).status == 529
+        assert (await ask(served, cached)).json["usage"]["cache_creation_input_tokens"] == 600

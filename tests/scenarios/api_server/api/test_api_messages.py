@@ -1,0 +1,191 @@
+"""`POST /v1/messages` over HTTP: the same reply whole and streamed, and what counts it."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from coterie.scenarios.api_server.api.sse_events import CHARACTERS_PER_DELTA
+from tests.embedded_server import Served, open_sdk, open_served
+from tests.scenarios.api_server.api.api_client import ApiAnswer, ask, named, open_strict_sdk, request
+from tests.scenarios.api_server.request_samples import (
+    EPHEMERAL,
+    assistant,
+    sized,
+    text,
+    tool,
+    tool_result,
+    tool_use,
+    user,
+)
+
+LONG = "Grüße, 世界. " * 20
+RICH = f"""
+default:
+  - thinking: "First I look, then I leap. {"hm " * 30}"
+    text: "{LONG}"
+    tools:
+      - Read: {{path: "{"a/" * 40}", lines: [1, 2.5, null, true]}}
+      - Bash: {{}}
+    times: always
+"""
+FIELDS: dict[str, Any] = {"thinking": {"type": "adaptive"}, "tools": [tool("Read"), tool("Bash")]}
+NAMED = named("writer")
+
+
+async def ask_rich(served: Served, **fields: Any) -> ApiAnswer:
+    answer = await ask(served, request(**FIELDS, **fields), **NAMED)
+    assert answer.status == 200
+    return answer
+
+
+def assembled(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content that a client builds from a stream, by the documentation's own rules."""
+    blocks: list[dict[str, Any]] = []
+    inputs: dict[int, str] = {}
+    for event in events:
+        if event["type"] == "content_block_start":
+            assert event["index"] == len(blocks)
+            blocks.append(dict(event["content_block"]))
+        elif event["type"] == "content_block_delta":
+            delta = event["delta"]
+            if delta["type"] == "input_json_delta":
+                inputs[event["index"]] = inputs.get(event["index"], "") + delta["partial_json"]
+            else:
+                (field,) = delta.keys() - {"type"}
+                blocks[event["index"]][field] += delta[field]
+    for index, written in inputs.items():
+        blocks[index]["input"] = msgspec.json.decode(written)
+    return blocks
+
+
+@pytest.mark.slow
+async def test_every_way_of_asking_gives_the_same_message() -> None:
+    """Whole and streamed, through the plain and the beta namespace, with the SDK's types enforced."""
+    async with open_served(RICH) as served, open_strict_sdk(served) as client:
+        params: dict[str, Any] = {**request(), **FIELDS, "extra_headers": NAMED}
+        whole = await client.messages.create(**params)
+        async with client.messages.stream(**params) as stream:
+            streamed = await stream.get_final_message()
+        beta = await client.beta.messages.create(**params)
+        async with client.beta.messages.stream(**params) as beta_stream:
+            beta_streamed = await beta_stream.get_final_message()
+    content = [block.to_dict() for block in whole.content]
+    assert [block["type"] for block in content] == ["thinking", "text", "tool_use", "tool_use"]
+    for other in (streamed, beta, beta_streamed):
+        assert other.id == whole.id
+        assert [_without_parsed(block.to_dict()) for block in other.content] == content
+        assert other.stop_reason == whole.stop_reason == "tool_use"
+        assert other.usage.input_tokens == whole.usage.input_tokens
+        assert other.usage.output_tokens == whole.usage.output_tokens
+
+
+def _without_parsed(block: dict[str, Any]) -> dict[str, Any]:
+    """Streams of the SDK add what they parsed from a text."""
+    return {key: value for key, value in block.items() if key != "parsed_output"}
+
+
+async def test_a_stream_assembles_to_the_whole_answer() -> None:
+    async with open_served(RICH) as served:
+        whole = (await ask_rich(served)).json
+        streamed = await ask_rich(served, stream=True)
+    assert streamed.headers["content-type"] == "text/event-stream; charset=utf-8"
+    events = streamed.events
+    assert assembled(events) == whole["content"]
+    assert events[-2]["usage"] == whole["usage"]
+    opening = events[0]["message"]
+    assert opening == {
+        **whole,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "stop_details": None,
+        "usage": {**whole["usage"], "output_tokens": 1},
+    }
+
+
+async def test_events_come_in_the_documented_order() -> None:
+    async with open_served(RICH) as served:
+        events = (await ask_rich(served, stream=True)).events
+    order = [kind for kind, _ in itertools.groupby(event["type"] for event in events)]
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    first = ["content_block_start", "ping", "content_block_delta", "content_block_stop"]
+    assert order == ["message_start", *first, *block, *block, *block, "message_delta", "message_stop"]
+    assert events[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None, "stop_details": None}
+
+
+async def test_deltas_are_small_and_of_their_block() -> None:
+    """A signature ends its thinking, and the first piece of a tool's input is empty."""
+    async with open_served(RICH) as served:
+        events = (await ask_rich(served, stream=True)).events
+    deltas: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if event["type"] == "content_block_delta":
+            deltas.setdefault(event["index"], []).append(event["delta"])
+    kinds = {index: [kind for kind, _ in itertools.groupby(d["type"] for d in of)] for index, of in deltas.items()}
+    tool_input = ["input_json_delta"]
+    assert kinds == {0: ["thinking_delta", "signature_delta"], 1: ["text_delta"], 2: tool_input, 3: tool_input}
+    assert len(deltas[1]) > 3
+    assert all(len(delta["text"]) <= CHARACTERS_PER_DELTA for delta in deltas[1])
+    assert [delta["partial_json"] for delta in deltas[3]] == ["", "{}"]
+    assert deltas[2][0]["partial_json"] == ""
+
+
+async def test_a_prewarming_request_says_nothing() -> None:
+    async with open_served("default: [{text: never}]") as served:
+        message = (await ask(served, request(max_tokens=0, system=[sized(600, cache_control=EPHEMERAL)]))).json
+        assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
+        assert message["usage"]["cache_creation_input_tokens"] == 600
+        assert message["usage"]["output_tokens"] == 0
+        assert (await ask(served)).json["content"] == [text("never")]
+
+
+COUNTED: dict[str, dict[str, Any]] = {
+    "a few words": {},
+    "tools and system": {"tools": [tool("Read"), tool("Later", defer_loading=True)], "system": "You are terse."},
+    "cached": {"system": [sized(700, cache_control=EPHEMERAL)]},
+    "a tool loop": {
+        "messages": [
+            user(text("go")),
+            assistant(tool_use("toolu_1", path="a")),
+            user(tool_result("toolu_1", [text("found"), text("much")]), text("and?")),
+        ]
+    },
+    "an image": {
+        "messages": [
+            user(
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+                text("what is it?"),
+            )
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("fields", COUNTED.values(), ids=COUNTED.keys())
+async def test_counting_gives_the_total_input_of_the_same_request(fields: dict[str, Any]) -> None:
+    async with open_served(RICH) as served, open_sdk(served) as client:
+        body = request(**fields)
+        usage = (await client.messages.create(**body)).usage
+        del body["max_tokens"]
+        counted = await client.messages.count_tokens(**body)
+        beta = await client.beta.messages.count_tokens(**body)
+    total = usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+    assert counted.input_tokens == beta.input_tokens == total > 0
+
+
+async def test_unknown_fields_are_tolerated_wherever_they_stand() -> None:
+    block = text("hello", future={"a": [1]})
+    body = {**request(), "messages": [{**user(block), "mood": "good"}], "nonsense": {"deep": [None, 1.5]}}
+    async with open_served() as served:
+        assert (await ask(served, body)).status == 200
+        assert (await ask(served, body, path="/v1/messages?beta=true&other=1")).status == 200
+        del body["max_tokens"]
+        assert (await ask(served, body, path="/v1/messages/count_tokens")).status == 200
+
+
+async def test_an_alias_is_repeated_as_it_was_written() -> None:
+    async with open_served() as served:
+        assert (await ask(served, request(model="haiku"))).json["model"] == "haiku"
+        assert served.requests[0]["model"] == "claude-haiku-5-5"

@@ -1,0 +1,213 @@
+"""Scripts over HTTP: who gets which reply, in what order, and what the server does for a client that left."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from tests.embedded_server import Served, open_served
+from tests.scenarios.api_server.api.api_client import AUTH, ApiAnswer, ask, control, named, open_peer, request, until
+from tests.scenarios.api_server.request_samples import assistant, text, tool, tool_result, user
+
+PAIR = """
+writer:
+  - {text: draft, signal: drafted}
+  - {text: final, until: [drafted, reviewed]}
+reviewer:
+  - {text: "two typos", until: drafted, signal: reviewed}
+"""
+
+
+def text_of(answer: ApiAnswer) -> str:
+    assert answer.status == 200, answer.body
+    words: str = answer.json["content"][0]["text"]
+    return words
+
+
+def awaits(served: Served, *names: str) -> Callable[[], bool]:
+    signals = served.server.control.signals
+    return lambda: signals.awaited == sorted(names)
+
+
+async def test_signals_order_the_turns_of_two_agents() -> None:
+    """The last turn is asked for first; each answer comes when those it depends on are out."""
+    order: list[str] = []
+
+    async def turn(served: Served, agent: str, number: int) -> None:
+        order.append(text_of(await ask(served, **named(agent, number))))
+
+    async with open_served(PAIR) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(turn, served, "writer", 2)
+        await until(awaits(served, "drafted", "reviewed"))
+        nursery.start_soon(turn, served, "reviewer", 1)
+        await until(lambda: len(served.server.control.signals._waiting) == 2)  # noqa: SLF001 - both must have arrived
+        assert order == []
+        nursery.start_soon(turn, served, "writer", 1)
+        await until(lambda: len(order) == 3)
+        nursery.cancel_scope.cancel()
+    assert order == ["draft", "two typos", "final"]
+
+
+async def test_the_control_side_raises_a_signal() -> None:
+    async with open_served("default: [{text: go, until: approved}]") as served, trio.open_nursery() as nursery:
+        answers: list[ApiAnswer] = []
+
+        async def wait() -> None:
+            answers.append(await ask(served))
+
+        nursery.start_soon(wait)
+        await until(awaits(served, "approved"))
+        assert (await control(served, "signal", {"name": "other"})).json == {"raised": ["other"]}
+        assert awaits(served, "approved")()
+        assert (await control(served, "signal", {"name": "approved"})).json == {"raised": ["approved", "other"]}
+        await until(lambda: bool(answers))
+        assert (await control(served, "signal")).json == {"raised": ["approved", "other"]}
+    assert text_of(answers[0]) == "go"
+
+
+@pytest.mark.parametrize("fault", ["{kind: error_event, after: 2}", "cut", "overloaded", "disconnect"])
+async def test_a_reply_that_fails_raises_no_signal(fault: str) -> None:
+    async with open_served(f"default: [{{text: go, signal: gone, fault: {fault}}}]") as served:
+        await ask(served, request(stream=True), **named("a"))
+        assert (await control(served, "signal")).json == {"raised": []}
+        await ask(served, request(stream=True), **named("a"))
+        assert (await control(served, "signal")).json == {"raised": ["gone"]}
+
+
+async def test_purposes_take_nothing_from_turns() -> None:
+    script = """
+    coder: [{text: first}, {text: second}, {text: short, purpose: summary}]
+    default: [{text: anyone, times: always}, {text: note, purpose: notes, times: always}]
+    """
+    asked = [("turn", 1), ("summary", 1), ("notes", 1), ("notes", 2), ("turn", 2)]
+    async with open_served(script) as served:
+        answers = [text_of(await ask(served, **named("coder", turn, purpose))) for purpose, turn in asked]
+        refused = await ask(served, **named("coder", 2, "summary"))
+    assert answers == ["first", "short", "note", "note", "second"]
+    assert refused.status == 400
+
+
+async def test_clients_without_a_name_are_served_in_order() -> None:
+    async with open_served("default: [{text: one}, {text: two, times: 2}, {text: three}]") as served:
+        answers = [text_of(await ask(served)) for _ in range(4)]
+        other = text_of(await ask(served, x_api_key="another-key"))
+        refused = await ask(served)
+    assert answers == ["one", "two", "two", "three"]
+    assert other == "one"
+    assert "the sequence of 'default' has 3 replies for 4 turns, this is turn 5" in refused.error
+
+
+async def test_a_request_nothing_answers_is_shown_the_nearest_rule() -> None:
+    script = """
+default:
+  - {text: a, when: {last_user_text: fix, tool: Write, turn: 9}}
+  - {text: b, when: {last_user_text: "/tests? (pass|fail)/", tool: Read}}
+"""
+    async with open_served(script) as served:
+        answer = await ask(served, request("all is well", tools=[tool("Read")]), **named("coder", 3))
+        [entry] = served.requests
+    assert (answer.status, entry["reply"]) == (400, None)
+    asked, nearest = answer.error.split("\n")
+    assert asked == "no scripted reply for agent 'coder', purpose 'turn', turn 3; last user text: 'all is well'"
+    assert nearest.startswith("script test.yaml line 4: rule needs last_user_text matching /tests? (pass|fail)/")
+
+
+async def test_an_agent_the_script_does_not_know_is_named() -> None:
+    async with open_served("lead: [{text: hello}]") as served:
+        assert "script test.yaml has replies for 'lead' only" in (await ask(served, **named("stranger"))).error
+
+
+async def test_tool_input_is_filled_from_the_request() -> None:
+    script = """
+default:
+  - {text: "got {{tool_result.1}} for {{tool_id.0}}", when: {last_tool_result: second}}
+  - when: {last_user_text: "/read (.+) twice/"}
+    tools: [{Read: {path: "{{match.1}}", note: ["{{agent}} {{turn}}", 2]}}, {Read: {path: "{{match.1}}"}}]
+"""
+    async with open_served(script) as served:
+        asked = user(text("read a b.txt twice"))
+        message = (await ask(served, request(messages=[asked], tools=[tool()]), **named("coder"))).json
+        calls = message["content"]
+        results = [tool_result(call["id"], words) for call, words in zip(calls, ("first", "second"), strict=True)]
+        body = request(messages=[asked, assistant(*calls), user(*results)], tools=[tool()])
+        answer = await ask(served, body, **named("coder", 2))
+    assert [call["input"] for call in calls] == [{"path": "a b.txt", "note": ["coder 1", 2]}, {"path": "a b.txt"}]
+    assert message["stop_reason"] == "tool_use"
+    assert text_of(answer) == f"got second for {calls[0]['id']}"
+
+
+async def test_a_slot_the_request_cannot_fill_is_the_scripts_error() -> None:
+    async with open_served('default: [{text: "{{tool_result.0}}"}]') as served:
+        answer = await ask(served)
+    assert (answer.status, answer.error) == (
+        400,
+        "script test.yaml line 1: the request has nothing for {{tool_result.0}}",
+    )
+
+
+async def test_a_delay_holds_the_reply_back() -> None:
+    async with open_served("default: [{text: late, delay: 0.05}]") as served:
+        began = time.perf_counter()
+        assert text_of(await ask(served)) == "late"
+        assert time.perf_counter() - began >= 0.05
+
+
+async def test_a_pace_holds_each_event_back() -> None:
+    async with open_served("default: [{text: slowly, token_delay: 0.01}]") as served:
+        began = time.perf_counter()
+        events = (await ask(served, request(stream=True))).events
+        assert time.perf_counter() - began >= 0.01 * len(events)
+    assert len(events) == 7
+
+
+@pytest.mark.parametrize(
+    ("script", "is_streamed"),
+    [
+        ("default: [{text: never, until: doomsday}]", False),
+        ("default: [{text: never, until: doomsday}]", True),
+        ("default: [{text: never, delay: 1000}]", False),
+        ("default: [{text: never, token_delay: 1000}]", True),
+        ("default: [{text: never, fault: stall}]", True),
+        ("default: [{text: never, fault: stall}]", False),
+    ],
+)
+async def test_a_client_that_leaves_frees_its_task(script: str, *, is_streamed: bool) -> None:
+    async with open_served(script) as served:
+        tasks = await leave_in_the_middle(served, request(stream=is_streamed))
+        [entry] = served.requests
+        assert (entry["error"], entry["reply"]) == ("client_gone", "default[1]")
+        await until(lambda: trio.lowlevel.current_statistics().tasks_living <= tasks)
+        assert served.server.control.signals.awaited == []
+
+
+async def leave_in_the_middle(served: Served, body: dict[str, Any]) -> int:
+    """Ask, wait until the server has stopped, and go; returns how many tasks there were before."""
+    tasks = trio.lowlevel.current_statistics().tasks_living
+    async with open_peer(served) as peer:
+        await peer.send("POST", "/v1/messages", AUTH, msgspec.json.encode(body))
+        await until(lambda: trio.lowlevel.current_statistics().tasks_living >= tasks + 2)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+    await until(lambda: any(entry["error"] for entry in served.requests))
+    return tasks
+
+
+async def test_a_reply_that_waits_has_told_before_that_it_was_asked_for() -> None:
+    """So another can come while the first is being answered: neither before nor behind."""
+    script = (
+        "lead: [{text: first, asked: lead-asks, until: told}]\npeer: [{text: between, until: lead-asks, signal: told}]"
+    )
+    order: list[str] = []
+
+    async def turn(served: Served, agent: str) -> None:
+        order.append(text_of(await ask(served, **named(agent, 1))))
+
+    async with open_served(script) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(turn, served, "peer")
+        await until(awaits(served, "lead-asks"))
+        nursery.start_soon(turn, served, "lead")
+        await until(lambda: len(order) == 2)
+    assert order == ["between", "first"]

@@ -1,0 +1,141 @@
+"""Stop reasons over HTTP: where a reply ends, and what is left of it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coterie.agents.loop.model.catalog import ModelTable, load_models
+from tests.embedded_server import open_served
+from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request
+from tests.scenarios.api_server.request_samples import sized, text, tool, user
+
+CALLS = 'default: [{text: "I look.", tools: [{Read: {path: "a long path to a file"}}], times: always}]'
+
+
+def script_replying(said: str, **fields: Any) -> str:
+    """A script of one reply for every turn."""
+    return msgspec.json.encode({"default": [{"text": said, "times": "always", **fields}]}).decode()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> ModelTable:
+    """The models, with one whose window holds a hundred tokens."""
+    path = tmp_path / "models.toml"
+    path.write_text("[models.claude-opus-5]\nwindow = 100\n")
+    return load_models(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (script_replying("done"), "end_turn"),
+        (CALLS, "tool_use"),
+        (script_replying("more to come", stop="pause_turn"), "pause_turn"),
+        (script_replying("enough", stop="model_context_window_exceeded"), "model_context_window_exceeded"),
+        (script_replying("no", stop="refusal"), "refusal"),
+    ],
+)
+async def test_the_reason_is_the_scripts_whole_and_streamed(script: str, expected: str) -> None:
+    async with open_served(script) as served, open_strict_sdk(served) as client:
+        params: dict[str, Any] = request(tools=[tool()])
+        assert (await client.messages.create(**params)).stop_reason == expected
+        async with client.messages.stream(**params) as stream:
+            assert (await stream.get_final_message()).stop_reason == expected
+
+
+async def test_a_refusal_says_why() -> None:
+    script = script_replying("no", stop="refusal", refusal={"category": "cyber", "explanation": "no exploits"})
+    details = {"type": "refusal", "category": "cyber", "explanation": "no exploits"}
+    async with open_served(script) as served, open_strict_sdk(served) as client:
+        params: dict[str, Any] = request()
+        message = await client.messages.create(**params)
+        assert message.stop_details is not None
+        assert message.stop_details.to_dict() == details
+        events = (await ask(served, request(stream=True))).events
+    assert events[0]["message"]["stop_details"] is None
+    assert events[-2]["delta"]["stop_details"] == details
+
+
+async def test_max_tokens_cuts_text_between_characters() -> None:
+    async with open_served(script_replying("ä€" * 20)) as served:
+        message = (await ask(served, request(max_tokens=2))).json
+    assert (message["content"], message["stop_reason"]) == ([text("ä€ä")], "max_tokens")
+    assert message["usage"]["output_tokens"] == 2
+
+
+async def test_a_reply_that_just_fits_is_not_cut() -> None:
+    async with open_served(script_replying("x" * 40)) as served:
+        assert (await ask(served, request(max_tokens=10))).json["stop_reason"] == "end_turn"
+        assert (await ask(served, request(max_tokens=9))).json["stop_reason"] == "max_tokens"
+
+
+async def test_max_tokens_cuts_a_tool_call_in_the_middle_of_its_json() -> None:
+    async with open_served(CALLS) as served:
+        body = request(max_tokens=5, tools=[tool()])
+        whole = (await ask(served, body)).json
+        events = (await ask(served, {**body, "stream": True})).events
+    assert [block["type"] for block in whole["content"]] == ["text", "tool_use"]
+    assert whole["content"][1]["input"] == {}
+    written = "".join(event["delta"].get("partial_json", "") for event in events if "delta" in event)
+    assert written
+    assert '{"path":"a long path to a file"}'.startswith(written)
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(written)
+    assert events[-2]["delta"]["stop_reason"] == whole["stop_reason"] == "max_tokens"
+    assert events[-2]["usage"]["output_tokens"] == 5
+
+
+async def test_max_tokens_before_a_block_leaves_it_out() -> None:
+    async with open_served(CALLS) as served:
+        message = (await ask(served, request(max_tokens=2, tools=[tool()]))).json
+    assert (message["content"], message["stop_reason"]) == ([text("I look.")], "max_tokens")
+
+
+async def test_max_tokens_within_thinking_counts_as_thinking() -> None:
+    script = "default: [{thinking: 'a long thought that does not end soon', text: so}]"
+    async with open_served(script) as served:
+        message = (await ask(served, request(max_tokens=3, thinking={"type": "adaptive"}))).json
+    assert [block["thinking"] for block in message["content"]] == ["a long thoug"]
+    assert message["usage"]["output_tokens_details"] == {"thinking_tokens": 3}
+
+
+async def test_the_earliest_stop_sequence_ends_the_text() -> None:
+    async with open_served(script_replying("one two three two")) as served:
+        body = request(stop_sequences=["three", " two", "absent"])
+        message = (await ask(served, body)).json
+        delta = (await ask(served, {**body, "stream": True})).events[-2]["delta"]
+    assert message["content"] == [text("one")]
+    assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", " two")
+    assert delta == {"stop_reason": "stop_sequence", "stop_sequence": " two", "stop_details": None}
+    assert message["usage"]["output_tokens"] == 1
+
+
+async def test_a_stop_sequence_ends_before_later_blocks() -> None:
+    async with open_served(CALLS) as served:
+        message = (await ask(served, request(stop_sequences=["I look"], tools=[tool()]))).json
+    assert (message["content"], message["stop_reason"]) == ([], "stop_sequence")
+
+
+async def test_a_full_window_ends_the_reply(small: ModelTable) -> None:
+    async with open_served(script_replying("x" * 400), models=small) as served:
+        message = (await ask(served, request(messages=[user(sized(60))]))).json
+        assert (message["content"], message["stop_reason"]) == ([sized(40)], "model_context_window_exceeded")
+        assert message["usage"]["output_tokens"] == 40
+        message = (await ask(served, request(messages=[user(sized(100))]))).json
+        assert (message["content"], message["stop_reason"]) == ([], "model_context_window_exceeded")
+
+
+async def test_max_tokens_within_the_window_is_still_max_tokens(small: ModelTable) -> None:
+    async with open_served(script_replying("x" * 400), models=small) as served:
+        message = (await ask(served, request(max_tokens=10, messages=[user(sized(60))]))).json
+    assert message["stop_reason"] == "max_tokens"
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+async def test_a_prompt_beyond_the_window_is_refused(*, is_strict: bool, small: ModelTable) -> None:
+    async with open_served(models=small, is_strict=is_strict) as served:
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            answer = await ask(served, request(messages=[user(sized(101))]), path=path)
+            assert (answer.status, answer.error) == (400, "prompt is too long: 101 tokens > 100 maximum")

@@ -1,0 +1,142 @@
+"""Thinking over HTTP: when it is shown, and how it must come back."""
+
+from typing import Any
+
+import pytest
+
+from tests.embedded_server import Served, open_served
+from tests.scenarios.api_server.api.api_client import ApiAnswer, ask, request
+from tests.scenarios.api_server.request_samples import assistant, text, tool, tool_result, user
+
+BINDING = "claude-opus-5-5"
+FREE = "claude-opus-5"
+ADAPTIVE = {"type": "adaptive"}
+OMITTED = {"type": "adaptive", "display": "omitted"}
+TALK = "default: [{thinking: 'hm, hm', text: so, times: always}]"
+LOOP = "default: [{thinking: 'hm, hm', tools: [{Read: {path: a}}], times: always}]"
+EDITED_ELSEWHERE = "The block is bound to a different conversation"
+CANNOT_BE_MODIFIED = "blocks in the latest assistant message cannot be modified"
+
+
+async def reply(served: Served, messages: list[Any], **fields: Any) -> list[dict[str, Any]]:
+    answer = await ask(served, thinking_request(messages, **fields))
+    assert answer.status == 200, answer.body
+    content: list[dict[str, Any]] = answer.json["content"]
+    return content
+
+
+def thinking_request(messages: list[Any], **fields: Any) -> dict[str, Any]:
+    return request(**{"messages": messages, "thinking": ADAPTIVE, "tools": [tool()], **fields})
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "is_shown"),
+    [
+        (FREE, None, False),
+        (FREE, ADAPTIVE, True),
+        (FREE, {"type": "disabled"}, False),
+        (BINDING, None, True),
+        ("claude-haiku-4-5", None, False),
+        ("claude-haiku-4-5", {"type": "enabled", "budget_tokens": 1024}, True),
+    ],
+)
+async def test_thinking_is_there_where_it_is_on(model: str, config: Any, *, is_shown: bool) -> None:
+    async with open_served(TALK) as served:
+        content = await reply(served, [user(text("why?"))], model=model, thinking=config, max_tokens=2000)
+        usage = served.requests[0]["usage"]
+    assert [block["type"] for block in content] == (["thinking", "text"] if is_shown else ["text"])
+    assert usage["output_tokens_details"]["thinking_tokens"] == (2 if is_shown else 0)
+
+
+async def test_omitted_thinking_is_a_signature_alone() -> None:
+    async with open_served(TALK) as served:
+        body = thinking_request([user(text("why?"))], thinking=OMITTED)
+        block = (await ask(served, body)).json["content"][0]
+        events = (await ask(served, {**body, "stream": True})).events
+    assert block["thinking"] == ""
+    assert block["signature"]
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta" and event["index"] == 0]
+    assert deltas == [{"type": "signature_delta", "signature": block["signature"]}]
+
+
+async def test_signatures_outlive_the_server_but_not_its_seed() -> None:
+    asked = user(text("why?"))
+    async with open_served(TALK, seed=1) as served:
+        said = await reply(served, [asked])
+    history = [asked, assistant(*said), user(text("and?"))]
+    async with open_served(TALK, seed=1) as served:
+        await reply(served, history)
+    async with open_served(TALK, seed=2) as served:
+        answer = await ask(served, thinking_request(history))
+        assert answer.error == "messages.1.content.0: Invalid `signature` in `thinking` block"
+
+
+async def answer_tool_call(served: Served, spoil: str, config: Any = ADAPTIVE) -> ApiAnswer:
+    """Go once around a tool loop and send the thinking back, whole or spoilt."""
+    asked = user(text("look"))
+    thought, call = await reply(served, [asked], thinking=config)
+    returned = {
+        "nothing": [thought, call],
+        "dropped": [call],
+        "edited": [{**thought, "thinking": "aha"}, call],
+        "doubled": [thought, thought, call],
+    }[spoil]
+    history = [asked, assistant(*returned), user(tool_result(call["id"]))]
+    return await ask(served, thinking_request(history, thinking=config))
+
+
+@pytest.mark.parametrize("spoil", ["dropped", "edited", "doubled"])
+async def test_a_tool_loop_must_bring_its_thinking_back_unchanged(spoil: str) -> None:
+    async with open_served(LOOP) as served:
+        assert (await answer_tool_call(served, "nothing")).status == 200
+        answer = await answer_tool_call(served, spoil)
+        assert answer.status == 400
+        assert CANNOT_BE_MODIFIED in answer.error
+        assert answer.error.startswith("messages.1.content.")
+
+
+async def test_text_put_into_an_omitted_block_is_ignored() -> None:
+    async with open_served(LOOP) as served:
+        assert (await answer_tool_call(served, "edited", OMITTED)).status == 200
+
+
+@pytest.mark.parametrize("spoil", ["dropped", "edited", "doubled"])
+async def test_a_lenient_server_takes_thinking_as_it_comes(spoil: str) -> None:
+    async with open_served(LOOP, is_strict=False) as served:
+        assert (await answer_tool_call(served, spoil)).status == 200
+
+
+@pytest.mark.parametrize("edit", ["message", "system", "tools"])
+@pytest.mark.parametrize("model", [BINDING, FREE])
+async def test_newer_models_bind_thinking_to_what_came_before(model: str, edit: str) -> None:
+    async with open_served(TALK) as served:
+        asked = user(text("why?"))
+        said = await reply(served, [asked], model=model, system="Be brief.")
+        history: list[Any] = [asked, assistant(*said), user(text("and?"))]
+        await reply(served, history, model=model, system="Be brief.")
+        changed: dict[str, dict[str, Any]] = {
+            "message": {"messages": [user(text("Why?")), *history[1:]], "system": "Be brief."},
+            "system": {"messages": history, "system": "Be long."},
+            "tools": {"messages": history, "system": "Be brief.", "tools": [tool("Write")]},
+        }
+        answer = await ask(served, thinking_request(**{"model": model, **changed[edit]}))
+    if model == BINDING:
+        assert (answer.status, answer.error) == (400, f"messages.1.content.0: {EDITED_ELSEWHERE}")
+    else:
+        assert answer.status == 200
+
+
+async def test_bound_thinking_bears_markers_moving_and_the_history_growing() -> None:
+    async with open_served(TALK) as served:
+        history: list[Any] = []
+        for turn in range(4):
+            marked = text(f"question {turn}", cache_control={"type": "ephemeral"})
+            said = await reply(served, [*history, user(marked)], model=BINDING)
+            history += [{"role": "user", "content": f"question {turn}"}, assistant(*said)]
+
+
+async def test_thinking_of_another_model_is_ignored() -> None:
+    async with open_served(TALK) as served:
+        asked = user(text("why?"))
+        said = await reply(served, [asked], model=FREE)
+        await reply(served, [user(text("Why?")), assistant(*said), user(text("and?"))], model=BINDING)

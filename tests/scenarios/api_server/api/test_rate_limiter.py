@@ -1,0 +1,200 @@
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.scenarios.api_server.api import rate_limiter
+from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
+from coterie.scenarios.api_server.request.errors import ApiError
+
+NOW = 1_790_000_000.0
+
+
+def header(limiter: RateLimiter, name: str, now: float = NOW) -> str:
+    return dict(limiter.headers("key", "model", now))[f"anthropic-ratelimit-{name}"]
+
+
+def refused(limiter: RateLimiter, now: float = NOW) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        limiter.admit("key", "model", now)
+    return caught.value
+
+
+def test_without_limits_everything_is_admitted_and_nothing_is_said() -> None:
+    limiter = RateLimiter(RateLimits())
+    for _ in range(1000):
+        limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=10**9, output_tokens=10**9, now=NOW)
+    limiter.admit("key", "model", NOW)
+    assert limiter.headers("key", "model", NOW) == ()
+
+
+def test_the_requests_of_a_minute_are_admitted_at_once_and_no_more() -> None:
+    limiter = RateLimiter(RateLimits(requests=3))
+    for _ in range(3):
+        limiter.admit("key", "model", NOW)
+    error = refused(limiter)
+    assert (error.status, error.kind) == (429, "rate_limit_error")
+    assert dict(error.headers)["retry-after"] == "21"
+    assert "3 requests per minute for model" in error.message
+
+
+def test_a_bucket_refills_evenly() -> None:
+    limiter = RateLimiter(RateLimits(requests=60))
+    for _ in range(60):
+        limiter.admit("key", "model", NOW)
+    refused(limiter, NOW + 0.9)
+    limiter.admit("key", "model", NOW + 1.1)
+    refused(limiter, NOW + 1.2)
+
+
+def test_a_bucket_never_holds_more_than_a_minute() -> None:
+    limiter = RateLimiter(RateLimits(requests=2))
+    limiter.admit("key", "model", NOW)
+    later = NOW + 3600
+    limiter.admit("key", "model", later)
+    limiter.admit("key", "model", later)
+    refused(limiter, later)
+
+
+def test_keys_and_models_are_counted_apart() -> None:
+    limiter = RateLimiter(RateLimits(requests=1))
+    for key, model in (("a", "x"), ("a", "y"), ("b", "x")):
+        limiter.admit(key, model, NOW)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [(RateLimits(input_tokens=6000), "6,000 input tokens"), (RateLimits(output_tokens=6000), "6,000 output tokens")],
+)
+def test_overdrawn_tokens_hold_back_the_next_request(limits: RateLimits, words: str) -> None:
+    limiter = RateLimiter(limits)
+    limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=7000, output_tokens=7000, now=NOW)
+    error = refused(limiter)
+    assert words in error.message
+    assert dict(error.headers)["retry-after"] == "11"
+    limiter.admit("key", "model", NOW + 11)
+
+
+def test_a_refused_request_is_not_counted() -> None:
+    limiter = RateLimiter(RateLimits(requests=5, input_tokens=1000))
+    limiter.settle("key", "model", input_tokens=1000, output_tokens=0, now=NOW)
+    refused(limiter)
+    assert header(limiter, "requests-remaining") == "5"
+
+
+def test_of_several_limits_the_longest_wait_is_named() -> None:
+    limiter = RateLimiter(RateLimits(requests=1, output_tokens=60))
+    limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=0, output_tokens=180, now=NOW)
+    error = refused(limiter)
+    assert "output tokens" in error.message
+    assert dict(error.headers)["retry-after"] == "122"
+
+
+def test_headers_tell_limit_remaining_and_reset() -> None:
+    limiter = RateLimiter(RateLimits(requests=10, input_tokens=60_000, output_tokens=8_000))
+    limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=2_600, output_tokens=400, now=NOW)
+    assert limiter.headers("key", "model", NOW) == (
+        ("anthropic-ratelimit-requests-limit", "10"),
+        ("anthropic-ratelimit-requests-remaining", "9"),
+        ("anthropic-ratelimit-requests-reset", "2026-09-21T14:13:26Z"),
+        ("anthropic-ratelimit-input-tokens-limit", "60000"),
+        ("anthropic-ratelimit-input-tokens-remaining", "57000"),
+        ("anthropic-ratelimit-input-tokens-reset", "2026-09-21T14:13:23Z"),
+        ("anthropic-ratelimit-output-tokens-limit", "8000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "8000"),
+        ("anthropic-ratelimit-output-tokens-reset", "2026-09-21T14:13:23Z"),
+        ("anthropic-ratelimit-tokens-limit", "8000"),
+        ("anthropic-ratelimit-tokens-remaining", "8000"),
+        ("anthropic-ratelimit-tokens-reset", "2026-09-21T14:13:23Z"),
+    )
+
+
+def test_the_headers_of_a_refusal_are_those_of_any_answer() -> None:
+    limiter = RateLimiter(RateLimits(requests=1, input_tokens=1000))
+    limiter.admit("key", "model", NOW)
+    error = refused(limiter)
+    assert error.headers[1:] == limiter.headers("key", "model", NOW)
+
+
+def test_what_is_overdrawn_remains_as_zero() -> None:
+    limiter = RateLimiter(RateLimits(input_tokens=1000))
+    limiter.settle("key", "model", input_tokens=5000, output_tokens=0, now=NOW)
+    assert header(limiter, "input-tokens-remaining") == "0"
+
+
+def test_rounding_never_promises_more_than_the_limit() -> None:
+    assert header(RateLimiter(RateLimits(input_tokens=1_600)), "tokens-remaining") == "1600"
+
+
+def test_a_clock_set_back_does_not_stop_the_refill() -> None:
+    limiter = RateLimiter(RateLimits(requests=60))
+    for _ in range(60):
+        limiter.admit("key", "model", NOW)
+    refused(limiter, NOW - 3600)
+    limiter.admit("key", "model", NOW - 3600 + 1.1)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_no_limit_to_set(limit: int) -> None:
+    with pytest.raises(ValueError, match="requests"):
+        RateLimits(requests=limit)
+
+
+def test_only_so_many_accounts_are_remembered_and_full_ones_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter, "ACCOUNTS", 10)
+    limiter = RateLimiter(RateLimits(requests=1))
+    limiter.admit("early", "model", NOW)
+    for number in range(8):
+        limiter.admit(f"before{number}", "model", NOW)
+    limiter.admit("key", "model", NOW + 59)
+    for number in range(8):
+        limiter.admit(f"after{number}", "model", NOW + 61)
+        assert len(limiter._accounts) <= 10  # noqa: SLF001 - the bound has no other face
+    refused(limiter, NOW + 62)
+
+
+def test_more_accounts_than_can_be_remembered_forget_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter, "ACCOUNTS", 10)
+    limiter = RateLimiter(RateLimits(requests=1))
+    limiter.admit("key", "model", NOW)
+    for number in range(100):
+        limiter.admit(f"key{number}", "model", NOW)
+        assert len(limiter._accounts) <= 10  # noqa: SLF001 - the bound has no other face
+        limiter.settle("key", "model", input_tokens=0, output_tokens=0, now=NOW)
+    limiter.admit("key0", "model", NOW)
+    refused(limiter)
+
+
+@given(
+    requests=st.integers(1, 10**5),
+    tokens=st.integers(1, 10**8),
+    used=st.integers(0, 10**8),
+    asked=st.integers(1, 50),
+    now=st.floats(1e9, 3e9),
+)
+def test_whoever_waits_as_told_is_admitted(requests: int, tokens: int, used: int, asked: int, now: float) -> None:
+    limiter = RateLimiter(RateLimits(requests=requests, output_tokens=tokens))
+    try:
+        for _ in range(asked):
+            limiter.admit("key", "model", now)
+            limiter.settle("key", "model", input_tokens=0, output_tokens=used, now=now)
+    except ApiError as error:
+        now += int(dict(error.headers)["retry-after"])
+        limiter.admit("key", "model", now)
+
+
+@given(levels=st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 120)), max_size=20))
+def test_headers_always_stay_within_their_bounds(levels: list[tuple[int, float]]) -> None:
+    limiter = RateLimiter(RateLimits(input_tokens=50_000, output_tokens=1_234))
+    now = NOW
+    for used, pause in levels:
+        now += pause
+        limiter.settle("key", "model", input_tokens=used, output_tokens=used // 7, now=now)
+        for name, limit in (("input-tokens", 50_000), ("output-tokens", 1_234)):
+            assert 0 <= int(header(limiter, f"{name}-remaining", now)) <= limit
+            assert datetime.fromisoformat(header(limiter, f"{name}-reset", now)).timestamp() >= now

@@ -1,0 +1,558 @@
+import base64
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
+from coterie.scenarios.api_server.request.errors import ApiError
+from coterie.scenarios.api_server.rules.block_rules import KNOWN_TYPES
+from coterie.scenarios.api_server.rules.rule_list import check_request, check_size
+from tests.agents.tools.files.pdf_files import pdf
+from tests.scenarios.api_server.request_samples import assistant, make_call, text, tool, tool_result, tool_use, user
+
+OLD = "2023-06-01"
+BUDGETED = "claude-opus-4-5"
+ADAPTIVE = "claude-opus-4-6"
+FREE = "claude-opus-5"
+BOUND = "claude-opus-5-5"
+
+BUDGET = {"type": "enabled", "budget_tokens": 2000}
+FORMAT = {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": False}}
+UNANSWERED = (
+    "messages.{0}: `tool_use` ids were found without `tool_result` blocks immediately after: {1}. "
+    "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+)
+UNEXPECTED = (
+    "messages.{0}: unexpected `tool_use_id` found in `tool_result` blocks: {1}. "
+    "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
+)
+NO_PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
+EMPTY = "messages.{0}: all messages must have non-empty content except for the optional final assistant message"
+
+
+def system(*blocks: Block) -> dict[str, Any]:
+    return {"role": "system", "content": list(blocks)}
+
+
+def at_version(call: ApiRequest, version: str) -> ApiRequest:
+    return attrs.evolve(call, caller=attrs.evolve(call.caller, version=version))
+
+
+def refusal(call: ApiRequest, *, strict: bool = True, **options: Any) -> str | None:
+    """The message of the rule that *call* breaks, or None if it breaks none."""
+    try:
+        check_request(call, strict=strict, **options)
+    except ApiError as error:
+        return error.message if error.status == 400 else str(error)
+    return None
+
+
+HELLO = user(text("hello"))
+CALLS = assistant(tool_use("a"), tool_use("b"))
+
+PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        BOUND,
+        {"tool_choice": {"type": "any"}, "tools": [tool()]},
+        'tool_choice: type "tool" and "any" are not supported for this model.',
+    ),
+    (
+        BOUND,
+        {"tool_choice": {"type": "tool", "name": "Read"}, "tools": [tool()]},
+        'tool_choice: type "tool" and "any" are not supported for this model.',
+    ),
+    (
+        FREE,
+        {"tool_choice": {"type": "tool", "name": "Write"}, "tools": [tool()]},
+        "Tool 'Write' not found in provided tools",
+    ),
+    (FREE, {"tool_choice": {"type": "tool"}, "tools": [tool()]}, "tool_choice.tool.name: Field required"),
+    (FREE, {"tool_choice": {"type": "auto"}}, "tool_choice may only be specified while providing tools."),
+    (
+        FREE,
+        {"tool_choice": {"type": "some"}, "tools": [tool()]},
+        (
+            "tool_choice: Input tag 'some' found using 'type' does not match any of the expected tags: "
+            "'auto', 'any', 'tool', 'none'"
+        ),
+    ),
+    (FREE, {"tools": [tool(), tool()]}, "tools: Tool names must be unique."),
+    (
+        FREE,
+        {"tools": [tool("a b")]},
+        "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
+    ),
+    (
+        FREE,
+        {"tools": [tool(), tool("x" * 129)]},
+        "tools.1.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
+    ),
+    (FREE, {"tools": [{"input_schema": {"type": "object"}}]}, "tools.0.custom.name: Field required"),
+    (FREE, {"tools": [{"name": "Read"}]}, "tools.0.custom.input_schema: Field required"),
+    (
+        FREE,
+        {"tools": [{"name": "Read", "input_schema": "s"}]},
+        "tools.0.custom.input_schema: Input should be a valid dictionary",
+    ),
+    (FREE, {"tools": [{"name": "Read", "input_schema": {}}]}, "tools.0.custom.input_schema.type: Field required"),
+    (
+        FREE,
+        {"tools": [{"name": "Read", "input_schema": {"type": "array"}}]},
+        "tools.0.custom.input_schema.type: Input should be 'object'",
+    ),
+    (
+        FREE,
+        {"tools": [{"type": "function", "name": "Read"}]},
+        (
+            "tools.0: Input tag 'function' found using 'type' does not match any of the expected tags: "
+            "'custom', 'a versioned tool type'"
+        ),
+    ),
+    (
+        FREE,
+        {"tools": [tool(strict=True)]},
+        "tools.0.custom.input_schema: For 'object' type, 'additionalProperties' must be explicitly set to false",
+    ),
+    (
+        FREE,
+        {"thinking": BUDGET, "max_tokens": 4000},
+        (
+            '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and '
+            '"output_config.effort" to control thinking behavior.'
+        ),
+    ),
+    (BUDGETED, {"thinking": BUDGET, "max_tokens": 2000}, "`max_tokens` must be greater than `thinking.budget_tokens`."),
+    (
+        BUDGETED,
+        {"thinking": {"type": "enabled", "budget_tokens": 1023}, "max_tokens": 4000},
+        "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
+    ),
+    (BUDGETED, {"thinking": {"type": "enabled"}}, "thinking.enabled.budget_tokens: Field required"),
+    (
+        BUDGETED,
+        {"thinking": {"type": "enabled", "budget_tokens": True}},
+        "thinking.enabled.budget_tokens: Input should be a valid integer",
+    ),
+    (BUDGETED, {"thinking": {"type": "adaptive"}}, '"thinking.type.adaptive" is not supported for this model.'),
+    (
+        FREE,
+        {"thinking": {"type": "on"}},
+        (
+            "thinking: Input tag 'on' found using 'type' does not match any of the expected tags: "
+            "'adaptive', 'enabled', 'disabled', 'between_tools'"
+        ),
+    ),
+    (
+        FREE,
+        {"thinking": {"type": "adaptive", "display": "full"}},
+        "thinking.adaptive.display: Input should be 'summarized', 'omitted'",
+    ),
+    (
+        FREE,
+        {"output_config": {"effort": "extreme"}},
+        "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh', 'max'",
+    ),
+    (
+        "claude-haiku-4-5",
+        {"output_config": {"effort": "low"}},
+        "This model does not support the effort parameter.",
+    ),
+    (
+        FREE,
+        {"output_config": {"format": {"type": "grammar"}}},
+        (
+            "output_config.format: Input tag 'grammar' found using 'type' does not match any of the expected tags: "
+            "'json_schema'"
+        ),
+    ),
+    (FREE, {"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema: Field required"),
+    (
+        FREE,
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+        "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false",
+    ),
+    (FREE, {"output_format": FORMAT}, "output_format: Extra inputs are not permitted. Use `output_config.format`."),
+    (FREE, {"stop_sequences": [" \n"]}, "stop_sequences: each stop sequence must contain non-whitespace"),
+    (FREE, {"temperature": 1.0}, "temperature: not supported with anthropic-version 2026-10-21"),
+    (FREE, {"top_p": 0.9}, "top_p: not supported with anthropic-version 2026-10-21"),
+    (FREE, {"top_k": 4}, "top_k: not supported with anthropic-version 2026-10-21"),
+    (
+        BUDGETED,
+        {"max_tokens": 64_001},
+        "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens for claude-opus-4-5",
+    ),
+    (
+        FREE,
+        {"max_tokens": 0, "stream": True},
+        "max_tokens: 0 fills the prompt cache only and cannot be used with `stream`: true",
+    ),
+    (
+        BUDGETED,
+        {"max_tokens": 0, "thinking": BUDGET},
+        "max_tokens: 0 fills the prompt cache only and cannot be used with `thinking` enabled",
+    ),
+    (
+        FREE,
+        {"max_tokens": 0, "output_config": {"format": FORMAT}},
+        "max_tokens: 0 fills the prompt cache only and cannot be used with `output_config.format`",
+    ),
+    (
+        FREE,
+        {"max_tokens": 0, "tools": [tool()], "tool_choice": {"type": "any"}},
+        'max_tokens: 0 fills the prompt cache only and cannot be used with `tool_choice` of type "any" or "tool"',
+    ),
+    (FREE, {"system": ""}, "system: text content blocks must be non-empty"),
+    (
+        FREE,
+        {"system": [{"type": "image", "source": {}}]},
+        "system.0: Input tag 'image' found using 'type' does not match any of the expected tags: 'text'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "params", "message"), PARAMETERS)
+def test_a_parameter_the_api_refuses_is_refused_in_its_words_and_taken_when_lenient(
+    model: str, params: dict[str, Any], message: str
+) -> None:
+    call = make_call(model=model, **params)
+    assert refusal(call) == message
+    assert refusal(call, strict=False) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "params"),
+    [
+        (BOUND, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}, "tools": [tool()]}),
+        (BOUND, {"tool_choice": {"type": "none"}, "tools": [tool()]}),
+        (FREE, {"tool_choice": {"type": "any"}, "tools": [tool()]}),
+        (FREE, {"tool_choice": {"type": "tool", "name": "Read"}, "tools": [tool()]}),
+        (FREE, {"tool_choice": None}),
+        (FREE, {"tools": [tool("a"), tool("b")]}),
+        (FREE, {"tools": [tool("x" * 128), tool("A-z_9", type="custom")]}),
+        (FREE, {"tools": [{"type": "bash_20250124", "name": "bash"}, {"type": "browser_toolset_20260801"}]}),
+        (FREE, {"tools": [{"name": "Read", "strict": True, "input_schema": FORMAT["schema"]}]}),
+        (FREE, {"thinking": {"type": "adaptive", "display": "omitted"}}),
+        (FREE, {"thinking": {"type": "between_tools"}}),
+        (FREE, {"thinking": {"type": "disabled"}}),
+        (BUDGETED, {"thinking": BUDGET, "max_tokens": 2001}),
+        (ADAPTIVE, {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4000}),
+        (ADAPTIVE, {"thinking": {"type": "adaptive"}}),
+        (FREE, {"output_config": {"effort": "xhigh", "format": FORMAT}}),
+        (FREE, {"output_config": {"effort": None, "format": None}}),
+        (FREE, {"stop_sequences": ["END"]}),
+        (FREE, {"temperature": None, "metadata": {"user_id": "u"}, "service_tier": "auto"}),
+        (BUDGETED, {"max_tokens": 64_000}),
+        (FREE, {"max_tokens": 128_000}),
+        (FREE, {"max_tokens": 0}),
+        (FREE, {"max_tokens": 0, "thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
+        (FREE, {"max_tokens": 0, "tools": [tool()], "tool_choice": {"type": "auto"}}),
+        (FREE, {"system": [text("be brief")]}),
+    ],
+)
+def test_the_nearest_parameter_the_api_takes_is_taken(model: str, params: dict[str, Any]) -> None:
+    assert refusal(make_call(model=model, **params)) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"tool_choice": "auto"}, "tool_choice: Input should be a valid dictionary"),
+        ({"thinking": []}, "thinking: Input should be a valid dictionary"),
+        ({"output_config": 1}, "output_config: Input should be a valid dictionary"),
+        ({"output_config": {"format": "json"}}, "output_config.format: Input should be a valid dictionary"),
+        (
+            {"output_config": {"format": {"schema": 1}}},
+            "output_config.format.schema: Input should be a valid dictionary",
+        ),
+        ({"stop_sequences": "END"}, "stop_sequences: Input should be a valid list"),
+        ({"stop_sequences": ["END", 1]}, "stop_sequences.1: Input should be a valid string"),
+        ({"stop_sequences": [None]}, "stop_sequences.0: Input should be a valid string"),
+        ({"context_management": "none"}, "context_management: Input should be a valid dictionary"),
+    ],
+)
+def test_a_parameter_that_cannot_be_read_is_refused_even_when_lenient(params: dict[str, Any], message: str) -> None:
+    assert refusal(make_call(**params), strict=False) == message
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"temperature": 1}, None),
+        ({"temperature": 1.1}, "temperature: Input should be less than or equal to 1"),
+        ({"top_p": -0.1}, "top_p: Input should be greater than or equal to 0"),
+        ({"top_k": 40}, None),
+        ({"top_k": 0.5}, "top_k: Input should be a valid integer"),
+        ({"temperature": "hot"}, "temperature: Input should be a valid number"),
+        ({"output_format": FORMAT}, None),
+        ({"output_format": {"type": "json_schema"}}, "output_format.schema: Field required"),
+    ],
+)
+def test_the_older_version_takes_sampling_and_the_older_output_format(
+    params: dict[str, Any], message: str | None
+) -> None:
+    assert refusal(at_version(make_call(**params), OLD)) == message
+
+
+def test_a_model_may_refuse_sampling_at_any_version() -> None:
+    call = at_version(make_call(temperature=1), OLD)
+    model = attrs.evolve(call.model, refuses=["sampling"])  # type: ignore[list-item]  # the converter is generic
+    assert refusal(attrs.evolve(call, model=model)) == "temperature: not supported for this model."
+
+
+def test_counting_tokens_has_no_max_tokens_to_check() -> None:
+    call = make_call(model=BUDGETED, thinking=BUDGET, max_tokens=1)
+    assert refusal(call) is not None
+    assert refusal(call, counting=True) is None
+    assert refusal(make_call(stop_sequences=[""]), counting=True) is not None
+
+
+def test_a_parameter_nobody_knows_is_tolerated() -> None:
+    assert refusal(make_call(weather={"city": "Oslo"})) is None
+
+
+def test_a_prompt_larger_than_the_window_is_too_long() -> None:
+    call = make_call(model=BUDGETED)
+    check_size(call, 200_000)
+    with pytest.raises(
+        ApiError, match=r"^400 invalid_request_error: prompt is too long: 200251 tokens > 200000 maximum$"
+    ):
+        check_size(call, 200_251)
+
+
+def pages_in(*counts: int, results: bool = False) -> list[dict[str, Any]]:
+    """Messages with PDFs of so many pages, each in the result of a call or beside the text."""
+    encoded = [base64.b64encode(pdf(count)).decode() for count in counts]
+    shown = [
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": each}}
+        for each in encoded
+    ]
+    if not results:
+        return [user(text("look"), *shown)]
+    return [HELLO, assistant(tool_use("a")), user(tool_result("a", shown))]
+
+
+@pytest.mark.parametrize("results", [True, False])
+def test_a_request_has_so_many_pages_and_no_more(results: bool) -> None:
+    few, many = pages_in(60, 40, results=results), pages_in(60, 41, results=results)
+    assert refusal(make_call(*few, model=BUDGETED)) is None
+    assert refusal(make_call(*many, model=BUDGETED)) == "A maximum of 100 PDF pages may be provided."
+    assert refusal(make_call(*pages_in(600, results=results), model=ADAPTIVE)) is None
+    assert refusal(make_call(*pages_in(600, 1), model=ADAPTIVE)) == "A maximum of 600 PDF pages may be provided."
+
+
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+CITED = text("so", citations=[{"type": "char_location"}])
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+COMPACTED = {"type": "compaction", "content": "before"}
+
+MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
+    ([assistant(text("hi")), HELLO], 'messages: first message must use the "user" role'),
+    ([HELLO, assistant(text("I"))], NO_PREFILL),
+    ([HELLO, assistant(text("I")), system(text("s"))], NO_PREFILL),
+    ([user(), assistant(text("I")), HELLO], EMPTY.format(0)),
+    ([HELLO, assistant(), HELLO], EMPTY.format(1)),
+    ([user(text(""))], "messages: text content blocks must be non-empty"),
+    ([HELLO, assistant(text("a"), text("")), HELLO], "messages: text content blocks must be non-empty"),
+    (
+        [HELLO, assistant(DOCUMENT), HELLO],
+        "messages.1.content.0: `document` blocks cannot stand directly in `assistant` messages",
+    ),
+    ([user(CITED)], "messages.0.content.0.text.citations: `citations` must be empty in `user` messages"),
+    ([user(THOUGHT)], "messages.0.content.0: `thinking` blocks can only be in `assistant` messages"),
+    (
+        [HELLO, assistant({"type": "cache_edits", "edits": []}), HELLO],
+        "messages.1.content.0: `cache_edits` blocks can only be in `user` messages",
+    ),
+    (
+        [HELLO, assistant({"type": "thinking", "thinking": "hm"}), HELLO],
+        "messages.1.content.0.thinking.signature: Field required",
+    ),
+    (
+        [HELLO, assistant({"type": "redacted_thinking", "data": 1}), HELLO],
+        "messages.1.content.0.redacted_thinking.data: Input should be a valid string",
+    ),
+    (
+        [user({"type": "video"})],
+        "messages.0.content.0: Input tag 'video' found using 'type' does not match any of the expected tags: "
+        + ", ".join(f"'{name}'" for name in (*KNOWN_TYPES, "*_tool_result")),
+    ),
+    (
+        [user({"type": "image", "source": {"type": "path"}})],
+        (
+            "messages.0.content.0.image.source: Input tag 'path' found using 'type' does not match any of the expected "
+            "tags: 'base64', 'url', 'file'"
+        ),
+    ),
+    (
+        [user({"type": "image", "source": {"type": "url"}})],
+        "messages.0.content.0.image.source.url.url: Field required",
+    ),
+    (
+        [user({"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": ""}})],
+        (
+            "messages.0.content.0.image.source.base64.media_type: Input should be "
+            "'image/jpeg', 'image/png', 'image/gif', 'image/webp'"
+        ),
+    ),
+    (
+        [user({"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": ""}})],
+        "messages.0.content.0.document.source.base64.media_type: Input should be 'application/pdf'",
+    ),
+    (
+        [
+            HELLO,
+            assistant(tool_use("a")),
+            user(tool_result("a", [{"type": "tool_use", "id": "b", "name": "n", "input": {}}])),
+        ],
+        (
+            "messages.2.content.0.tool_result.content.0: Input tag 'tool_use' found using 'type' does not match any of "
+            "the expected tags: 'document', 'image', 'search_result', 'text', 'tool_reference'"
+        ),
+    ),
+    (
+        [HELLO, assistant(tool_use("a")), user(tool_result("a", [{"type": "image", "source": {"type": "url"}}]))],
+        "messages.2.content.0.tool_result.content.0.image.source.url.url: Field required",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "message"), MESSAGES)
+def test_a_message_the_api_refuses_is_refused_in_its_words_and_taken_when_lenient(
+    messages: list[dict[str, Any]], message: str
+) -> None:
+    call = make_call(*messages)
+    assert refusal(call) == message
+    assert refusal(call, strict=False) is None
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [system(text("s")), HELLO],
+        [assistant(COMPACTED), HELLO],
+        [HELLO, assistant(COMPACTED)],
+        [HELLO, assistant({"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}})],
+        [HELLO, system(text("s"))],
+        [HELLO, HELLO, assistant(text("a")), assistant(text("b")), HELLO],
+        [user(DOCUMENT, IMAGE)],
+        [user(text("so", citations=[])), assistant(CITED), HELLO],
+        [HELLO, assistant(THOUGHT, text("so")), HELLO],
+        [user({"type": "web_fetch_tool_result"}, {"type": "search_result"}, {"type": "container_upload"})],
+        [system({"type": "tool_addition", "tool": {"type": "tool_reference", "name": "Read"}}), HELLO],
+        [HELLO, assistant(tool_use("a")), user(tool_result("a", [text("seen"), IMAGE]))],
+    ],
+)
+def test_the_nearest_message_the_api_takes_is_taken(messages: list[dict[str, Any]]) -> None:
+    assert refusal(make_call(*messages)) is None
+
+
+def test_older_version_accepts_assistant_documents_and_user_citations() -> None:
+    call = make_call(user(CITED), assistant(DOCUMENT), HELLO)
+    assert refusal(call) is not None
+    assert refusal(at_version(call, OLD)) is None
+
+
+@pytest.mark.parametrize("last", [assistant(text("I")), assistant(text("")), assistant()])
+def test_older_models_continue_a_begun_reply(last: dict[str, Any]) -> None:
+    assert refusal(make_call(HELLO, last, model=BUDGETED)) is None
+
+
+BOTH = user(tool_result("a"), tool_result("b"))
+
+PAIRS: list[tuple[list[dict[str, Any]], str | None]] = [
+    ([HELLO, CALLS, BOTH], None),
+    ([HELLO, CALLS, user(tool_result("b"), tool_result("a"), text("go on"))], None),
+    ([HELLO, assistant(tool_use("a")), assistant(tool_use("b")), user(tool_result("a")), user(tool_result("b"))], None),
+    ([HELLO, CALLS, system(text("s")), BOTH], None),
+    ([HELLO, CALLS, BOTH, system(text("s"))], None),
+    ([HELLO, CALLS, user({"type": "cache_edits", "edits": []}, tool_result("a"), tool_result("b"))], None),
+    ([HELLO, CALLS, BOTH, assistant(text("ok"), tool_use("c")), user(tool_result("c"))], None),
+    ([HELLO, CALLS, HELLO], UNANSWERED.format(1, "a, b")),
+    ([HELLO, CALLS], UNANSWERED.format(1, "a, b")),
+    ([HELLO, CALLS, user(tool_result("a"))], UNANSWERED.format(1, "b")),
+    ([HELLO, CALLS, user(tool_result("a"), text("and"), tool_result("b"))], UNANSWERED.format(1, "b")),
+    ([HELLO, CALLS, user(text("first")), BOTH], UNANSWERED.format(1, "a, b")),
+    ([HELLO, CALLS, user(text("wait")), assistant(text("?")), BOTH], UNEXPECTED.format("4.content.0", "a")),
+    ([user(tool_result("a"))], UNEXPECTED.format("0.content.0", "a")),
+    ([HELLO, CALLS, user(*BOTH["content"], tool_result("c"))], UNEXPECTED.format("2.content.2", "c")),
+    (
+        [HELLO, CALLS, user(*BOTH["content"], tool_result("a"))],
+        "messages.2.content.2: each tool_use must have a single result. Found multiple `tool_result` blocks with id: a",
+    ),
+    ([HELLO, assistant(tool_use("a"), tool_use("a")), BOTH], "messages.1.content.1: `tool_use` ids must be unique: a"),
+    ([HELLO, CALLS, BOTH, CALLS, BOTH], "messages.3.content.0: `tool_use` ids must be unique: a"),
+    ([user(tool_use("a"))], "messages.0.content.0: `tool_use` blocks can only be in `assistant` messages"),
+    (
+        [HELLO, CALLS, system(*BOTH["content"])],
+        "messages.2.content.0: `tool_result` blocks can only be in `user` messages",
+    ),
+]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("messages", "message"), PAIRS)
+def test_every_tool_use_has_its_result_at_once_first_and_once(
+    messages: list[dict[str, Any]], message: str | None, *, strict: bool
+) -> None:
+    assert refusal(make_call(*messages), strict=strict) == message
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"type": "text"}, "text.text: Field required"),
+        ({"type": "text", "text": None}, "text.text: Input should be a valid string"),
+        ({"type": "tool_use", "name": "Read", "input": {}}, "tool_use.id: Field required"),
+        (
+            {"type": "tool_use", "id": "a", "name": "Read", "input": "{}"},
+            "tool_use.input: Input should be a valid dictionary",
+        ),
+        ({"type": "tool_result"}, "tool_result.tool_use_id: Field required"),
+        ({"type": "tool_result", "tool_use_id": 1}, "tool_result.tool_use_id: Input should be a valid string"),
+        (tool_result("a", 1), "tool_result.content: Input should be a valid string or list"),
+        (tool_result("a", ["x"]), "tool_result.content.0: Input should be a valid dictionary"),
+        (tool_result("a", [{}]), "tool_result.content.0.type: Field required"),
+        (tool_result("a", [{"type": "text"}]), "tool_result.content.0.text.text: Field required"),
+        ({"type": "thinking", "signature": "s"}, "thinking.thinking: Field required"),
+        ({"type": "image", "source": "x.png"}, "image.source: Input should be a valid dictionary"),
+        ({"type": "document"}, "document.source: Field required"),
+        ({"type": "cache_edits"}, "cache_edits.edits: Field required"),
+    ],
+)
+def test_a_block_without_what_it_is_read_by_is_refused_even_when_lenient(block: Block, message: str) -> None:
+    assert refusal(make_call(user(block)), strict=False) == f"messages.0.content.0.{message}"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["auto", "tool", "enabled"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "name", "format"]), inner),
+    max_leaves=6,
+)
+BLOCKS = st.fixed_dictionaries(
+    {"type": st.sampled_from([*KNOWN_TYPES, "web_fetch_tool_result", "?"])},
+    optional=dict.fromkeys(("text", "id", "name", "input", "tool_use_id", "content", "source", "citations"), JSON),
+)
+ROLES = st.sampled_from(["user", "assistant", "system"])
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(
+    messages=st.lists(
+        st.fixed_dictionaries({"role": ROLES, "content": st.lists(BLOCKS, max_size=3)}), min_size=1, max_size=4
+    ),
+    tools=st.lists(st.dictionaries(st.sampled_from(["type", "name", "input_schema", "strict"]), JSON), max_size=2),
+    params=st.dictionaries(
+        st.sampled_from(["tool_choice", "thinking", "output_config", "stop_sequences", "temperature", "?"]), JSON
+    ),
+    strict=st.booleans(),
+)
+def test_whatever_is_sent_is_taken_or_refused(
+    messages: list[dict[str, Any]], tools: list[Block], params: dict[str, Any], *, strict: bool
+) -> None:
+    """No request that parses can break the rules in any other way than by a 400."""
+    refusal(make_call(*messages, tools=tools, **params), strict=strict)

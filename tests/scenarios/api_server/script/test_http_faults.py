@@ -1,0 +1,183 @@
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.scenarios.api_server.request.api_request import ApiCaller
+from coterie.scenarios.api_server.request.errors import ApiError
+from coterie.scenarios.api_server.script.http_faults import HttpFault, HttpFaultPlan
+
+ANYONE = ApiCaller(key="k")
+
+
+def plan(*faults: object, seed: int = 0) -> HttpFaultPlan:
+    made = HttpFaultPlan(seed)
+    for fault in faults:
+        made.add(HttpFault.from_mapping(fault))
+    return made
+
+
+def kinds(faults: HttpFaultPlan, count: int, caller: ApiCaller = ANYONE) -> list[str | None]:
+    taken = [faults.next_fault(caller) for _ in range(count)]
+    return [fault.kind if fault else None for fault in taken]
+
+
+@pytest.mark.parametrize(
+    "kind", ["rate_limit", "overloaded", "error", "disconnect", "cut", "error_event", "stall", "slow"]
+)
+def test_every_kind_may_stand_alone(kind: str) -> None:
+    fault = HttpFault.from_mapping(kind)
+    assert fault == HttpFault.from_mapping({"kind": kind})
+    assert (fault.kind, fault.count, fault.after, fault.probability) == (kind, 1, 3, 1.0)
+
+
+def test_a_mapping_sets_every_field() -> None:
+    whom = {"count": "always", "agent": "a", "purpose": "p", "turn": 2, "model": "haiku", "probability": 0.5}
+    assert HttpFault.from_mapping({"kind": "stall", "after": 0, "seconds": 1, **whom}) == HttpFault(
+        kind="stall", count=None, agent="a", purpose="p", turn=2, model="haiku", probability=0.5, after=0, seconds=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "status", "error"),
+    [
+        ({}, 500, "api_error"),
+        ({"status": 404}, 404, "not_found_error"),
+        ({"status": 503}, 503, "api_error"),
+        ({"error": "timeout_error"}, 504, "timeout_error"),
+        ({"status": 500, "error": "overloaded_error"}, 500, "overloaded_error"),
+    ],
+)
+def test_status_and_type_of_an_error_follow_from_each_other(
+    given_fields: dict[str, Any], status: int, error: str
+) -> None:
+    fault = HttpFault.from_mapping({"kind": "error", **given_fields})
+    assert (fault.status, fault.error) == (status, error)
+
+
+def test_slow_has_a_pace_of_its_own() -> None:
+    assert HttpFault.from_mapping("slow").seconds == 0.1
+    assert HttpFault.from_mapping({"kind": "slow", "seconds": 2}).seconds == 2.0
+    assert HttpFault.from_mapping("stall").seconds is None
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("overlaoded", "unknown fault 'overlaoded'; did you mean 'overloaded'?"),
+        ("x", "unknown fault 'x'; expected one of cut, disconnect, error, error_event, overloaded, rate_limit, slow"),
+        (["cut"], "a fault is a kind or a mapping with a kind; expected one of cut"),
+        (None, "a fault is a kind or a mapping with a kind"),
+        ({}, "a fault needs a kind; expected one of cut"),
+        ({"kind": ["cut"]}, "unknown fault ['cut']"),
+        ({"kind": "cut", "aftr": 1}, "a fault has no 'aftr'; did you mean 'after'?"),
+        ({"kind": "cut", 5: 1}, "a fault has no 5; expected one of"),
+        ({"kind": "cut", "retry_after": 1}, "the fault cut takes no 'retry_after'; it belongs to error, overloaded,"),
+        ({"kind": "cut", "after": -1}, "the fault's after must be a whole number from 0, not -1"),
+        ({"kind": "cut", "after": True}, "the fault's after must be a whole number from 0, not True"),
+        ({"kind": "cut", "count": 0}, "the fault's count must be a whole number from 1, not 0"),
+        ({"kind": "cut", "count": "ever"}, "the fault's count must be a whole number from 1, or always, not 'ever'"),
+        ({"kind": "cut", "agent": ""}, "the fault's agent must be text, not ''"),
+        ({"kind": "cut", "turn": "1"}, "the fault's turn must be a whole number from 1, not '1'"),
+        ({"kind": "cut", "probability": 1.1}, "the fault's probability must be a number from 0 to 1, not 1.1"),
+        ({"kind": "slow", "seconds": float("nan")}, "the fault's seconds must be a number of seconds, not nan"),
+        ({"kind": "slow", "seconds": float("inf")}, "the fault's seconds must be a number of seconds, not inf"),
+        ({"kind": "error", "status": 200}, "the fault's status must be from 400 to 599, not 200"),
+        ({"kind": "error", "error": "api_eror"}, "unknown error type 'api_eror'; did you mean 'api_error'?"),
+    ],
+)
+def test_a_mistake_is_named_with_what_would_be_right(value: object, reason: str) -> None:
+    with pytest.raises(ValueError, match=r"fault|error type") as caught:
+        HttpFault.from_mapping(value)
+    assert str(caught.value).startswith(reason)
+
+
+JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("cut")
+KEYS = st.sampled_from(["kind", "count", "agent", "turn", "after", "seconds", "status", "error"]) | st.text(max_size=3)
+
+
+@given(JSON | st.lists(JSON) | st.dictionaries(KEYS, JSON, max_size=4))
+def test_anything_is_a_fault_or_a_value_error(value: object) -> None:
+    try:
+        fault = HttpFault.from_mapping(value)
+    except ValueError:
+        return
+    assert HttpFault.from_mapping(fault.to_mapping()) == fault
+
+
+def test_a_fault_strikes_as_often_as_its_count_says() -> None:
+    assert kinds(plan({"kind": "cut", "count": 2}), 4) == ["cut", "cut", None, None]
+    assert kinds(plan({"kind": "cut", "count": "always"}), 4) == ["cut"] * 4
+
+
+def test_the_first_fault_that_is_meant_for_a_request_strikes() -> None:
+    faults = plan({"kind": "cut", "agent": "b"}, {"kind": "stall", "count": 2}, "overloaded")
+    assert kinds(faults, 2) == ["stall", "stall"]
+    assert kinds(faults, 2, ApiCaller(key="k", agent="b")) == ["cut", "overloaded"]
+    assert kinds(faults, 1) == [None]
+
+
+@pytest.mark.parametrize(
+    ("condition", "model"),
+    [
+        ({"agent": "a"}, None),
+        ({"purpose": "recall"}, None),
+        ({"turn": 2}, None),
+        ({"model": "haiku"}, "claude-haiku-5-5"),
+    ],
+)
+def test_each_condition_spares_the_others(condition: dict[str, Any], model: str | None) -> None:
+    fault = HttpFault.from_mapping({"kind": "cut", **condition})
+    caller = ApiCaller(key="k", agent="a", purpose="recall", turn=2)
+    assert fault.matches(caller, model)
+    assert not fault.matches(ApiCaller(key="k", agent="z", turn=9), "claude-opus-5-5")
+    assert not fault.matches(ANYONE)
+
+
+def test_the_same_seed_gives_the_same_faults_and_another_seed_others() -> None:
+    fault = {"kind": "cut", "count": "always", "probability": 0.5}
+    runs = [kinds(plan(fault, seed=seed), 64) for seed in (1, 1, 2)]
+    assert runs[0] == runs[1] != runs[2]
+    assert 16 < runs[0].count("cut") < 48
+
+
+def test_a_fault_draws_only_for_requests_it_is_meant_for() -> None:
+    """Requests of other agents in between do not change what strikes this one."""
+    fault = {"kind": "cut", "agent": "a", "count": "always", "probability": 0.5}
+    agent, alone, mixed = ApiCaller(key="k", agent="a"), plan(fault), plan(fault)
+    expected = kinds(alone, 32, agent)
+    seen = []
+    for _ in range(32):
+        assert kinds(mixed, 1, ApiCaller(key="k", agent="b")) == [None]
+        seen += kinds(mixed, 1, agent)
+    assert seen == expected
+
+
+def test_a_fault_that_does_not_draw_leaves_the_request_to_the_next() -> None:
+    faults = plan({"kind": "cut", "probability": 0.0}, "stall")
+    assert kinds(faults, 2) == ["stall", None]
+
+
+def test_the_list_is_json_and_shows_what_remains() -> None:
+    faults = plan({"kind": "cut", "count": 2, "agent": "a"}, {"kind": "slow", "count": "always"})
+    faults.next_fault(ApiCaller(key="k", agent="a"))
+    assert msgspec.json.decode(msgspec.json.encode(faults.list())) == [
+        {"id": 1, "kind": "cut", "count": 2, "agent": "a", "probability": 1.0, "after": 3, "remaining": 1},
+        {"id": 2, "kind": "slow", "count": "always", "probability": 1.0, "seconds": 0.1, "remaining": None},
+    ]
+
+
+def test_clearing_forgets_faults_but_never_reuses_an_id() -> None:
+    faults = plan("cut", "stall")
+    faults.clear()
+    assert faults.list() == ()
+    assert kinds(faults, 1) == [None]
+    assert faults.add(HttpFault(kind="cut")) == 3
+
+
+def test_the_number_of_faults_is_bounded() -> None:
+    faults = plan(*["cut"] * 1_000)
+    with pytest.raises(ApiError, match="there are 1,000 faults already; clear them first"):
+        faults.add(HttpFault(kind="cut"))

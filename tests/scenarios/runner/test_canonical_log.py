@@ -1,0 +1,123 @@
+"""The canonical log of two plays that differ in ids, times, places and in who was faster is the same."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.loop.model.usage import Usage
+from coterie.orchestrator.gateway.ledger import LedgerEntry
+from coterie.scenarios.runner.canonical_log import canonical_log, first_difference
+from coterie.scenarios.runner.parsing.agent_names import known_agents
+from tests.scenarios.runner.scenario_samples import make_mail_step, make_run_record, seen
+
+
+def line(agent: str, cost: str, incarnation: int = 1) -> LedgerEntry:
+    """One request on the ledger."""
+    return LedgerEntry(
+        at=1.0,
+        agent=agent,
+        incarnation=incarnation,
+        purpose="turn",
+        model="m",
+        usage=Usage(),
+        cost_usd=Decimal(cost),
+    )
+
+
+def log(root: Path, text: str) -> tuple[str, ...]:
+    """Of a play in *root* in which an agent was told *text*."""
+    content = [{"type": "text", "text": text}]
+    return canonical_log(make_run_record(root / "project", seen("main", "message", role="user", content=content)), root)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("stored as 01a1e9dd-950f-77e0-b534-2797ca9bd9dc", "stored as 01a1ffff-950f-77e0-b534-2797ca9bd9dc"),
+        ("the call toolu_375fc79505e7d85b", "the call toolu_aaaac79505e7d85b"),
+        ("session 20261117-141604-596125", "session 20261118-141604-aaaaaa"),
+        ("it took 3.4 seconds, since 2026-11-17T14:00:00", "it took 12 seconds, since 2026-11-18T01:02:03"),
+        ("process 4711 has ended", "process 12 has ended"),
+        ("It cost $0.0315.", "It cost $0.04."),
+        ('<usage turns="2" cost_usd="0.0064446"/>', '<usage turns="2" cost_usd="0.0055182"/>'),
+    ],
+)
+def test_ids_times_numbers_and_amounts_are_named_not_told(one: str, other: str, tmp_path: Path) -> None:
+    assert log(tmp_path, one) == log(tmp_path, other)
+    assert log(tmp_path, one) != log(tmp_path, f"{other} Really.")
+
+
+def test_the_same_id_has_the_same_name_and_another_another(tmp_path: Path) -> None:
+    same = log(tmp_path, "msg_abc and msg_abc")
+    assert same == log(tmp_path, "msg_xyz and msg_xyz")
+    assert same != log(tmp_path, "msg_abc and msg_xyz")
+
+
+def test_where_it_was_played_does_not_matter(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert log(one, f"{one}/project/a and -tmp") == log(other, f"{other}/project/a and -tmp")
+
+
+def test_the_order_between_agents_does_not_matter_but_that_of_each_does(tmp_path: Path) -> None:
+    def told(*turns: tuple[str, str]) -> tuple[str, ...]:
+        events = [seen(agent, "tool_ended", name=word) for agent, word in turns]
+        said = [seen(agent, "message", content=[{"type": "text", "text": word}]) for agent, word in turns]
+        return canonical_log(make_run_record(tmp_path, *events, *said), tmp_path)
+
+    assert told(("a", "1"), ("b", "2")) == told(("b", "2"), ("a", "1"))
+    assert told(("a", "1"), ("a", "2")) != told(("a", "2"), ("a", "1"))
+
+
+def test_what_depends_on_who_was_faster_is_left_out(tmp_path: Path) -> None:
+    quick = make_run_record(tmp_path, seen("main", "started"), ledger=[line("main", "0.1"), line("scout", "0.2")])
+    slow = make_run_record(
+        tmp_path,
+        seen("main", "retrying"),
+        seen("main", "started"),
+        seen("main", "finished", reason="cancelled"),
+        ledger=[line("main", "0.2"), line("scout", "0.1")],
+    )
+    assert canonical_log(quick, tmp_path) == canonical_log(slow, tmp_path)
+    assert canonical_log(quick, tmp_path)[-1] == "cost: 0.3"
+
+
+def test_the_price_of_one_that_was_started_again_is_not_compared(tmp_path: Path) -> None:
+    again = seen("root", "agent_changed", name="scout", incarnation=2, state="starting")
+    known = make_run_record(tmp_path, again, ledger=[line("main", "0.1"), line("scout", "0.2")])
+    estimated = make_run_record(
+        tmp_path, again, ledger=[line("main", "0.1"), line("scout", "0.9"), line("scout", "0.1", 2)]
+    )
+    assert canonical_log(known, tmp_path) == canonical_log(estimated, tmp_path)
+
+
+def test_a_message_that_is_heard_is_named_by_who_sent_it(tmp_path: Path) -> None:
+    mail = [make_mail_step("stored", 1), make_mail_step("stored", 2), make_mail_step("stored", 2)]
+
+    def heard(*numbers: int) -> tuple[str, ...]:
+        events = [seen("main", "delivered", ids=[f"m{number}" for number in numbers])]
+        return canonical_log(make_run_record(tmp_path, *events, mail=mail), tmp_path)
+
+    assert heard(1, 2)[0] == "main: delivered message 1 of scout, message 2 of scout"
+    assert heard(1, 2) == heard(2, 1)
+    assert heard(1) != heard(2)
+
+
+def test_the_first_difference_is_told() -> None:
+    assert first_difference(["a", "b"], ["a", "b"]) is None
+    assert first_difference(["a", "b"], ["a", "c"]) == "line 2 was 'b', and now is 'c'"
+    assert first_difference(["a"], ["a", "b"]) == "one log goes on with 'b'"
+
+
+def test_the_cast_is_the_lead_the_lanes_the_members_and_whom_the_script_starts() -> None:
+    script = {
+        "main": [{"tools": [{"Agent": {"name": "scout"}}, {"Agent": {"subagent_type": "fork"}}]}],
+        "helper": ["x"],
+        "default": ["x"],
+    }
+    cast = known_agents(script, {"members": [{"name": "builder"}]})
+    there = ("main", "root", "scout", "helper", "builder", "fork-1", "/scou/")
+    assert all(map(cast.is_known, there))
+    assert not any(map(cast.is_known, ("default", "fork", "fork-x", "scuot")))
+    assert not known_agents({"main": [{"tools": [{"Agent": {"name": "a"}}]}]}, None).is_known("/z/")
+    assert known_agents({"main": [{"tools": [{"Agent": {"name": "{{agent}}-2"}}]}]}, None).is_known("whoever")

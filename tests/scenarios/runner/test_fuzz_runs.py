@@ -1,0 +1,43 @@
+"""Teams under random faults: whatever goes wrong, they end as done or say why not, and nothing is lost or doubled."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie.scenarios.command import summarize_trials
+from coterie.scenarios.runner.fuzz.fuzz_runs import find_targets, run_plans
+from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
+from tests.record_property import RecordProperty
+
+pytestmark = pytest.mark.slow
+
+STORIES = ["coordinator", "plan-approval"]
+MINUTES = 60.0
+FEW = 3
+"""Plans for each story in every run of the tests."""
+MANY = 50
+AT_ONCE = 10
+"""Plans in one test of the long version, so that several processes share them."""
+
+
+def check(name: str, seeds: range, record_property: RecordProperty) -> None:
+    """Try the plans of *seeds*, and let be printed how many there were and what was struck."""
+    story = load_scenario(Path(__file__).parent / f"{name}.yaml")
+    trials = list(run_plans(story, find_targets(story), seeds))
+    record_property("counted", f"{name}, seeds {seeds.start} to {seeds.stop - 1}: {summarize_trials(trials)}")
+    failed = {trial.plan.seed: [failure.reason for failure in trial.failures] for trial in trials if trial.failures}
+    assert failed == {}
+
+
+@pytest.mark.timeout(10 * MINUTES)
+@pytest.mark.parametrize("name", STORIES)
+def test_a_team_survives_random_faults(name: str, record_property: RecordProperty) -> None:
+    check(name, range(FEW), record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(30 * MINUTES)
+@pytest.mark.parametrize("first", range(FEW, FEW + MANY, AT_ONCE))
+@pytest.mark.parametrize("name", STORIES)
+def test_a_team_survives_many_random_faults(name: str, first: int, record_property: RecordProperty) -> None:
+    check(name, range(first, first + AT_ONCE), record_property)

@@ -1,0 +1,162 @@
+"""Random plans of faults: the same seed draws the same one; and what must be true whatever goes wrong is judged."""
+
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from coterie.agents.loop.model.usage import Usage
+from coterie.mailbox.fault_injection import InjectedFault
+from coterie.orchestrator.gateway.ledger import LedgerEntry
+from coterie.scenarios.api_server.script.script_parser import parse_script
+from coterie.scenarios.runner.fuzz.invariants import check_invariants, end_state
+from coterie.scenarios.runner.fuzz.random_faults import MOST, FaultTargets, RandomFaultPlan, draw_plan
+from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario
+from coterie.scenarios.runner.run_record import ScenarioRun
+from coterie.scenarios.runner.scenario import IoFault, ProcessFault, Scenario, ScenarioLimits
+from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
+
+MANY = range(300)
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Scenario:
+    return load_scenario(write_scenario(tmp_path, f"{WHOLE}  - file: {{path: door.txt, equals: open}}\n"))
+
+
+@pytest.fixture
+def scene(story: Scenario, tmp_path: Path) -> FaultTargets:
+    return FaultTargets.of(
+        story,
+        make_run_record(
+            tmp_path,
+            seen("root", "agent_changed", name="main", pid=1),
+            seen("root", "agent_changed", name="scout", pid=2),
+            seen("main", "started"),
+            seen("scout", "tool_started", name="Read"),
+            seen("scout", "tool_started", name="Read", id="toolu_2"),
+        ),
+    )
+
+
+def test_a_scene_is_what_can_be_struck_and_when_each_once_and_in_order(scene: FaultTargets) -> None:
+    assert scene.workers == ["scout"]
+    assert scene.lanes == {"main": 2, "scout": 1}
+    assert scene.moments == [
+        {"kind": "started", "agent": "main"},
+        {"kind": "tool_started", "agent": "scout", "name": "Read"},
+    ]
+
+
+def test_the_same_seed_draws_the_same_plan_and_others_draw_others(scene: FaultTargets) -> None:
+    plans = [draw_plan(seed, scene) for seed in MANY]
+    assert plans == [draw_plan(seed, scene) for seed in MANY]
+    assert len({plan.text for plan in plans}) > len(MANY) / 2
+    assert {len(plan.faults) for plan in plans} == set(range(1, MOST + 1))
+
+
+def test_all_kinds_of_faults_are_drawn(scene: FaultTargets) -> None:
+    drawn = Counter(kind for seed in MANY for kind in draw_plan(seed, scene).kinds)
+    kills = {f"kill {target}" for target in ("lead", "zygote", "root", "everything", "a worker")}
+    mail = {"drop file", "drop bell", "duplicate file", "delay file", "reorder file"}
+    disk = {"torn_write", "disk_full", "fsync_fails", "rename_fails"}
+    model = {"rate_limit", "overloaded", "disconnect", "cut"}
+    assert drawn.keys() == kills | mail | disk | model | {"stop", "jump"}
+
+
+def test_every_plan_can_be_played_and_written_down_for_another_day(
+    story: Scenario, scene: FaultTargets, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.yaml"
+    for seed in MANY:
+        plan = draw_plan(seed, scene)
+        disturbed = plan.apply_to(story)
+        parse_script(disturbed.script, "script")
+        acts = plan.actions()
+        assert list(disturbed.acts) == acts
+        assert all(isinstance(act, ProcessFault | IoFault) for act in acts)
+        if acts:
+            file.write_text(plan.text)
+            assert load_faults(file, story).acts == tuple(acts)
+
+
+def test_a_fault_of_the_model_is_put_into_one_reply(story: Scenario) -> None:
+    fault = {"model": {"kind": "overloaded", "count": 2}, "agent": "main", "reply": 1}
+    disturbed = RandomFaultPlan(seed=0, faults=(fault,)).apply_to(story)
+    first, second = parse_script(disturbed.script, "script").lanes["main"]
+    assert first.fault is None
+    assert second.fault is not None
+    assert (second.fault.kind, second.fault.count) == ("overloaded", 2)
+
+
+def reasons(story: Scenario, play: ScenarioRun) -> list[str]:
+    """What is not as it must be."""
+    return [failure.reason for failure in check_invariants(story, play)]
+
+
+def done(project: Path, *events: Any, **facts: Any) -> ScenarioRun:
+    """A play that ended well, in which these happened too."""
+    (project / "door.txt").write_text("open")
+    ended = seen("main", "finished", result="It is open.")
+    return attrs.evolve(make_run_record(project, *events, ended, **facts), exit_codes=(0,))
+
+
+def test_who_is_done_must_have_done_it_and_who_is_not_must_say_so(story: Scenario, tmp_path: Path) -> None:
+    good = done(tmp_path)
+    assert (end_state(good), reasons(story, good)) == ("done", [])
+    (tmp_path / "door.txt").write_text("shut")
+    [reason] = reasons(story, good)
+    assert reason == "it ended as done ('It is open.'), but door.txt is 'shut'; it must be 'open'"
+    told = make_run_record(tmp_path, seen("main", "finished", result="It could not be opened."), exit_codes=(0,))
+    assert (end_state(told), reasons(story, told)) == ("told", [])
+    failed = make_run_record(tmp_path, exit_codes=(1,), errors="Error: the disk is full\n")
+    assert (end_state(failed), reasons(story, failed)) == ("failed", [])
+    silent = make_run_record(tmp_path, exit_codes=(1,))
+    assert reasons(story, silent) == ["it ended with 1, and nobody says why"]
+
+
+def test_nothing_is_lost_or_doubled(story: Scenario, tmp_path: Path) -> None:
+    lost = done(tmp_path, mail=[make_mail_step("stored", 1)])
+    assert reasons(story, lost) == ["message m1 from scout to main is lost"]
+    waits = make_run_record(tmp_path, exit_codes=(1,), errors="why", mail=[make_mail_step("stored", 1)])
+    assert reasons(story, waits) == []
+    dead = done(
+        tmp_path,
+        mail=[
+            make_mail_step("stored", 1),
+            make_mail_step("dead", 1),
+            make_mail_step("stored", 2, envelope_kind="idle"),
+        ],
+    )
+    assert reasons(story, dead) == []
+    twice = done(
+        tmp_path, mail=[make_mail_step("stored", 1), make_mail_step("delivered", 1), make_mail_step("delivered", 1)]
+    )
+    assert reasons(story, twice) == ["message m1 was delivered to main 2 times"]
+
+
+def test_no_call_and_no_finished_task_is_repeated(story: Scenario, tmp_path: Path) -> None:
+    call, end = seen("scout", "tool_started"), seen("scout", "finished")
+    assert reasons(story, done(tmp_path, call, call)) == ["scout ran the call toolu_1 2 times"]
+    assert reasons(story, done(tmp_path, end, end)) == ["scout finished its task 2 times"]
+    cut_off = seen("scout", "finished", reason="cancelled")
+    assert reasons(story, done(tmp_path, cut_off, end)) == []
+
+
+def test_the_budget_holds(story: Scenario, tmp_path: Path) -> None:
+    line = LedgerEntry(
+        at=1.0, agent="main", incarnation=1, purpose="turn", model="m", usage=Usage(), cost_usd=Decimal("0.3")
+    )
+    cheap = attrs.evolve(story, limits=ScenarioLimits(dollars=Decimal("0.25")))
+    assert reasons(cheap, done(tmp_path, ledger=[line])) == ["it cost $0.3, over the $0.25 that it may"]
+    assert reasons(story, done(tmp_path, ledger=[line])) == []
+
+
+def test_what_is_left_is_told_but_for_what_was_torn_on_purpose(story: Scenario, tmp_path: Path) -> None:
+    found = ("/s/events.jsonl: the last write was torn", "process 5, python")
+    strike = InjectedFault(id=0, by="scout", what="torn_write: /s/events.jsonl")
+    assert len(reasons(story, done(tmp_path, findings=found))) == 2
+    assert reasons(story, done(tmp_path, findings=found, strikes=[strike])) == ["left behind: process 5, python"]

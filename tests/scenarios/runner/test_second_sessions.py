@@ -1,0 +1,95 @@
+"""A story may have further sessions: they are checked as the first is, and their agents are told apart by its name."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie.agents.events.root_events import AgentChanged
+from coterie.scenarios.runner.environment import open_environment
+from coterie.scenarios.runner.expectations import MailOnce, StateIs
+from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
+from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
+from coterie.scenarios.runner.scenario import UserAction
+from coterie.scenarios.runner.second_session import qualify_event, qualify_hop
+from coterie.scenarios.runner.user_commands import second_session_command
+from coterie.session_directory import SessionDirectory
+from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
+
+CAFE = """
+sessions:
+  cafe:
+    task: Write to {{session}}.
+    script: {main: [Written.]}
+"""
+
+
+def test_second_session_is_started_by_a_step_or_an_act_and_prefixes_its_agents(tmp_path: Path) -> None:
+    more = """
+  - state: {cafe/main: done}
+steps: [run, begin: cafe]
+human:
+  - {when: {kind: started, agent: scout}, do: begin, session: cafe}
+  - {when: {kind: finished, agent: cafe/main}, do: release}
+"""
+    story = load_scenario(write_scenario(tmp_path, WHOLE.rstrip() + more + CAFE))
+    assert [(step.deed, step.to) for step in story.steps] == [("run", ""), ("begin", "cafe")]
+    begin, release = story.acts
+    assert isinstance(begin, UserAction)
+    assert isinstance(release, UserAction)
+    assert (begin.deed, begin.session) == ("begin", "cafe")
+    assert (release.deed, release.session) == ("release", "")
+    with open_environment(story, 0, is_kept=False) as stage:
+        before = SessionDirectory.create(stage.project, stage.clock, task="Look.", model="opus")
+        command = second_session_command("cafe", story, stage, before)
+        assert f"Write to {before.id}." in command
+        assert stage.script_of("cafe").read_text() != stage.script.read_text()
+        assert str(stage.script_of("cafe")) in command
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "reason"),
+    [
+        ("steps: [run, begin: cave]", 15, "there is no session 'cave'; did you mean 'cafe'?"),
+        ("steps: [begin: cafe]", 15, "the first step is begin; without a run there is no session yet"),
+        ("human: [{when: {kind: started}, do: begin}]", 15, "begin needs 'session': one of those below `sessions`"),
+        ("human: [{when: {kind: started}, do: release, session: bar}]", 15, "there is no session 'bar'"),
+        ("faults: [{when: {kind: started, agent: cafe/mian}, do: kill, target: scout}]", 15, "there will be no agent"),
+        ("  bar: {task: Drink.}", 15, "the session 'bar' has no 'script'"),
+        ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has replies for neither main nor default"),
+    ],
+)
+def test_what_is_wrong_with_another_session_is_told_with_its_line(
+    tmp_path: Path, more: str, line: int, reason: str
+) -> None:
+    with pytest.raises(ScenarioInvalid) as caught:
+        load_scenario(write_scenario(tmp_path, WHOLE + CAFE + more + "\n"))
+    [flaw] = caught.value.errors
+    assert flaw.line == line
+    assert reason in flaw.reason
+
+
+def test_an_agent_of_another_session_is_not_taken_for_one_of_the_first(tmp_path: Path) -> None:
+    mine = seen("root", "agent_changed", name="main", incarnation=1, state="done")
+    other = qualify_event(
+        "cafe", seen("root", "agent_changed", name="main", incarnation=1, state="failed", parent="boss")
+    )
+    assert isinstance(other.event, AgentChanged)
+    assert (other.agent, other.event.name, other.event.parent) == ("cafe/root", "cafe/main", "cafe/boss")
+    assert other.members["name"] == "cafe/main"
+    assert qualify_event("", mine) is mine
+    both = make_run_record(tmp_path, mine, other, states={"main": "done", "cafe/main": "failed"})
+    assert StateIs(line=1, agent="main", state="done").check(both) == []
+    assert StateIs(line=1, agent="cafe/main", state="done").check(both) != []
+
+
+def test_mail_that_the_other_session_got_is_not_missing_in_the_first(tmp_path: Path) -> None:
+    there = [qualify_hop("cafe", make_mail_step("stored", 1)), qualify_hop("cafe", make_mail_step("delivered", 1))]
+    assert MailOnce(line=1).check(make_run_record(tmp_path, mail=there)) == []
+    assert MailOnce(line=1).check(make_run_record(tmp_path, mail=[there[0], make_mail_step("delivered", 1)])) != []
+
+
+def test_what_was_written_to_an_agent_after_its_end_is_not_lost(tmp_path: Path) -> None:
+    letter = make_mail_step("stored", 1)
+    early, late = (seen("main", "finished", at=letter.at + by) for by in (-1.0, 1.0))
+    assert MailOnce(line=1).check(make_run_record(tmp_path, early, mail=[letter])) == []
+    assert MailOnce(line=1).check(make_run_record(tmp_path, late, mail=[letter])) != []

@@ -1,0 +1,119 @@
+"""The schemas in `docs/` are what the code writes, and what the code writes keeps to them."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from coterie.agents.events.agent_events import Event, Retrying, TextEmitted, ToolEnded, ToolStarted
+from coterie.agents.events.event_log import EVENTS
+from coterie.agents.events.event_reader import DERIVED_EVENTS
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.transcript_records import MailRecord, Record, StateRecord
+from coterie.orchestrator.events.json_schemas import event_schema, transcript_schema, write_schemas
+from coterie.orchestrator.events.session_reader import read_session
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+SCHEMAS = {"events": event_schema(), "transcript": transcript_schema()}
+EVENT = Draft202012Validator(SCHEMAS["events"])
+RECORD = Draft202012Validator(SCHEMAS["transcript"])
+EVENT_KINDS = [kind.__struct_config__.tag for kind in (*EVENTS, *DERIVED_EVENTS)]
+RECORD_KINDS = [kind.__struct_config__.tag for kind in get_args(Record)]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    """A run with a rewrite, a block that holds a newline of its own, and a damaged line."""
+    told = [
+        STARTED,
+        TextEmitted(turn=1, text="x"),
+        Retrying(error="529", seconds=1.5),
+        ToolStarted(id="t", name="Read"),
+    ]
+    with open_writer(tmp_path) as agent:
+        for event in told:
+            agent.write_event(event)
+        agent.write_text("user", "the task")
+        agent.conversation.append("assistant", [b'{"type":"text",\n"text":"done"}'])
+        state = StateRecord(seen={"a": "00"}, directory=None)
+        agent.transcript.record(agent.conversation, reply(), state, MailRecord(ids=["1"]))
+        agent.write_event(ToolEnded(id="t", name="Read", is_error=True, seconds=0.1, characters=5, reason="no"))
+        agent.conversation = Conversation(agent.conversation.prefix.cut(2), 1)
+        agent.write_text("assistant", "a summary")
+    with (tmp_path / "agents/main/events.jsonl").open("ab") as log:
+        log.write(b"{\n")
+    with open_writer(tmp_path) as agent:
+        agent.write_event(FINISHED)
+    return tmp_path
+
+
+def example(schema: dict[str, Any], kind: str) -> dict[str, Any]:
+    """An instance of *kind* that has every required member, made from its definition alone."""
+    definitions: dict[str, Any] = schema["$defs"]
+    [definition] = [d for d in definitions.values() if d.get("properties", {}).get("kind", {}).get("enum") == [kind]]
+    return {name: value(definitions, definition["properties"][name]) for name in definition["required"]}
+
+
+def value(definitions: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """Something that *schema* accepts."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+        return {name: value(definitions, schema["properties"][name]) for name in schema.get("required", [])}
+    if "anyOf" in schema:
+        return value(definitions, schema["anyOf"][0])
+    simple = {"integer": 1, "number": 0.5, "boolean": True, "array": [], "object": {}, "string": "00000000"}
+    return schema.get("const", schema.get("enum", [simple.get(schema.get("type", "object"))])[0])
+
+
+def test_the_documents_are_what_the_code_writes(tmp_path: Path) -> None:
+    write_schemas(tmp_path)
+    for path in tmp_path.iterdir():
+        assert (DOCS / path.name).read_text() == path.read_text(), (
+            "python -m coterie.orchestrator.events.json_schemas docs"
+        )
+
+
+def test_the_schemas_are_schemas() -> None:
+    for schema in SCHEMAS.values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_every_line_of_a_session_is_as_published(session: Path) -> None:
+    lines = [msgspec.json.decode(event.line) for event in read_session(session)]
+    for line in lines:
+        EVENT.validate(line)
+    presented = {kind.__struct_config__.tag for kind in DERIVED_EVENTS}
+    assert {line["kind"] for line in lines} > presented
+
+
+def test_every_record_of_a_transcript_is_as_published(session: Path) -> None:
+    lines = (session / "agents/main/transcript.jsonl").read_bytes().split(b"\n")
+    records = [msgspec.json.decode(line) for line in lines if line]
+    for record in records:
+        RECORD.validate(record)
+    assert {record["kind"] for record in records} == {"epoch", "message", "reply", "state", "mail"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*(("events", kind) for kind in EVENT_KINDS), *(("transcript", kind) for kind in RECORD_KINDS)]
+)
+def test_members_may_be_added_but_none_that_is_required_left_out(name: str, kind: str) -> None:
+    line = example(SCHEMAS[name], kind)
+    validator = Draft202012Validator(SCHEMAS[name])
+    validator.validate({**line, "tomorrow": {"a": 1}})
+    for member in line:
+        with pytest.raises(ValidationError):
+            validator.validate({key: line[key] for key in line if key != member})
+
+
+@pytest.mark.parametrize("event", [STARTED, FINISHED])
+def test_a_member_of_another_type_is_refused(event: Event) -> None:
+    members = msgspec.to_builtins(event) | {"v": 1, "at": 1.0, "agent": "main", "session": "s"}
+    EVENT.validate(members)
+    for name in ("at", "agent", "session", "kind"):
+        with pytest.raises(ValidationError):
+            EVENT.validate({**members, name: None})
