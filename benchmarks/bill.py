@@ -20,12 +20,13 @@ import trio
 from benchmarks.bill_optimum import optimum
 from benchmarks.bill_team import MODEL, TURNS, FixedResultTool, TeamServer, Way, open_team_server
 from benchmarks.figures import Figure, Goal, at_most, rows
-from coterie.agents.layers.prompt_cache.keepalive import PURPOSE, CacheKeepalive, open_keepalive
+from coterie.agents.layers.prompt_cache.keepalive import PURPOSE, CacheKeepalive
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.forks.fork import create_fork_point
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunLimits
 from coterie.clock import Clock
 
@@ -179,7 +180,9 @@ async def _open_parent(bench: TeamServer) -> AsyncIterator[_Parent]:
     passing = _Passing()
     async with bench.open_client("main") as client:
         agent = bench.fresh("main", SYSTEM, CONTEXT, "Read it, and share out the work.", client=client)
-        async with open_keepalive(agent, passing.sleep_until) as keeper:
+        keeper = CacheKeepalive(agent, passing.sleep_until)
+        agent.pipeline = arrange(Steps(keepalive=keeper))
+        async with keeper.open():
             await run_loop(agent, RunLimits(turns=3))
             yield _Parent(agent=agent, point=create_fork_point(agent), keeper=keeper, passing=passing)
 

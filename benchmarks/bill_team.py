@@ -13,7 +13,8 @@ import msgspec
 import trio
 
 from benchmarks.bill_optimum import Sent, input_tokens
-from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
+from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -27,6 +28,7 @@ from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, allow_all, tool_definition
@@ -125,7 +127,7 @@ class TeamServer:
                     directive,
                     transcript=self._transcript(name),
                     workspace=self._workspace(),
-                    pipeline=Pipeline(),
+                    build_pipeline=lambda _agent: arrange(Steps(fork_sharing=ForkSharingCheck(point)), role="fork"),
                     identity=Identity(agent=name),
                     client=client,
                 )

@@ -101,8 +101,8 @@ async def run_session(order: ContextRunOrder) -> Outcome:
             passing = _Passing(session.pauses, notes)
             agent.pipeline = attrs.evolve(
                 agent.pipeline,
-                results=(passing, *agent.pipeline.results),
-                replies=(*agent.pipeline.replies, seen, _Progress(strategy.name, len(session.replies))),
+                tool_results=(passing, *agent.pipeline.tool_results),
+                reply=(*agent.pipeline.reply, seen, _Progress(strategy.name, len(session.replies))),
             )
             await _converse(session, agent, passing, seen)
             return outcome_of(order.strategy, seen, await server.requests())
@@ -122,7 +122,7 @@ class _Passing:
             await self._notes.wait_until_written()
         agent.clock.advance(self._pauses[agent.turn - 2])
 
-    async def keep(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
+    async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """The answers as they are: this is how long their calls took, unless they are a helper's."""
         if answers[0].call["id"] in agent.conversation.open_tool_uses:
             await self.wait(agent)

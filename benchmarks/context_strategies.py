@@ -5,17 +5,19 @@ from contextlib import asynccontextmanager, nullcontext
 
 import attrs
 
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, open_notes
+from coterie.agents.layers.layer3_notes_update import load_writer
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.loop import OUTPUT_SIZES
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.pipeline import PipelineOptions, WindowCheck, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions, WindowCheck, arrange, context_steps
 from coterie.agents.loop.token_estimate import estimate_block
 from coterie.memory.compaction.cut_point import oldest_rounds, split_messages
 from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.compaction.result_clearing import clear_results
+from coterie.memory.notes.limits import NotesLimits
 
 LEFT_OUT = "(The oldest part of this conversation has been left out.)"
 NO_LAYERS = PipelineOptions(stores_results=False, clears_by_time=False, clears_by_cache=False, clears_by_api=False)
@@ -36,14 +38,19 @@ class Strategy:
     @asynccontextmanager
     async def open_steps(self, agent: Agent) -> AsyncIterator[SessionNotesLayer | None]:
         """Give *agent* its pipeline, and its notes their task, until the block ends."""
-        compact = None if self.compaction is None else CompactionStep(limits=self.compaction)
-        agent.pipeline = build_pipeline(self.layers, dict(agent.tools), agent.workspace.scratch, compact)
+        keep, workspace = None if self.compaction is None else self.compaction.keep, agent.workspace
+        notes = None
+        if self.has_notes:
+            writer = load_writer(agent.identity.agent, workspace.root, workspace.scratch, NotesLimits())
+            notes = SessionNotesLayer.build(agent, writer, keep=keep)
+        compact = None if self.compaction is None else CompactionStep(limits=self.compaction, notes=notes)
+        steps = attrs.evolve(
+            context_steps(self.layers, dict(agent.tools), agent.workspace.scratch, compact), session_notes=notes
+        )
+        agent.pipeline = arrange(steps, self.layers.disabled)
         if compact is None:
             agent.pipeline = _dropping(agent.pipeline, DropOldest(agent.model.window))
-        keep = None if self.compaction is None else self.compaction.keep
-        async with open_notes(agent, keep=keep) if self.has_notes else nullcontext() as notes:
-            if compact is not None:
-                compact.notes = notes
+        async with nullcontext() if notes is None else notes.open():
             yield notes
 
 
@@ -62,12 +69,12 @@ class DropOldest:
     window: int
     share: float = 0.5
 
-    async def prepare(self, agent: Agent) -> None:
+    async def before_call(self, agent: Agent) -> None:
         """Make room if it is time."""
         if agent.meter.tokens(agent.conversation) > self.window - OUTPUT_SIZES[0]:
-            await self.recover(agent, PromptTooLong())
+            await self.on_overflow(agent, PromptTooLong())
 
-    async def recover(self, agent: Agent, _overflow: PromptTooLong) -> bool:
+    async def on_overflow(self, agent: Agent, _overflow: PromptTooLong) -> bool:
         """Begin a new epoch with the newest rounds, behind a word that there was more."""
         messages = split_messages(agent.conversation.segments)
         sizes = [sum(estimate_block(segment.data) for segment in message) for message in messages]
@@ -82,5 +89,5 @@ class DropOldest:
 
 def _dropping(pipeline: Pipeline, drop: DropOldest) -> Pipeline:
     """*pipeline* with *drop* in the place of what ends a run whose window is full."""
-    calls = (step for step in pipeline.calls if not isinstance(step, WindowCheck))
-    return attrs.evolve(pipeline, calls=(*calls, drop), overflows=(drop,))
+    calls = (step for step in pipeline.before_call if not isinstance(step, WindowCheck))
+    return attrs.evolve(pipeline, before_call=(*calls, drop), overflow=(drop,))

@@ -32,7 +32,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.schema import described
@@ -97,7 +97,9 @@ async def _converse(url: str, model_name: str, system: str) -> None:
                     workspace=Workspace(root=directory, scratch=directory),
                     denial=allow_all,
                     meter=WindowMeter(thresholds),
-                    pipeline=build_pipeline(settings, dict(tools), directory),
+                    build_pipeline=lambda _agent: arrange(
+                        context_steps(settings, dict(tools), directory), settings.disabled
+                    ),
                 )
                 agent.clock, agent.emit, agent.durability = clock, events.emit, "turn"
                 agent.append_message("user", [text_block("Look through the files, as agent 0.")])

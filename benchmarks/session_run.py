@@ -28,7 +28,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.loop.token_estimate import TEXT_BYTES, Thresholds
 from coterie.agents.prompts import render
@@ -73,9 +73,9 @@ class Setup:
 
     def pipeline(self, tools: dict[str, Tool], scratch: Path, waiting: "Waiting") -> Pipeline:
         """The agent's own pipeline, in which time passes."""
-        pipeline = build_pipeline(self.layers, tools, scratch)
-        calls = [step for step in pipeline.calls if self.follows_api or not isinstance(step, ClearByApi)]
-        return attrs.evolve(pipeline, results=(waiting, *pipeline.results), calls=tuple(calls))
+        pipeline = arrange(context_steps(self.layers, tools, scratch), self.layers.disabled)
+        calls = [step for step in pipeline.before_call if self.follows_api or not isinstance(step, ClearByApi)]
+        return attrs.evolve(pipeline, tool_results=(waiting, *pipeline.tool_results), before_call=tuple(calls))
 
 
 @attrs.frozen
@@ -88,7 +88,7 @@ class Waiting:
         """The pause behind the reply that was recorded last."""
         agent.clock.advance(self.pauses[agent.turn - 2])
 
-    async def keep(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
+    async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """The answers as they are: this is how long their calls took."""
         self.wait(agent)
         return answers
@@ -220,7 +220,7 @@ def _open_agent(
             workspace=Workspace(root=PACKAGES, scratch=scratch),
             denial=allow_all,
             meter=WindowMeter(Thresholds.for_window(model.window, model.max_output)),
-            pipeline=setup.pipeline(tools, scratch, Waiting(session.pauses)),
+            build_pipeline=lambda _agent: setup.pipeline(tools, scratch, Waiting(session.pauses)),
             clock=clock,
             durability="never",
         )

@@ -30,7 +30,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity, ModelRequest
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all
@@ -78,7 +78,7 @@ def _agent(client: ModelClient, transcript: TranscriptWriter, directory: Path, c
         workspace=Workspace(root=directory, scratch=directory),
         denial=allow_all,
         meter=WindowMeter(thresholds),
-        pipeline=build_pipeline(settings, dict(tools), directory),
+        build_pipeline=lambda _agent: arrange(context_steps(settings, dict(tools), directory), settings.disabled),
     )
 
 

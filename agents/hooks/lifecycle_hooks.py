@@ -31,7 +31,7 @@ class StopHook:
     """Whether somebody has asked the agent to end: then nobody is asked whether it may."""
     _in_a_row: int = attrs.field(default=0, init=False)
 
-    async def objection(self, agent: Agent, text: str) -> Sequence[bytes]:
+    async def on_stop(self, agent: Agent, text: str) -> Sequence[bytes]:
         """What the hooks object, as one block; nothing when they have done so too often without a pause."""
         if self.is_ending():
             return ()
@@ -79,15 +79,15 @@ class CompactionHook:
             self._in_a_row += 1
         return "\n".join(reasons)
 
-    async def after_compaction(self, agent: Agent, told: Compacted) -> None:
-        """Tell of a compaction that has happened."""
-        trigger = _trigger_name(told.trigger)
+    async def on_compacted(self, agent: Agent, compacted: Compacted) -> None:
+        """Run the hooks for a compaction that has happened."""
+        trigger = _trigger_name(compacted.trigger)
         await self.hooks.fire(
             "PostCompact",
             trigger,
             trigger=trigger,
-            tokens_before=told.tokens_before,
-            tokens_after=told.tokens_after,
+            tokens_before=compacted.tokens_before,
+            tokens_after=compacted.tokens_after,
         )
         if self.began is not None:
             await self.began(agent)
@@ -121,13 +121,13 @@ class HookMessages:
         """Keep *texts*, which were said about *call*."""
         self._by_call.setdefault(call, []).extend(hook_message_block(event, text) for text in texts)
 
-    def add(self, _agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """As `MessageStep.add`: in the order of the calls, whichever was ready first."""
+    def add_blocks(self, _agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
+        """As `MessageStep.add_blocks`: in the order of the calls, whichever was ready first."""
         blocks = [block for answer in answers for block in self._by_call.pop(answer.call["id"], ())]
         return AddedBlocks(blocks=tuple(blocks)) if blocks else NOTHING
 
-    async def prepare(self, _agent: Agent) -> EndReason | None:
-        """As `CallStep.prepare`: end the run if a hook wants that."""
+    async def before_call(self, _agent: Agent) -> EndReason | None:
+        """As `CallStep.before_call`: end the run if a hook wants that."""
         return None if self.stop is None else "hook"
 
 

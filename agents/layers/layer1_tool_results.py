@@ -22,7 +22,7 @@ class ToolResultStorage:
     caps: dict[str, int] = attrs.field(factory=dict)
     """Characters by tool, instead of the tool's own."""
 
-    async def keep(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
+    async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """The answers with long ones replaced; all of them as they are when the disk refuses."""
         chosen = select_results([self._result(answer) for answer in answers], self.limits)
         if not chosen:

@@ -65,7 +65,7 @@ class _OldResults:
 class ClearByTime(_OldResults):
     """Once the cache has gone cold, all must be written again anyway: then old results are left out of it."""
 
-    async def prepare(self, agent: Agent) -> None:
+    async def before_call(self, agent: Agent) -> None:
         """Begin a new epoch without old results, if the last reply is older than what it wrote to the cache."""
         if not _is_cold(agent):
             return
@@ -79,7 +79,7 @@ class ClearByTime(_OldResults):
 class ClearByCache(_OldResults):
     """While the cache is warm, the server is asked to delete old results from it; no byte of ours changes."""
 
-    def add(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
+    def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
         """The edit, if results have piled up; it stays where it is in the conversation, and is so sent again."""
         waiting = self.find_old(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
@@ -109,7 +109,7 @@ class ClearByApi(_OldResults):
                 _announce(agent, "api", count, after + edit["cleared_input_tokens"], after)
                 self._has_cleared = True
 
-    async def prepare(self, agent: Agent) -> None:
+    async def before_call(self, agent: Agent) -> None:
         """Follow what the API did."""
         if self._has_cleared:
             self._has_cleared = False
@@ -190,7 +190,7 @@ KEPT = 12 * 1024 * 1024
 class MediaClearing:
     """Without it a conversation that holds too much would be refused again with every turn, whatever it is about."""
 
-    async def recover(self, agent: Agent, overflow: PromptTooLong) -> bool:
+    async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
         """Begin a new epoch without what the model has looked at before; False if it is the text that is too long."""
         segments = agent.conversation.segments
         found = find_media_results(segments) if overflow.is_media else {}

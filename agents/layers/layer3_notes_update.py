@@ -84,6 +84,8 @@ class NotesWriter:
     prompt: str | None
     """With `{{slots}}`; None for ours."""
     limits: NotesLimits
+    facts: Mapping[str, str]
+    """What the slots of the user's own prompt stand for."""
     pinned_sections: Sequence[PinnedSection]
 
     async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> NotesUpdate:
@@ -95,7 +97,7 @@ class NotesWriter:
         notes, content = await trio.to_thread.run_sync(begin_update, self.path, self.template)
         reply = await run_helper(
             agent,
-            self._directive(agent, notes),
+            self._directive(notes),
             PURPOSE,
             max_turns=ROUNDS + 1,
             denial=edit_only_permission(self.path),
@@ -108,7 +110,7 @@ class NotesWriter:
         updated, trimmed = await trio.to_thread.run_sync(end)
         return NotesUpdate(notes=updated, trimmed=trimmed)
 
-    def _directive(self, agent: Agent, notes: NotesDocument) -> str:
+    def _directive(self, notes: NotesDocument) -> str:
         facts = {
             "path": str(self.path),
             "notes": attrs.evolve(notes, kept="").to_text().strip(),
@@ -117,7 +119,7 @@ class NotesWriter:
         }
         if self.prompt is None:
             return render("notes", **facts)
-        return fill_slots(self.prompt, {**_facts(agent), **facts})
+        return fill_slots(self.prompt, {**self.facts, **facts})
 
 
 def edit_only_permission(path: Path) -> Denial:
@@ -132,23 +134,29 @@ def edit_only_permission(path: Path) -> Denial:
 
 
 def load_writer(
-    agent: Agent, limits: NotesLimits, standings: Sequence[PinnedSection], template: Path | None, prompt: Path | None
+    agent: str,
+    project: Path,
+    scratch: Path,
+    limits: NotesLimits,
+    pinned: Sequence[PinnedSection] = (),
+    *,
+    template: Path | None = None,
+    prompt: Path | None = None,
 ) -> NotesWriter:
-    """The writer of *agent*'s notes, with the user's own files if they are given.
+    """The writer of the notes of *agent* in *scratch*, with the user's own *template* and *prompt* if they are given.
 
-    Blocks on the disk. Raises `ConfigInvalid` for a file that cannot be used.
+    The text of the *pinned* sections is in the notes word for word. Blocks on the disk. Raises `ConfigInvalid` for a
+    file that cannot be used.
     """
+    facts = {"agent": agent, "project": str(project)}
     return NotesWriter(
-        path=agent.workspace.scratch.resolve() / "notes.md",
-        template=default_template() if template is None else _template(template, _facts(agent)),
-        prompt=None if prompt is None else _prompt(prompt, _facts(agent)),
+        path=scratch.resolve() / "notes.md",
+        template=default_template() if template is None else _template(template, facts),
+        prompt=None if prompt is None else _prompt(prompt, facts),
         limits=limits,
-        pinned_sections=standings,
+        facts=facts,
+        pinned_sections=pinned,
     )
-
-
-def _facts(agent: Agent) -> dict[str, str]:
-    return {"agent": agent.identity.agent, "project": str(agent.workspace.root)}
 
 
 def _template(path: Path, facts: Mapping[str, str]) -> Template:

@@ -1,18 +1,18 @@
 """Layer 3: a helper keeps session notes while the agent works."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
+from typing import Self
 
 import attrs
 import trio
 
 from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
-from coterie.agents.events.layer_events import LayerFailed, NotesUpdated
+from coterie.agents.events.layer_events import Compacted, LayerFailed, NotesUpdated
 from coterie.agents.layers.layer2_clearing import cleared_by_api
-from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesUpdate, NotesWriter, UpdateCost, load_writer
-from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
+from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesUpdate, NotesWriter, UpdateCost
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.transcript_records import NotesRecord
 from coterie.agents.loop.forks.helper import HelperStart
@@ -63,7 +63,7 @@ class _DueUpdate:
 class SessionNotesLayer:
     """Keeps the session notes of one agent: one update at a time, beside the agent's own turns.
 
-    Whatever goes wrong with them is an event. Made by `open_notes`.
+    Whatever goes wrong with them is an event. Made by `build`.
     """
 
     _agent: Agent
@@ -80,8 +80,34 @@ class SessionNotesLayer:
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _is_running: bool = attrs.field(default=True, init=False)
-    goes_on: bool = attrs.field(default=True, init=False)
-    """Whether the agent goes on after a reply without calls: if that is its last word, nobody needs notes of it."""
+    _is_teammate: bool = True
+    """False if the agent ends after a reply without calls: notes of its last reply would not be used."""
+
+    @classmethod
+    def build(
+        cls, agent: Agent, writer: NotesWriter, *, keep: KeepLimits | None = None, is_teammate: bool = True
+    ) -> Self:
+        """The layer of *agent*, which continues the count of an earlier incarnation.
+
+        *keep* has the limits of a compaction that uses the notes as its summary: then money is reserved for the
+        updates shortly before it.
+        """
+        record = agent.transcript.loaded.notes
+        turn = None if record is None else record.turn
+        return cls(agent, writer, _schedule(agent, writer.limits, keep), turn, is_teammate)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Update the notes in the background until the block ends.
+
+        An update that is running then is cancelled; to keep it, await `wait_until_written` first.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, name="session notes")
+            try:
+                yield
+            finally:
+                nursery.cancel_scope.cancel()
 
     @property
     def path(self) -> Path:
@@ -93,7 +119,7 @@ class SessionNotesLayer:
         tokens = agent.meter.tokens(agent.conversation)
         self._schedule = self._schedule.after_turn(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
         # Of the helper's prompt the API would clear another part, so that the cache could not serve it.
-        is_useful = (self.goes_on or bool(reply.tool_calls)) and not cleared_by_api(reply)
+        is_useful = (self._is_teammate or bool(reply.tool_calls)) and not cleared_by_api(reply)
         if is_useful and self._is_free and self._delay(tokens) is None:
             start = attrs.evolve(HelperStart.of(agent), number=self._requests + 1)
             self._wanted = _DueUpdate(start=start, turn=agent.turn)
@@ -132,8 +158,8 @@ class SessionNotesLayer:
         notes, _ = trim_notes(notes, self._writer.limits)
         return NotesState(text=notes.shown_text(), turn=self._turn, errors=notes.body(ERRORS))
 
-    def on_compacted(self) -> None:
-        """The context has shrunk: its growth is counted from what it holds now."""
+    async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
+        """Count the growth of the context from its size after the compaction."""
         self._schedule = self._schedule.after_shrink(self._agent.meter.tokens(self._agent.conversation))
 
     async def run(self) -> None:
@@ -206,37 +232,6 @@ class SessionNotesLayer:
 
     def _fail(self, error: Exception) -> None:
         self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(error)))
-
-
-@asynccontextmanager
-async def open_notes(
-    agent: Agent,
-    limits: NotesLimits | None = None,
-    standings: Sequence[PinnedSection] = (),
-    *,
-    keep: KeepLimits | None = None,
-    template: Path | None = None,
-    prompt: Path | None = None,
-) -> AsyncIterator[SessionNotesLayer]:
-    """Keep *agent*'s notes, as one of the steps of its pipeline, until the block ends.
-
-    What *standings* say stands in the notes word for word. *keep* has the limits of a compaction that will take the
-    notes for its summary: then money is put by for the updates shortly before it. An agent that was resumed goes on
-    with its count. An update that is running at the end is cancelled; to keep it, await
-    `SessionNotesLayer.wait_until_written` first.
-    Raises `ConfigInvalid` for a *template* or *prompt* that cannot be used.
-    """
-    limits = limits or NotesLimits()
-    writer = await trio.to_thread.run_sync(load_writer, agent, limits, standings, template, prompt)
-    record = agent.transcript.loaded.notes
-    notes = SessionNotesLayer(agent, writer, _schedule(agent, limits, keep), None if record is None else record.turn)
-    agent.pipeline = attrs.evolve(agent.pipeline, replies=(*agent.pipeline.replies, notes))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(notes.run, name="session notes")
-        try:
-            yield notes
-        finally:
-            nursery.cancel_scope.cancel()
 
 
 def _schedule(agent: Agent, limits: NotesLimits, keep: KeepLimits | None) -> NotesSchedule:

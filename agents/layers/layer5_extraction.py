@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from typing import Self
 from xml.sax.saxutils import escape
 
 import attrs
@@ -126,13 +127,15 @@ class Extraction:
     """Takes memories from the conversation of one agent: one time after another, beside the agent's own turns.
 
     Whatever goes wrong is an event, and what was not looked at then is looked at the next time. Made by
-    `open_extraction`.
+    `build`.
     """
 
     _agent: Agent
     _extractor: Extractor
     _author: Callable[[], Author]
     _schedule: ExtractionSchedule
+    _drain: float
+    """Seconds to wait at the end for a running extraction."""
     _replies: int = attrs.field(default=0, init=False)
     """Of all helpers so far."""
     _current: _Request | None = attrs.field(default=None, init=False)
@@ -141,6 +144,42 @@ class Extraction:
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _is_running: bool = attrs.field(default=True, init=False)
+
+    @classmethod
+    def build(
+        cls,
+        agent: Agent,
+        store: MemoryStore,
+        limits: ExtractionLimits,
+        author: Callable[[], Author],
+        *,
+        authority: Authorizer | None = None,
+    ) -> Self:
+        """Extraction from the conversation of *agent* into *store*; continues where an earlier incarnation stopped.
+
+        *author* identifies *agent* in the history of the store. What the rules of *authority* deny, the helper is
+        denied too.
+        """
+        rights = HelperRights(writable=(store.directory,), authority=authority)
+        record = agent.transcript.loaded.extraction
+        schedule = ExtractionSchedule(every=limits.every, cursor=1 if record is None else record.turn)
+        extractor = Extractor(store=store, turns=limits.turns, rights=rights)
+        return cls(agent, extractor, author, schedule, limits.drain)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Extract in the background until the block ends.
+
+        The end of the block waits for a running extraction, up to the limit, and then cancels it; an error that ends
+        the block, or cancellation, does so immediately.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, name="extraction")
+            try:
+                yield
+                await self.drain(self._drain)
+            finally:
+                nursery.cancel_scope.cancel()
 
     def on_run_finished(self) -> None:
         """The agent's turn loop has ended: begin if it is time, or right after what is under way; never blocks."""
@@ -251,31 +290,3 @@ class Extraction:
 
     def _fail(self, reason: str) -> None:
         self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))
-
-
-@asynccontextmanager
-async def open_extraction(
-    agent: Agent,
-    store: MemoryStore,
-    limits: ExtractionLimits,
-    author: Callable[[], Author],
-    *,
-    authority: Authorizer | None = None,
-) -> AsyncIterator[Extraction]:
-    """Take memories from *agent*'s conversation into *store* each time its loop has `finished`, until the block ends.
-
-    *author* says who *agent* is, and what it is at; what the rules of *authority* deny, the helper is denied too. An
-    agent that was resumed goes on where it was. The end of the block waits for what is under way, up to the limit, and
-    then cancels it; an error that ends the block, or cancellation, does so at once.
-    """
-    rights = HelperRights(writable=(store.directory,), authority=authority)
-    record = agent.transcript.loaded.extraction
-    schedule = ExtractionSchedule(every=limits.every, cursor=1 if record is None else record.turn)
-    extraction = Extraction(agent, Extractor(store=store, turns=limits.turns, rights=rights), author, schedule)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(extraction.run, name="extraction")
-        try:
-            yield extraction
-            await extraction.drain(limits.drain)
-        finally:
-            nursery.cancel_scope.cancel()

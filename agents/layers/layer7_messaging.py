@@ -10,7 +10,7 @@ import trio
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer7_team_protocol import PendingReply, PendingReport, ShutdownState
 from coterie.agents.layers.message_blocks import mail_block, message_text
-from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, Pipeline, ToolAnswer
+from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import Addition, MailRecord, UnansweredMessage, UserTextRecord
 from coterie.agents.loop.run_result import EndReason
 from coterie.agents.tools.team.send_message import SendMessage
@@ -140,7 +140,7 @@ class Messaging:
             self._receive_new()
         return self.has_work
 
-    def add(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
+    def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
         """What has come, as one block; nothing, and an event, when the mailbox cannot be read.
 
         It must be recorded before the next `prepare`, which acknowledges it. Mail that *answers* have answered is
@@ -154,7 +154,7 @@ class Messaging:
         answered = answered_ids(answers, agent.open_mail) if answers else []
         return self._enter(deliveries, answered)
 
-    async def prepare(self, agent: Agent) -> EndReason | None:
+    async def before_call(self, agent: Agent) -> EndReason | None:
         """Acknowledge what the transcript has; what cannot be acknowledged now is tried again at the next call.
 
         Ends the run once the model has had the turn in which it could wrap up.
@@ -255,8 +255,3 @@ class Messaging:
         record = MailRecord(ids=list(ids), open=messages_needing_reply(envelopes), answered=answered)
         records: list[Addition] = [record, *([UserTextRecord(texts=words)] if words else [])]
         return AddedBlocks(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))
-
-
-def with_mail(pipeline: Pipeline, mail: Messaging) -> Pipeline:
-    """*pipeline* of an agent that gets mail: read behind the results, acknowledged before anything else."""
-    return attrs.evolve(pipeline, messages=(mail, *pipeline.messages), calls=(mail, *pipeline.calls))

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
-from coterie.agents.events.layer_events import LayerFailed, Recalled
+from coterie.agents.events.layer_events import Compacted, LayerFailed, Recalled
 from coterie.agents.layers.recall_selection import PURPOSE, RecallCaller, choose_memories
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.blocks import text_block
@@ -48,7 +48,7 @@ class _Chosen:
 
 @attrs.define(eq=False)
 class MemoryRecall:
-    """Looks for memories beside the agent's own turns, one query at a time. Made by `open_recall`.
+    """Looks for memories beside the agent's own turns, one query at a time. Made by `build`.
 
     Whatever goes wrong is an event, and there are fewer memories. What was shown to the model since the last
     compaction, and what it has read itself, is not shown again.
@@ -74,6 +74,27 @@ class MemoryRecall:
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
     """What is to be shown, by file; the best first."""
 
+    @classmethod
+    def build(cls, agent: Agent, stores: Sequence[MemoryStore], limits: RecallLimits, by: By) -> Self:
+        """Recall from *stores* for *agent*; what an earlier incarnation was shown counts."""
+        loaded = agent.transcript.loaded
+        recaller = Recaller([store.directory for store in stores], limits)
+        said = agent.user_texts[-1] if agent.user_texts else None
+        return cls(agent, stores, limits, by, recaller, set(loaded.recalled), loaded.recalled_bytes, said)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Serve queries in the background until the block ends; a running one is then cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.run, name="recall")
+                try:
+                    yield
+                finally:
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._recaller.close()
+
     @property
     def is_local(self) -> bool:
         """Whether no model is asked, so that waiting for it takes no time worth speaking of."""
@@ -95,7 +116,7 @@ class MemoryRecall:
         while self._waiting is not None or self._is_looking:
             await self._settled.wait()
 
-    async def prepare(self, agent: Agent) -> None:
+    async def before_call(self, agent: Agent) -> None:
         """As a step before a call: `begin` with what the human has said since the last one."""
         if agent.user_texts and agent.user_texts[-1] != self._query:
             self.begin(agent.user_texts[-1])
@@ -113,11 +134,11 @@ class MemoryRecall:
         record = RecallRecord(paths=list(texts), bytes=size, at=self._agent.clock.now())
         return AddedBlocks(blocks=(block,), records=(record,))
 
-    def add(self, _agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
+    def add_blocks(self, _agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
         """As a step behind the results of calls: `take`."""
         return self.take_found()
 
-    def on_compacted(self) -> None:
+    async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
         """The context has forgotten what it was shown: it may be shown again."""
         self._shown.clear()
 
@@ -223,29 +244,6 @@ class MemoryRecall:
 
     def _fail(self, reason: str) -> None:
         self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))
-
-
-@asynccontextmanager
-async def open_recall(
-    agent: Agent, stores: Sequence[MemoryStore], limits: RecallLimits, by: By
-) -> AsyncIterator[MemoryRecall]:
-    """Recall from *stores* for *agent* until the block ends; the caller makes it a step of the agent's pipeline.
-
-    What was shown before the agent was resumed counts. What is under way at the end is given up.
-    """
-    loaded = agent.transcript.loaded
-    recaller = Recaller([store.directory for store in stores], limits)
-    said = agent.user_texts[-1] if agent.user_texts else None
-    recall = MemoryRecall(agent, stores, limits, by, recaller, set(loaded.recalled), loaded.recalled_bytes, said)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(recall.run, name="recall")
-            try:
-                yield recall
-            finally:
-                nursery.cancel_scope.cancel()
-    finally:
-        recaller.close()
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

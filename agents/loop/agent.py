@@ -9,6 +9,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
+from coterie.agents.events.layer_events import Compacted
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -58,7 +59,7 @@ NOTHING = AddedBlocks()
 class ResultStep(Protocol):
     """Looks at all results of one turn before they enter the conversation."""
 
-    async def keep(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
+    async def transform_results(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """The answers as they are to enter it, in the same order."""
         ...
 
@@ -66,7 +67,7 @@ class ResultStep(Protocol):
 class MessageStep(Protocol):
     """Has something to say to the model along with the results of its calls."""
 
-    def add(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> AddedBlocks:
+    def add_blocks(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> AddedBlocks:
         """What is to stand behind the results; *answers* is empty when there are none."""
         ...
 
@@ -74,7 +75,7 @@ class MessageStep(Protocol):
 class CallStep(Protocol):
     """Looks at the conversation before each model call."""
 
-    async def prepare(self, agent: "Agent") -> EndReason | None:
+    async def before_call(self, agent: "Agent") -> EndReason | None:
         """Make room, or say why the run must end instead."""
         ...
 
@@ -82,7 +83,7 @@ class CallStep(Protocol):
 class OverflowStep(Protocol):
     """Makes room when the API finds the conversation too long."""
 
-    async def recover(self, agent: "Agent", overflow: PromptTooLong) -> bool:
+    async def on_overflow(self, agent: "Agent", overflow: PromptTooLong) -> bool:
         """Whether it is shorter now, so that the call can be made again."""
         ...
 
@@ -98,21 +99,39 @@ class ReplyStep(Protocol):
 class StopStep(Protocol):
     """Is asked when the model has no more calls to make."""
 
-    async def objection(self, agent: "Agent", text: str) -> Sequence[bytes]:
-        """What the agent is told so that it goes on; nothing lets it end. *text* is the last reply's."""
+    async def on_stop(self, agent: "Agent", text: str) -> Sequence[bytes]:
+        """Blocks that make the agent continue; none let it stop. *text* is the text of the last reply."""
+        ...
+
+
+class EndStep(Protocol):
+    """Starts background work after a turn loop has completed."""
+
+    def on_run_finished(self) -> None:
+        """Start the work; never blocks."""
+        ...
+
+
+class CompactedStep(Protocol):
+    """Adapts to a conversation that was compacted."""
+
+    async def on_compacted(self, agent: "Agent", compacted: Compacted) -> None:
+        """Handle the compaction that *compacted* reports."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Pipeline:
-    """The steps around a model call, each kind in the order in which they happen."""
+    """The steps of one agent, per hook in the order in which they run. Made by `coterie.agents.loop.pipeline`."""
 
-    results: tuple[ResultStep, ...] = ()
-    messages: tuple[MessageStep, ...] = ()
-    calls: tuple[CallStep, ...] = ()
-    overflows: tuple[OverflowStep, ...] = ()
-    replies: tuple[ReplyStep, ...] = ()
-    stops: tuple[StopStep, ...] = ()
+    tool_results: tuple[ResultStep, ...] = ()
+    new_message: tuple[MessageStep, ...] = ()
+    before_call: tuple[CallStep, ...] = ()
+    overflow: tuple[OverflowStep, ...] = ()
+    reply: tuple[ReplyStep, ...] = ()
+    stop: tuple[StopStep, ...] = ()
+    end: tuple[EndStep, ...] = ()
+    compacted: tuple[CompactedStep, ...] = ()
 
 
 Caller = Callable[["Agent", dict[str, Any]], Awaitable[ToolResult]]
@@ -138,7 +157,9 @@ class Agent:
     denial: Denial
     caller: Caller = call_without_hooks
     meter: WindowMeter
-    pipeline: Pipeline = attrs.field(factory=Pipeline)
+    build_pipeline: Callable[["Agent"], Pipeline] = attrs.field(default=lambda _agent: Pipeline(), repr=False)
+    """Makes the pipeline once everything else of the agent is complete: many steps work on their agent."""
+    pipeline: Pipeline = attrs.field(init=False)
     clock: Clock = attrs.field(factory=Clock)
     emit: Callable[[Event], None] = discard_event
     durability: Durability = "turn"
@@ -171,11 +192,12 @@ class Agent:
         if loaded.reply is None:
             own = self.conversation.prefix.messages(self.inherited)
             self.turn += sum(message.role == "assistant" for message in own)
-            return
-        self.turn = loaded.reply.turn + loaded.reply.is_taken
-        self.replied_at = loaded.reply.at
-        if loaded.counted:
-            self.meter.resume(loaded.reply.usage, loaded.counted, self.conversation.epoch)
+        else:
+            self.turn = loaded.reply.turn + loaded.reply.is_taken
+            self.replied_at = loaded.reply.at
+            if loaded.counted:
+                self.meter.resume(loaded.reply.usage, loaded.counted, self.conversation.epoch)
+        self.pipeline = self.build_pipeline(self)
 
     def append_message(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
         """Append a message and record it. Raises `OSError` when it cannot be recorded."""

@@ -146,7 +146,7 @@ async def _work(agent: Agent, run: _Run) -> RunEnded:
                 continue
             return run.end("model_error" if overflow is None else "prompt_too_long", error)
         run.turns += 1
-        for step in agent.pipeline.replies:
+        for step in agent.pipeline.reply:
             step.on_reply(agent, reply)
         if reply.tool_calls:
             await _run_calls(agent, run, reply)
@@ -162,8 +162,8 @@ async def _work(agent: Agent, run: _Run) -> RunEnded:
 async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
     """Why the run ends with *reply*; None if somebody objects, and the agent was told so."""
     reason = _ENDS.get(reply.stop_reason, "completed")
-    for step in agent.pipeline.stops if reason == "completed" else ():
-        if blocks := await step.objection(agent, run.text):
+    for step in agent.pipeline.stop if reason == "completed" else ():
+        if blocks := await step.on_stop(agent, run.text):
             agent.append_message("user", blocks)
             return None
     return reason
@@ -174,15 +174,15 @@ async def _recover(agent: Agent, run: _Run, overflow: PromptTooLong) -> bool:
     if run.has_recovered:
         return False
     run.has_recovered = True
-    for step in agent.pipeline.overflows:
-        if await step.recover(agent, overflow):
+    for step in agent.pipeline.overflow:
+        if await step.on_overflow(agent, overflow):
             return True
     return False
 
 
 async def _prepare(agent: Agent) -> EndReason | None:
-    for step in agent.pipeline.calls:
-        if reason := await step.prepare(agent):
+    for step in agent.pipeline.before_call:
+        if reason := await step.before_call(agent):
             return reason
     await agent.make_durable("call")
     return None
@@ -298,10 +298,10 @@ async def _answer(agent: Agent, run: _Run) -> None:
         ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=run.results.get(call["id"], INTERRUPTED))
         for call in run.calls
     ]
-    for keeping in agent.pipeline.results:
-        answers = await keeping.keep(agent, answers)
+    for step in agent.pipeline.tool_results:
+        answers = await step.transform_results(agent, answers)
     results = [answer.result.block(answer.call["id"]) for answer in answers]
-    added = [step.add(agent, answers) for step in agent.pipeline.messages]
+    added = [adding.add_blocks(agent, answers) for adding in agent.pipeline.new_message]
     state = agent.workspace_changes()
     blocks = (block for each in added for block in each.blocks)
     agent.append_message("user", [*results, *blocks], *state, *(record for each in added for record in each.records))

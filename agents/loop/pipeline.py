@@ -1,11 +1,27 @@
-"""Pipeline: the layers around every model call in their order, the cheapest first."""
+"""The pipeline of an agent: one ordered table of all steps around its model calls.
 
-from collections.abc import Sequence
+`STEPS` is the only place that orders steps. Read it from top to bottom: each row names the hook at which a step runs,
+the layer that it belongs to, and the setting that switches it off. Agents, forks and agents in a shared process select
+from the same table by their role; a helper runs the hook `tool_results` of its agent and nothing else. The layers:
+
+1. tool results: long results go to a file, a preview stays
+2. clearing: old results leave the context, by time, by cache edit or by the API
+3. session notes: a helper keeps notes, which serve as a free summary
+4. compaction: a summary replaces the older part of the conversation
+5. extraction: facts worth keeping become memories
+6. dreaming: memories are consolidated, as a change that can be reviewed
+7. messaging: work leaves the context for forks, subagents and teammates
+"""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import attrs
 
 from coterie.agents.events.layer_events import WindowFilling
+from coterie.agents.hooks.lifecycle_hooks import CompactionHook, HookMessages, StopHook
 from coterie.agents.layers.layer1_tool_results import ToolResultStorage
 from coterie.agents.layers.layer2_clearing import (
     ClearByApi,
@@ -14,8 +30,16 @@ from coterie.agents.layers.layer2_clearing import (
     MediaClearing,
     clearable_results,
 )
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
-from coterie.agents.layers.prompt_cache.break_detection import CacheBreakDetector
+from coterie.agents.layers.layer5_extraction import Extraction
+from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
+from coterie.agents.layers.layer7_messaging import Messaging
+from coterie.agents.layers.progress.summarizer import ProgressSummarizer
+from coterie.agents.layers.prompt_cache.break_detection import CacheBreakDetector, ForkSharingCheck
+from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
+from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, Pipeline, ToolAnswer
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.run_result import EndReason
@@ -23,13 +47,83 @@ from coterie.agents.tools.tool import RESULTS_DIRECTORY, Tool
 from coterie.memory.compaction.result_clearing import ClearingLimits
 from coterie.memory.compaction.result_storage import ResultLimits
 
+Hook = Literal["tool_results", "new_message", "before_call", "overflow", "reply", "stop", "end", "compacted"]
+"""When a step runs: on the results of a turn, on the message that carries them, before a model call, when the API finds
+the prompt too long, after a reply, when the model makes no more calls, when a turn loop has completed, after a
+compaction. `Pipeline` has one field for each."""
+
+PipelineRole = Literal["agent", "fork"]
+
+
+@attrs.frozen
+class Row:
+    """One row of the table: a step at a hook."""
+
+    hook: Hook
+    step: str
+    """The field of `Steps`."""
+    layer: int | None = None
+    """None for a step that belongs to no context layer."""
+    setting: str | None = None
+    """The key that switches the step off; None if it is always on."""
+    roles: tuple[PipelineRole, ...] = ("agent", "fork")
+
+
+RESULTS = "layers.results.enabled"
+BY_TIME = "layers.clearing.by_time"
+BY_CACHE = "layers.clearing.by_cache"
+BY_API = "layers.clearing.by_api"
+NOTES = "layers.notes.enabled"
+COMPACTION = "layers.compaction.enabled"
+EXTRACTION = "layers.extraction.enabled"
+DREAMING = "layers.dreaming.enabled"
+RECALL = "memory.recall.enabled"
+PROGRESS = "progress.enabled"
+HOOKS = "hooks.enabled"
+
+STEPS = (
+    Row("tool_results", "tool_results", 1, RESULTS),
+    # Blocks behind the results, in this order.
+    Row("new_message", "hook_messages", None, HOOKS),
+    Row("new_message", "messaging", 7),
+    Row("new_message", "job_notices"),
+    Row("new_message", "clear_by_cache", 2, BY_CACHE, ("agent",)),
+    Row("new_message", "recall", None, RECALL),
+    Row("before_call", "on_demand_compaction", 4),  # replies "switched off" where layer 4 is off
+    Row("before_call", "recall", None, RECALL),  # starts a query and waits for nothing
+    Row("before_call", "hook_messages", None, HOOKS),  # may end the run
+    Row("before_call", "messaging", 7),  # acknowledges messages; may end the run
+    Row("before_call", "clear_by_time", 2, BY_TIME),
+    Row("before_call", "clear_by_api", 2, BY_API),
+    Row("before_call", "compaction", 4, COMPACTION),
+    Row("before_call", "window_check"),  # may end the run
+    Row("before_call", "keepalive"),  # last, because until here the TTLs of the agent are those in the cache
+    Row("overflow", "media_clearing", 2),
+    Row("overflow", "compaction", 4, COMPACTION),
+    Row("reply", "fork_sharing", 7, None, ("fork",)),  # before break detection, which empties the announced breaks
+    Row("reply", "clear_by_api", 2, BY_API),
+    Row("reply", "break_detection"),
+    Row("reply", "keepalive"),
+    Row("reply", "session_notes", 3, NOTES),
+    Row("reply", "progress", None, PROGRESS),
+    Row("stop", "stop_hook", None, HOOKS),
+    Row("end", "extraction", 5, EXTRACTION),
+    Row("end", "dreaming", 6, DREAMING),
+    Row("compacted", "session_notes", 3, NOTES),
+    Row("compacted", "recall", None, RECALL),
+    Row("compacted", "compaction_hook", None, HOOKS),
+)
+
+BACKGROUND = ("keepalive", "session_notes", "recall", "extraction", "dreaming", "progress")
+"""Steps with a background task, in the order in which they are opened; they are closed in reverse."""
+
 
 @attrs.frozen
 class JobNotices:
-    """Adds what the jobs of the agent's shell have to say."""
+    """Adds a line for each background job of the agent's shell that has ended."""
 
-    def add(self, agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """One line for each job that has ended since it was last asked."""
+    def add_blocks(self, agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
+        """One block with the jobs that have ended since the last message."""
         news = agent.workspace.jobs.take_finished() if agent.workspace.jobs else ()
         return AddedBlocks(blocks=(text_block("\n".join(news)),)) if news else NOTHING
 
@@ -39,11 +133,11 @@ LEVELS = ("block", "compact", "warn")
 
 @attrs.define(eq=False)
 class WindowCheck:
-    """Tells each threshold once, until the context has shrunk below it again."""
+    """Emits an event for each threshold of the context window that is reached, once until it has shrunk below it."""
 
     _level: str | None = None
 
-    async def prepare(self, agent: Agent) -> EndReason | None:
+    async def before_call(self, agent: Agent) -> EndReason | None:
         """End the run at the last threshold."""
         tokens = agent.meter.tokens(agent.conversation)
         thresholds = attrs.asdict(agent.meter.thresholds)
@@ -55,8 +149,55 @@ class WindowCheck:
 
 
 @attrs.frozen(kw_only=True)
+class Steps:
+    """All steps that one agent has; None for a step that it has not, such as hooks where there are none."""
+
+    tool_results: ToolResultStorage | None = None
+    hook_messages: HookMessages | None = None
+    stop_hook: StopHook | None = None
+    compaction_hook: CompactionHook | None = None
+    messaging: Messaging | None = None
+    job_notices: JobNotices | None = None
+    clear_by_time: ClearByTime | None = None
+    clear_by_cache: ClearByCache | None = None
+    clear_by_api: ClearByApi | None = None
+    media_clearing: MediaClearing | None = None
+    session_notes: SessionNotesLayer | None = None
+    compaction: CompactionStep | None = None
+    on_demand_compaction: OnDemandCompaction | None = None
+    extraction: Extraction | None = None
+    dreaming: DreamScheduler | None = None
+    recall: MemoryRecall | None = None
+    keepalive: CacheKeepalive | None = None
+    break_detection: CacheBreakDetector | None = None
+    fork_sharing: ForkSharingCheck | None = None
+    window_check: WindowCheck | None = None
+    progress: ProgressSummarizer | None = None
+
+
+def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "agent") -> Pipeline:
+    """Order *steps* by the table, without those whose setting is in *disabled*."""
+    rows = [row for row in STEPS if row.setting not in disabled and role in row.roles]
+    chosen: dict[str, tuple[Any, ...]] = {
+        hook: tuple(step for row in rows if row.hook == hook and (step := getattr(steps, row.step)) is not None)
+        for hook in get_args(Hook)
+    }
+    return Pipeline(**chosen)
+
+
+@asynccontextmanager
+async def open_background(steps: Steps) -> AsyncIterator[None]:
+    """Run the background tasks of *steps* until the block ends."""
+    async with AsyncExitStack() as stack:
+        for name in BACKGROUND:
+            if (step := getattr(steps, name)) is not None:
+                await stack.enter_async_context(step.open())
+        yield
+
+
+@attrs.frozen(kw_only=True)
 class PipelineOptions:
-    """Which layers work, and their numbers."""
+    """Switches and limits of layers 1 and 2, which every agent has."""
 
     stores_results: bool = True
     results: ResultLimits = attrs.field(factory=ResultLimits)
@@ -68,28 +209,33 @@ class PipelineOptions:
     clears_by_api: bool = True
     clearing: ClearingLimits = attrs.field(factory=ClearingLimits)
 
+    @property
+    def disabled(self) -> frozenset[str]:
+        """Settings of the steps that are switched off."""
+        switches = {
+            RESULTS: self.stores_results,
+            BY_TIME: self.clears_by_time,
+            BY_CACHE: self.clears_by_cache,
+            BY_API: self.clears_by_api,
+        }
+        return frozenset(key for key, is_on in switches.items() if not is_on)
 
-def build_pipeline(
-    settings: PipelineOptions, tools: dict[str, Tool], scratch: Path, compact: CompactionStep | None = None
-) -> Pipeline:
-    """The steps of an agent that keeps its files in *scratch*, and whose context *compact* compacts if given."""
-    results = clearable_results(tools)
-    limits = settings.clearing
-    store = ToolResultStorage(directory=scratch / RESULTS_DIRECTORY, limits=settings.results, caps=settings.caps)
-    by_time, by_cache, by_api = (
-        ClearByTime(limits, results),
-        ClearByCache(limits, results),
-        ClearByApi(limits, results),
-    )
-    return Pipeline(
-        results=(store,) if settings.stores_results else (),
-        messages=(JobNotices(), *((by_cache,) if settings.clears_by_cache else ())),
-        calls=(
-            *((by_time,) if settings.clears_by_time else ()),
-            *((by_api,) if settings.clears_by_api else ()),
-            *((compact,) if compact is not None else ()),
-            WindowCheck(),
+
+def context_steps(
+    options: PipelineOptions, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
+) -> Steps:
+    """The steps of an agent with *tools* that work on its context alone; it keeps its files in *scratch*."""
+    results, limits = clearable_results(tools), options.clearing
+    return Steps(
+        tool_results=ToolResultStorage(
+            directory=scratch / RESULTS_DIRECTORY, limits=options.results, caps=options.caps
         ),
-        overflows=(MediaClearing(), *((compact,) if compact is not None else ())),
-        replies=(*((by_api,) if settings.clears_by_api else ()), CacheBreakDetector()),
+        job_notices=JobNotices(),
+        clear_by_time=ClearByTime(limits, results),
+        clear_by_cache=ClearByCache(limits, results),
+        clear_by_api=ClearByApi(limits, results),
+        media_clearing=MediaClearing(),
+        compaction=compaction,
+        break_detection=CacheBreakDetector(),
+        window_check=WindowCheck(),
     )

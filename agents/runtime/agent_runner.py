@@ -5,6 +5,7 @@ Importing this module imports the SDK.
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TypeVar
 
 import attrs
 import msgspec
@@ -13,12 +14,12 @@ import trio
 from coterie.agents.errors import ModelUnreachable, ReplyMalformed
 from coterie.agents.events.agent_events import Finished, PermissionDecided, RunStarted
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.strategies import LAYER
 from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import close_open_calls, run_loop
+from coterie.agents.loop.pipeline import Steps
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.permissions.authorizer import PermissionDecision
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, NotCompacted, OfflineJob
@@ -27,8 +28,7 @@ from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.first_message import NextUserMessage
 from coterie.agents.runtime.mail_loop import has_work, run_mail_loop, wait_for_mail_or_idle_team
-from coterie.agents.runtime.setup.hook_setup import AttachedHooks
-from coterie.agents.runtime.setup.layer_setup import MemoryLayers
+from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.errors import ConfigInvalid
@@ -81,13 +81,20 @@ class AgentRunner:
     agent: Agent
     mail: AgentMail
     _starting: AgentTool
-    _keepalive: CacheKeepalive
     _root: RootConnection
     _next_user_message: NextUserMessage
-    _on_demand: OnDemandCompaction
-    _notes: SessionNotesLayer | None
-    _memory: MemoryLayers
-    _hooks: AttachedHooks
+    _steps: Steps
+    _hooks: AgentHooks
+
+    @property
+    def _on_demand(self) -> OnDemandCompaction:
+        assert self._steps.on_demand_compaction is not None, "every agent has it"
+        return self._steps.on_demand_compaction
+
+    @property
+    def _keepalive(self) -> CacheKeepalive:
+        assert self._steps.keepalive is not None, "every agent has it"
+        return self._steps.keepalive
 
     async def run(self, report: ReportEnd) -> None:
         """Let the agent work until its run has ended, and *report* it before the event of the end is told.
@@ -96,8 +103,6 @@ class AgentRunner:
         once, and what was recorded stays; the event of the end says so. Raises `ReplyMalformed`, `OSError`, and what
         *report* raises.
         """
-        if self._notes is not None:
-            self._notes.goes_on = False
         await self._run_and_report(self._run, report)
 
     async def run_teammate(self, report: ReportEnd, *, lead: str | None) -> None:
@@ -138,9 +143,9 @@ class AgentRunner:
                 case CompactJob():
                     await self._compact(chore)
                 case ExtractJob():
-                    await self._memory.extract()
+                    await _required(self._steps.extraction).run_now()
                 case DreamJob():
-                    await self._memory.dream(chore)
+                    await _required(self._steps.dreaming).run_now(chore)
 
     async def _compact(self, word: CompactJob) -> None:
         answer = await self._on_demand.run_request(self.agent, word)
@@ -189,8 +194,8 @@ class AgentRunner:
 
     async def _run_loop(self, limits: RunLimits) -> RunEnded:
         ended = await run_loop(self.agent, limits)
-        if ended.reason == "completed":
-            self._memory.on_loop_end()
+        for step in self.agent.pipeline.end if ended.reason == "completed" else ():
+            step.on_run_finished()
         return ended
 
     def _report_state(self, state: MemberState) -> None:
@@ -221,7 +226,7 @@ class AgentRunner:
         if not (mail.poll() or mail.shutdown.requests or has_work(self.agent)):
             return False
         self._root.report_activity("running")
-        added = mail.add(self.agent, ())
+        added = mail.add_blocks(self.agent, ())
         if added.blocks:  # else it has come with a compaction
             self.agent.append_message("user", added.blocks, *added.records)
         return True
@@ -232,6 +237,18 @@ class AgentRunner:
                 await self.mail.messaging.wait_for_work()
             else:
                 await wait_for_mail_or_idle_team(self.mail, self._root.spawner)
+
+
+MEMORY_OFF = "is switched off, or the run is bare; there is nothing to remember with"
+
+_Layer = TypeVar("_Layer")
+
+
+def _required(layer: _Layer | None) -> _Layer:
+    """*layer*, which serves the memory. Raises `ConfigInvalid` if the agent has no memory."""
+    if layer is None:
+        raise ConfigInvalid("memory", MEMORY_OFF)
+    return layer
 
 
 def _final_text(agent: Agent) -> str:

@@ -8,25 +8,19 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import attrs
 import trio
 
-from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, with_on_demand_compaction
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
-from coterie.agents.layers.layer7_messaging import with_mail
-from coterie.agents.layers.prompt_cache.keepalive import open_keepalive
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.forks.fork import begin_fork, fork_pipeline, fork_workspace
-from coterie.agents.loop.forks.fork_point import ForkPoint
+from coterie.agents.loop.forks.fork import begin_fork, fork_workspace
 from coterie.agents.loop.forks.fork_point_file import write_fork_file
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import build_pipeline
+from coterie.agents.loop.pipeline import open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
 from coterie.agents.permissions.authorizer import Authorizer
@@ -37,21 +31,18 @@ from coterie.agents.runtime.agent_files import AgentFiles, AgentWork, agent_envi
 from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.agent_runner import AgentRunner, permission_decided_event
 from coterie.agents.runtime.first_message import NextUserMessage
-from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds, layer_options
-from coterie.agents.runtime.setup.hook_setup import AttachedHooks, load_agent_hooks
+from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds
+from coterie.agents.runtime.setup.hook_setup import AgentHooks, load_agent_hooks
 from coterie.agents.runtime.setup.layer_setup import (
-    build_compaction,
-    open_memory_layers,
-    open_progress_summaries,
-    open_session_notes,
+    AgentParts,
+    PipelineBuilder,
+    load_notes_writer,
     pinned_sections,
 )
-from coterie.agents.runtime.setup.memory_setup import AgentMemory
 from coterie.agents.runtime.setup.resources import AgentResources, load_resources
 from coterie.agents.runtime.setup.sandbox_setup import open_sandbox
 from coterie.agents.runtime.task_release import releasing_tasks
-from coterie.agents.sandbox.sandbox import Sandbox
-from coterie.agents.tools.shell.background_jobs import BackgroundJobs, open_jobs
+from coterie.agents.tools.shell.background_jobs import open_jobs
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
@@ -62,86 +53,65 @@ from coterie.mailbox.tasks.task_list import TaskList
 from coterie.session_directory import TASKS
 
 
-@attrs.frozen(kw_only=True)
-class AgentParts:
-    """What an agent works with."""
-
-    tools: dict[str, Tool]
-    authority: Authorizer
-    jobs: BackgroundJobs
-    compact: CompactionStep | None
-    """None where its context is not compacted."""
-    point: ForkPoint | None
-    """Where it was forked from, if it was."""
-    memory: AgentMemory
-    readable: tuple[Path, ...] = ()
-    """Directories that it may read in besides its own."""
-    sandbox: Sandbox | None = None
-    """The wall around its commands; None for none."""
-
-
-def build_agent(work: AgentWork, seat: AgentFiles, room: AgentMail, client: ModelClient, outfit: AgentParts) -> Agent:
+def build_agent(
+    work: AgentWork, seat: AgentFiles, client: ModelClient, parts: AgentParts, builder: PipelineBuilder
+) -> Agent:
     """The agent as its transcript left it, or else as its fork point or its work says."""
-    tools, point = outfit.tools, outfit.point
-    workspace, meter = (
-        _workspace(work.project, seat, outfit),
-        WindowMeter(context_thresholds(work.settings, work.model)),
-    )
+    point = parts.point
+    workspace = _workspace(work.project, seat, parts)
+    meter = WindowMeter(context_thresholds(work.settings, work.model))
     conversation = seat.transcript.loaded.conversation
     is_fresh = conversation is None
     if conversation is None:
-        conversation = _begin_conversation(work, outfit)
-    layers = layer_options(work.settings, conversation.header, tools)
-    pipeline = with_mail(build_pipeline(layers, tools, seat.directory, outfit.compact), room.messaging)
-    words: list[str] = []
+        conversation = _begin_conversation(work, parts)
+    user_texts: list[str] = []
     if point is not None and is_fresh:
         point.restore_meter(meter)
         fork_workspace(point, workspace)
-        words = [*point.words, work.task]
-        seat.transcript.record(conversation, UserTextRecord(texts=words))
-    agent = Agent(
+        user_texts = [*point.words, work.task]
+        seat.transcript.record(conversation, UserTextRecord(texts=user_texts))
+    return Agent(
         identity=Identity(agent=seat.name, incarnation=seat.incarnation),
         model=work.model,
         client=client,
         conversation=conversation,
         transcript=seat.transcript,
-        tools=tools,
+        tools=parts.tools,
         workspace=workspace,
-        denial=outfit.authority.denial,
+        denial=parts.authority.denial,
+        caller=parts.hooks.caller(parts.authority),
         meter=meter,
-        pipeline=pipeline if point is None else fork_pipeline(point, pipeline),
+        build_pipeline=builder,
         clock=seat.clock,
         emit=seat.log.emit,
         durability=work.settings.transcript.fsync,
         fork_of=None if point is None else point.parent,
         inherited=0 if point is None else len(point.prefix),
-        user_texts=words,
+        user_texts=user_texts,
     )
-    outfit.memory.agent = agent
-    return agent
 
 
-def _begin_conversation(work: AgentWork, outfit: AgentParts) -> Conversation:
-    if outfit.point is not None:
-        return begin_fork(outfit.point, work.task)
+def _begin_conversation(work: AgentWork, parts: AgentParts) -> Conversation:
+    if parts.point is not None:
+        return begin_fork(parts.point, work.task)
     return begin_conversation(
-        work.settings, work.model, work.definition, outfit.tools, outfit.memory.manual, is_embedded=work.is_embedded
+        work.settings, work.model, work.definition, parts.tools, parts.memory.manual, is_embedded=work.is_embedded
     )
 
 
-def _workspace(root: Path, seat: AgentFiles, outfit: AgentParts) -> Workspace:
+def _workspace(root: Path, seat: AgentFiles, parts: AgentParts) -> Workspace:
     workspace = Workspace(
         root=root,
         scratch=seat.directory,
-        jobs=outfit.jobs,
+        jobs=parts.jobs,
         environment=agent_environment(seat),
-        memory=outfit.memory.writable(),
+        memory=parts.memory.writable(),
         shared=seat.session.scratch,
-        readable=outfit.readable,
-        sandbox=outfit.sandbox,
+        readable=parts.skills.directories,
+        sandbox=parts.sandbox,
     )
-    if outfit.point is not None:
-        workspace.skills.restore(outfit.point.skills)
+    if parts.point is not None:
+        workspace.skills.restore(parts.point.skills)
     for state in seat.transcript.loaded.states:
         workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory, skills=state.skills))
     return workspace
@@ -229,34 +199,34 @@ async def open_agent_runner(
     hooks = await trio.to_thread.run_sync(load_agent_hooks, work, seat, authority)
     shared = hooks.wrap_tools(build_tools(room, tasks, seat.transcript.path))
     memory, skills = found.memory, found.skills
+    pinned = pinned_sections(seat, room, tasks)
     async with (
         releasing_tasks(tasks, TaskOwner(name=seat.name, incarnation=room.sender.incarnation), seat.log.emit),
         open_sandbox(work, seat, [*skills.directories, *(place.directory for place in memory.places)]) as sandbox,
         open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
     ):
-        standings = pinned_sections(seat, room, tasks)
-        compact = build_compaction(work, seat, room, standings, memory, skills)
-        outfit = AgentParts(
+        parts = AgentParts(
             tools={**shared, **own, **mcp_tools(found.listing.tools, caller)},
             authority=authority,
             jobs=jobs,
-            compact=compact,
             point=found.point,
             memory=memory,
-            readable=skills.directories,
+            skills=skills,
+            hooks=hooks,
+            pinned_sections=pinned,
+            notes_writer=await trio.to_thread.run_sync(load_notes_writer, work, seat, pinned),
             sandbox=sandbox,
         )
-        agent = build_agent(work, seat, room, client, outfit)
-        hooks.attach(agent, authority, room, compact)
-        async with (
-            open_keepalive(agent) as keeper,
-            open_session_notes(agent, work, standings, compact) as notes,
-            open_memory_layers(agent, work, memory, authority, compact) as kept,
-            open_progress_summaries(agent, work, station.gate),
-        ):
+        builder = PipelineBuilder(work=work, files=seat, mail=room, root=station, parts=parts)
+        agent = build_agent(work, seat, client, parts, builder)
+        memory.agent = agent
+        steps = builder.steps
+        async with open_background(steps):
+            assert steps.keepalive is not None
+            assert steps.on_demand_compaction is not None
             starting.fork_point = partial(write_fork_file, agent, seat.directory)
-            starting.waiting = keeper.waiting
-            by_hand = _attach_on_demand_compaction(agent, compact, station)
+            starting.waiting = steps.keepalive.waiting
+            station.compact = steps.on_demand_compaction.request
             station.release, station.expect = starting.release, starting.pending.add
             yield AgentRunner(
                 work=work,
@@ -264,24 +234,11 @@ async def open_agent_runner(
                 agent=agent,
                 mail=room,
                 starting=starting,
-                keepalive=keeper,
                 root=station,
-                next_user_message=_next_user_message(work, seat, found, room, hooks, kept.recall),
-                on_demand=by_hand,
-                notes=notes,
-                memory=kept,
+                next_user_message=_next_user_message(work, seat, found, room, hooks, steps.recall),
+                steps=steps,
                 hooks=hooks,
             )
-
-
-def _attach_on_demand_compaction(
-    agent: Agent, compact: CompactionStep | None, station: RootConnection
-) -> OnDemandCompaction:
-    """Let *agent* be compacted whenever the root asks for it at *station*."""
-    by_hand = OnDemandCompaction(compact, station.send)
-    agent.pipeline = with_on_demand_compaction(agent.pipeline, by_hand)
-    station.compact = by_hand.request
-    return by_hand
 
 
 def _next_user_message(
@@ -289,7 +246,7 @@ def _next_user_message(
     seat: AgentFiles,
     found: AgentResources,
     room: AgentMail,
-    hooks: AttachedHooks,
+    hooks: AgentHooks,
     recall: MemoryRecall | None,
 ) -> NextUserMessage:
     return NextUserMessage(

@@ -19,7 +19,7 @@ from coterie.agents.prompts import render
 from coterie.agents.runtime.agent_files import AgentWork
 from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
-from coterie.agents.runtime.setup.hook_setup import AttachedHooks
+from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills
 from coterie.mailbox.errors import MailboxFailed
@@ -41,7 +41,7 @@ class NextUserMessage:
     """What MCP servers say on how to use them."""
     recall: MemoryRecall | None
     mail: Messaging
-    hooks: AttachedHooks
+    hooks: AgentHooks
     scratch: Path | None = None
     """What it shares with others; None for an agent that is alone."""
     running_children: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class NextUserMessage:
             return  # it has said all, and to be asked to end is nothing to answer
         # What others wrote while nobody worked comes along.
         started = [text for said in words for text in await self.skills.load_requested(agent, said)]
-        waiting = self.mail.add(agent, ())
+        waiting = self.mail.add_blocks(agent, ())
         told = [*map(text_block, news), *waiting.blocks, *map(text_block, [*started, *words])]
         if blocks := [*begun, *told, *recalled.blocks]:
             agent.append_message("user", blocks, *waiting.records, *self._records(agent, words), *recalled.records)

@@ -68,7 +68,7 @@ async def run_mail_loop(
             await membership.notify_idle(agent, None if ended is None else ended.reason)
         await meanwhile(agent, wait)
         if mail.has_work:
-            added = mail.add(agent, ())
+            added = mail.add_blocks(agent, ())
             agent.append_message("user", added.blocks, *added.records)
         elif mail.shutdown.requests:
             break

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from coterie.agents.events.agent_events import Event
-from coterie.agents.layers.layer7_messaging import Messaging, with_mail
+from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
@@ -23,7 +23,7 @@ from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.runtime.mail_loop import run_mail_loop
@@ -37,6 +37,7 @@ from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import Router
 from coterie.mailbox.transports.memory.transport import MemoryTransport
+from tests.agents.opened_layers import build_pipeline, with_mail
 from tests.agents.scripted_agent import QUICK
 from tests.embedded_server import Served, open_served
 

@@ -8,8 +8,9 @@ from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.tools.tool import Workspace
+from tests.agents.opened_layers import build_pipeline
 
 
 @contextmanager

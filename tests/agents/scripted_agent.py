@@ -22,7 +22,7 @@ from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import (
     RESULT_CAP,
@@ -34,6 +34,7 @@ from coterie.agents.tools.tool import (
     allow_all,
     tool_definition,
 )
+from tests.agents.opened_layers import build_pipeline
 from tests.embedded_server import Served, open_served
 
 QUICK = RetryPolicy(attempts=2, first_wait=0.001, longest_wait=0.001)

@@ -103,6 +103,6 @@ def _deliver(agent: Agent, mail: Messaging | None) -> None:
     """Put mail that has come behind what the model is to answer next; an idle agent is woken by it as always."""
     last = agent.conversation.prefix.last
     if mail is not None and last is not None and last.role == "user":
-        added = mail.add(agent, ())
+        added = mail.add_blocks(agent, ())
         if added.blocks:
             agent.append_message("user", added.blocks, *added.records)

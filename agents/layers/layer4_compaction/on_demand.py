@@ -7,7 +7,7 @@ import trio
 
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
-from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.loop.agent import Agent
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.message import WireMessage
 
@@ -36,8 +36,8 @@ class OnDemandCompaction:
         self._asked.append(word)
         self._pause.cancel()
 
-    async def prepare(self, agent: Agent) -> None:
-        """As `CallStep.prepare`."""
+    async def before_call(self, agent: Agent) -> None:
+        """As `CallStep.before_call`."""
         await self.serve(agent)
 
     async def serve_while(self, agent: Agent, wait: Wait) -> None:
@@ -84,8 +84,3 @@ def _can_leave(job: CompactionJob) -> bool:
         return False
     span = job.span()
     return any(message[0].role == "assistant" for message in job.messages[span.first : span.start])
-
-
-def with_on_demand_compaction(pipeline: Pipeline, by_hand: OnDemandCompaction) -> Pipeline:
-    """*pipeline* of an agent whose conversation can be compacted by hand."""
-    return attrs.evolve(pipeline, calls=(by_hand, *pipeline.calls))

@@ -26,7 +26,6 @@ from coterie.agents.layers.layer4_compaction.strategies import (
     truncate_by_rule,
 )
 from coterie.agents.layers.layer7_messaging import Messaging
-from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.transcript_records import Trigger
 from coterie.agents.loop.model.api_errors import PromptTooLong
@@ -52,24 +51,24 @@ class CompactionStep:
     """What the agent is told before its task, read anew."""
     mail: Messaging | None = None
     notes: SessionNotesLayer | None = None
-    recall: MemoryRecall | None = None
-    hooks: CompactionHook | None = None
+    hook: CompactionHook | None = None
+    """Asked before a compaction; None without hooks."""
     _breaker: CircuitBreaker | None = attrs.field(default=None, init=False)
 
-    async def prepare(self, agent: Agent) -> None:
+    async def before_call(self, agent: Agent) -> None:
         """Compact if it is time, and no hook objects. Raises `OSError` when it cannot be recorded."""
         is_time = agent.meter.tokens(agent.conversation) >= agent.meter.thresholds.compact
         if is_time and not await self.objection(agent, "threshold"):
             await self.compact(agent, "threshold")
 
-    async def recover(self, agent: Agent, overflow: PromptTooLong) -> bool:
+    async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
         """Compact because the API finds the conversation too long; False if there is nothing that could leave."""
         await self.objection(agent, "overflow")
         return await self.compact(agent, "overflow", overflow=overflow) is not None
 
     async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
         """Why a hook does not want a compaction now; None if it may be done."""
-        return None if self.hooks is None else await self.hooks.objection(agent, trigger)
+        return None if self.hook is None else await self.hook.objection(agent, trigger)
 
     async def compact(
         self, agent: Agent, trigger: Trigger, pivot: Pivot | None = None, overflow: PromptTooLong | None = None
@@ -90,12 +89,8 @@ class CompactionStep:
         plan, rebuilt = chosen
         failures = self._breaker_of(agent).failures
         told = commit_compaction(job, plan, rebuilt, self.mail, failures=failures, began=began)
-        if self.notes is not None:
-            self.notes.on_compacted()
-        if self.recall is not None:
-            self.recall.on_compacted()
-        if self.hooks is not None:
-            await self.hooks.after_compaction(agent, told)
+        for step in agent.pipeline.compacted:
+            await step.on_compacted(agent, told)
         return told
 
     def _breaker_of(self, agent: Agent) -> CircuitBreaker:

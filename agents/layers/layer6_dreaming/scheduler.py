@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import attrs
 import trio
@@ -21,7 +22,7 @@ from coterie.memory.store.memory_store import MemoryStore
 
 @attrs.define(eq=False)
 class DreamScheduler:
-    """Dreams of one store beside the turns of one agent, one at a time. Made by `open_dreaming`.
+    """Dreams of one store beside the turns of one agent, one at a time. Made by `build`.
 
     Whatever goes wrong is an event.
     """
@@ -35,6 +36,49 @@ class DreamScheduler:
     _is_wanted: bool = attrs.field(default=False, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @classmethod
+    def build(
+        cls,
+        agent: Agent,
+        store: MemoryStore,
+        sessions: Callable[[], Sequence[SessionActivity]],
+        limits: DreamLimits,
+        author: Callable[[], Author],
+        *,
+        scratch: Path | None = None,
+        authority: Authorizer | None = None,
+    ) -> Self:
+        """Dreams of *store* by *agent*.
+
+        *sessions* returns the sessions that count and is called in a thread; *author* identifies *agent*; what the
+        rules of *authority* deny, a dream is denied too. The copy is made in *scratch*, else in the agent's directory.
+        """
+        dreamer = Dreamer(
+            agent=agent,
+            store=store,
+            limits=limits,
+            author=author,
+            scratch=scratch or agent.workspace.scratch,
+            authority=authority,
+        )
+        return cls(dreamer, DueCheck(store.directory, sessions, limits.gates, agent.clock))
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Dream in the background until the block ends.
+
+        The end of the block waits for a running dream, up to the limit, and then kills it, which leaves the memory as
+        it was; an error that ends the block, or cancellation, does so immediately.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, name="dreaming")
+            try:
+                yield
+                with trio.move_on_after(self._dreamer.limits.drain):
+                    await self.wait_until_idle()
+            finally:
+                nursery.cancel_scope.cancel()
 
     def on_run_finished(self) -> None:
         """The agent's turn loop has ended: begin a dream if one is due and none is under way; never blocks."""
@@ -97,40 +141,3 @@ class DreamScheduler:
     def _sessions(self) -> Sequence[Path]:
         """Those that a dream is about."""
         return [session.directory for session in active_since(self._gates.sessions(), self._gates.last)]
-
-
-@asynccontextmanager
-async def open_dreaming(
-    agent: Agent,
-    store: MemoryStore,
-    sessions: Callable[[], Sequence[SessionActivity]],
-    limits: DreamLimits,
-    author: Callable[[], Author],
-    *,
-    scratch: Path | None = None,
-    authority: Authorizer | None = None,
-) -> AsyncIterator[DreamScheduler]:
-    """Dream of *store* each time *agent* has `finished` and a dream is due, until the block ends.
-
-    *sessions* gives those that count, in a thread; *author* says who *agent* is; what the rules of *authority* deny, a
-    dream is denied too. The copy is made in *scratch*, else in the agent's own directory. The end of the block waits
-    for what is under way, up to the limit, and then kills it, which leaves the memory as it was; an error that ends
-    the block, or cancellation, does so at once.
-    """
-    dreamer = Dreamer(
-        agent=agent,
-        store=store,
-        limits=limits,
-        author=author,
-        scratch=scratch or agent.workspace.scratch,
-        authority=authority,
-    )
-    dreaming = DreamScheduler(dreamer, DueCheck(store.directory, sessions, limits.gates, agent.clock))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(dreaming.run, name="dreaming")
-        try:
-            yield dreaming
-            with trio.move_on_after(limits.drain):
-                await dreaming.wait_until_idle()
-        finally:
-            nursery.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 import attrs
 import trio
@@ -68,7 +69,7 @@ SHOWN = 60
 
 @attrs.define(eq=False)
 class ProgressSummarizer:
-    """Watches one agent, beside its turns. Made by `open_summaries`."""
+    """Watches one agent, beside its turns. Made by `build`."""
 
     _agent: Agent
     _client: ModelClient
@@ -78,6 +79,25 @@ class ProgressSummarizer:
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: type[AgentError] | None = attrs.field(default=None, init=False)
     """Of the last look, if it was told of: one that goes on is told once."""
+
+    @classmethod
+    def build(cls, agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None) -> Self:
+        """Summaries of *agent* by *model*, which is called with *client*, *every* so many seconds.
+
+        The first follows the agent's next reply. *size* limits the digest, in tokens.
+        """
+        digest = Digest.begin(model, agent.conversation, inherited=agent.inherited, size=size)
+        return cls(agent, client, model, digest, every)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Summarize in the background until the block ends; a running call is then cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, name="progress summaries")
+            try:
+                yield
+            finally:
+                nursery.cancel_scope.cancel()
 
     def on_reply(self, _agent: Agent, _reply: Reply) -> None:
         """The agent has had a reply, so that there is work to look at."""
@@ -149,26 +169,6 @@ class ProgressSummarizer:
         self._agent.request_counts[PURPOSE] = number
         asked.sent(rendered)
         return reply
-
-
-@asynccontextmanager
-async def open_summaries(
-    agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None
-) -> AsyncIterator[ProgressSummarizer]:
-    """Let *model*, asked by *client*, say what *agent* is at, *every* so many seconds, until the block ends.
-
-    It begins with the agent's next reply. A call that is under way at the end is given up. *size* limits the digest, in
-    tokens.
-    """
-    digest = Digest.begin(model, agent.conversation, inherited=agent.inherited, size=size)
-    summariser = ProgressSummarizer(agent, client, model, digest, every)
-    agent.pipeline = attrs.evolve(agent.pipeline, replies=(*agent.pipeline.replies, summariser))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(summariser.run, name="progress summaries")
-        try:
-            yield summariser
-        finally:
-            nursery.cancel_scope.cancel()
 
 
 def clean(text: str) -> str:

@@ -114,11 +114,11 @@ class CacheKeepalive:
     """Refreshes the cached prefix of a waiting agent while that costs less than to write it again.
 
     How long a wait will be is not known, so it goes on until the refreshes have cost what the loss would; by the waits
-    there were, it chooses how long what is written next shall live. Made by `open_keepalive`.
+    there were, it chooses how long what is written next shall live.
     """
 
     _agent: Agent
-    _sleep_until: SleepUntil
+    _sleep_until: SleepUntil = sleep_until
     _used_at: float | None = None
     """When the agent's last request, which wrote or read all of the prefix, was sent."""
     _written: int = 0
@@ -151,7 +151,7 @@ class CacheKeepalive:
         self._used_at = agent.clock.now() - reply.duration
         self._written += reply.usage.write_5m + reply.usage.write_1h
 
-    async def prepare(self, agent: Agent) -> None:
+    async def before_call(self, agent: Agent) -> None:
         """Give what the next request writes the life that is cheapest if the next wait is like the last.
 
         The last of the steps before a call: until here, the agent's lives are those of what is in the cache.
@@ -165,6 +165,16 @@ class CacheKeepalive:
                 has_thinking=has_thinking(agent),
             )
             agent.ttl = TTL_MARKERS[ttl]
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Serve the waits of the agent in the background until the block ends."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, name="cache keepalive")
+            try:
+                yield
+            finally:
+                nursery.cancel_scope.cancel()
 
     async def run(self) -> None:
         """Serve one wait after another, until cancelled."""
@@ -216,17 +226,3 @@ class CacheKeepalive:
                 return None
         self._agent.emit(LayerFailed(layer=PURPOSE, reason="the call did not come through in time"))
         return None
-
-
-@asynccontextmanager
-async def open_keepalive(agent: Agent, sleep_until: SleepUntil = sleep_until) -> AsyncIterator[CacheKeepalive]:
-    """A keeper of *agent*'s prefix, also among the steps of its pipeline, until the block ends."""
-    keeper = CacheKeepalive(agent, sleep_until)
-    steps = agent.pipeline
-    agent.pipeline = attrs.evolve(steps, calls=(*steps.calls, keeper), replies=(*steps.replies, keeper))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run, name="prefix keeper")
-        try:
-            yield keeper
-        finally:
-            nursery.cancel_scope.cancel()

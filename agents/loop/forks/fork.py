@@ -1,11 +1,8 @@
 """Forks: creating a fork point of an agent, and starting an agent from one."""
 
+from collections.abc import Callable
 from typing import Any
 
-import attrs
-
-from coterie.agents.layers.layer2_clearing import ClearByCache
-from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -71,12 +68,6 @@ def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
     workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory, skills=point.skills))
 
 
-def fork_pipeline(point: ForkPoint, pipeline: Pipeline) -> Pipeline:
-    """The steps of a fork: it looks whether the cache served it, and never asks for edits of the cache itself."""
-    messages = tuple(step for step in pipeline.messages if not isinstance(step, ClearByCache))
-    return attrs.evolve(pipeline, messages=messages, replies=(ForkSharingCheck(point), *pipeline.replies))
-
-
 def fork_agent(
     parent: Agent,
     point: ForkPoint,
@@ -84,12 +75,12 @@ def fork_agent(
     *,
     transcript: TranscriptWriter,
     workspace: Workspace,
-    pipeline: Pipeline,
+    build_pipeline: Callable[[Agent], Pipeline],
     **changes: Any,
 ) -> Agent:
     """A fork of *parent* in the same process, ready for `run_loop`.
 
-    *transcript*, *workspace* and *pipeline* are new and its own; the rest is the parent's unless *changes* names it.
+    *transcript*, *workspace* and the pipeline are new and its own; the rest is the parent's unless *changes* names it.
     Its first message is recorded. Raises `PrefixDiffers` and `OSError`.
     """
     common = ("identity", "model", "client", "tools", "denial", "clock", "emit", "durability", "ttl")
@@ -101,7 +92,7 @@ def fork_agent(
         conversation=begin_fork(point, directive),
         transcript=transcript,
         workspace=workspace,
-        pipeline=fork_pipeline(point, pipeline),
+        build_pipeline=build_pipeline,
         meter=meter,
         fork_of=point.parent,
         inherited=len(point.prefix),

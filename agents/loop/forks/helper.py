@@ -107,8 +107,8 @@ def _request(
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:
     """Run the calls of one reply, one after another; long results are kept as the agent's own would be."""
     answers: Sequence[ToolAnswer] = [await _answer(agent, call, reply, workspace, denial) for call in reply.tool_calls]
-    for step in agent.pipeline.results:
-        answers = await step.keep(agent, answers)
+    for step in agent.pipeline.tool_results:
+        answers = await step.transform_results(agent, answers)
     return answers
 
 

@@ -1,6 +1,6 @@
 """Setup of the hooks of an agent: which apply, the facts they get, and the points where they run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,9 @@ from coterie.agents.hooks.lifecycle_hooks import (
 )
 from coterie.agents.hooks.registry import HookRegistry
 from coterie.agents.hooks.tool_call_hooks import ToolCallHooks
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
-from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.agent import Agent, Caller, call_without_hooks
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.runtime.agent_files import AgentFiles, AgentWork, agent_environment
-from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.spec import FORK_TYPE
 from coterie.agents.tools.team.task_tools import TaskUpdate
 from coterie.agents.tools.tool import Tool
@@ -36,8 +34,8 @@ SUBJECT = "hooks"
 
 
 @attrs.define(eq=False, kw_only=True)
-class AttachedHooks:
-    """The hooks of one agent, at their places."""
+class AgentHooks:
+    """The hooks of one agent, and the steps that run them."""
 
     hooks: HookRegistry
     notices: tuple[Noticed, ...]
@@ -60,28 +58,32 @@ class AttachedHooks:
         completing = partial(check_task_completion, self.hooks, self.files.name)
         return {**tools, TaskUpdate.name: attrs.evolve(update, check_completion=completing)}
 
-    def attach(self, agent: Agent, authority: Authorizer, room: AgentMail, compact: CompactionStep | None) -> None:
-        """Let hooks come in wherever *agent* has any; without any, it works as it did."""
-        if not self.hooks.hooks:
-            return
-        agent.caller = ToolCallHooks(hooks=self.hooks, authority=authority, remarks=self.messages)
-        stop = StopHook(
-            event=self._end,
-            hooks=self.hooks,
-            subject="" if self._end != "SubagentStop" else _agent_type(self.work) or "",
-            facts=self._end_facts(),
-            is_ending=lambda: bool(room.messaging.shutdown.requests),
+    @property
+    def has_hooks(self) -> bool:
+        """True if any hook applies to the agent; without one no step runs."""
+        return bool(self.hooks.hooks)
+
+    def caller(self, authority: Authorizer) -> Caller:
+        """Runs tool calls with the hooks around them."""
+        if not self.has_hooks:
+            return call_without_hooks
+        return ToolCallHooks(hooks=self.hooks, authority=authority, remarks=self.messages)
+
+    def stop_hook(self, is_ending: Callable[[], bool]) -> StopHook | None:
+        """The step that asks hooks before the agent stops, unless *is_ending* says that it was asked to end."""
+        if not self.has_hooks:
+            return None
+        subject = "" if self._end != "SubagentStop" else _agent_type(self.work) or ""
+        return StopHook(
+            event=self._end, hooks=self.hooks, subject=subject, facts=self._end_facts(), is_ending=is_ending
         )
-        pipeline = agent.pipeline
-        agent.pipeline = attrs.evolve(
-            pipeline,
-            messages=(self.messages, *pipeline.messages),
-            calls=(self.messages, *pipeline.calls),
-            stops=(*pipeline.stops, stop),
-        )
-        if compact is not None:
-            began = partial(self._after_compaction, "compact") if self.is_lead else None
-            compact.hooks = CompactionHook(hooks=self.hooks, began=began)
+
+    def compaction_hook(self) -> CompactionHook | None:
+        """The step that runs hooks before and after a compaction."""
+        if not self.has_hooks:
+            return None
+        began = partial(self._after_compaction, "compact") if self.is_lead else None
+        return CompactionHook(hooks=self.hooks, began=began)
 
     async def begin(self, agent: Agent) -> list[bytes]:
         """Tell what the user should know, and let hooks know that the session begins; what they say, as blocks."""
@@ -120,7 +122,7 @@ class AttachedHooks:
         return {"agent_transcript_path": str(self.files.transcript.path)} if self._end == "SubagentStop" else {}
 
 
-def load_agent_hooks(work: AgentWork, seat: AgentFiles, authority: Authorizer) -> AttachedHooks:
+def load_agent_hooks(work: AgentWork, seat: AgentFiles, authority: Authorizer) -> AgentHooks:
     """The hooks of the agent of *seat*. Blocks on the disk. Raises `ConfigInvalid`."""
     settings, project = work.settings.hooks, seat.session.project
     is_on = settings.enabled and not work.is_bare
@@ -134,7 +136,7 @@ def load_agent_hooks(work: AgentWork, seat: AgentFiles, authority: Authorizer) -
     end = end_event(seat, work)
     # What a kind's file calls the end of its work is whichever this agent has.
     kept = (attrs.evolve(hook, event=end) if hook.event in ENDS else hook for hook in kinds.hooks)
-    return AttachedHooks(
+    return AgentHooks(
         hooks=HookRegistry(
             hooks=(*found.hooks, *kept),
             facts=lambda: _facts(work, seat, authority),

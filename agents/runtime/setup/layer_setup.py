@@ -1,36 +1,54 @@
 """Setup of the layers of an agent: session notes, compaction, recall, extraction, dreaming and progress."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
-from typing import Literal
 
 import attrs
 import trio
 
 from coterie.agents.events.event_reader import last_agent_changes
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, open_notes
+from coterie.agents.hooks.lifecycle_hooks import CompactionHook
+from coterie.agents.layers.layer3_notes_update import NotesWriter, load_writer
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
-from coterie.agents.layers.layer5_extraction import Extraction, open_extraction
+from coterie.agents.layers.layer5_extraction import Extraction
 from coterie.agents.layers.layer6_dreaming.dream_run import DreamLimits
 from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
-from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler, open_dreaming
-from coterie.agents.layers.progress.summarizer import LAYER, TimeoutGateway, open_summaries
-from coterie.agents.layers.recall_layer import MemoryRecall, open_recall
-from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.model.catalog import Model, known_models
+from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
+from coterie.agents.layers.progress.summarizer import LAYER, ProgressSummarizer, TimeoutGateway
+from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
+from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
+from coterie.agents.layers.recall_layer import MemoryRecall
+from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.loop.forks.fork_point import ForkPoint
+from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway
+from coterie.agents.loop.pipeline import (
+    DREAMING,
+    EXTRACTION,
+    PipelineOptions,
+    PipelineRole,
+    Steps,
+    arrange,
+    context_steps,
+)
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.root_link.job_messages import DreamJob
+from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.agent_mail import AgentMail
+from coterie.agents.runtime.setup.agent_config import layer_options
 from coterie.agents.runtime.setup.context_texts import context_text, read_instructions
+from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills
-from coterie.agents.settings import CompactionSettings
+from coterie.agents.sandbox.sandbox import Sandbox
+from coterie.agents.settings import CompactionSettings, DreamingSettings, RecallSettings
+from coterie.agents.tools.shell.background_jobs import BackgroundJobs
+from coterie.agents.tools.tool import Tool
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.memory.compaction.cut_point import KeepLimits
@@ -38,11 +56,37 @@ from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.extraction.extraction_schedule import ExtractionLimits
 from coterie.memory.notes.limits import NotesLimits
 from coterie.memory.recall.selection import RecallLimits
+from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
+
+ADMISSION_TIMEOUT = 5.0
+"""Seconds that a summary waits at the gateway; a longer wait means a rate limit, or calls that are worth more."""
+MIN_INTERVAL = 0.1
+"""Seconds between two summaries, whatever the settings say."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentParts:
+    """Everything that one agent is built from: loaded from disk, or opened for it."""
+
+    tools: dict[str, Tool]
+    authority: Authorizer
+    jobs: BackgroundJobs
+    point: ForkPoint | None
+    """The fork point that it begins with; None if it is no fork."""
+    memory: AgentMemory
+    skills: AgentSkills
+    hooks: AgentHooks
+    pinned_sections: Sequence[PinnedSection]
+    """State that survives a summary."""
+    notes_writer: NotesWriter | None
+    """None where layer 3 is off."""
+    sandbox: Sandbox | None
+    """None if its commands are not confined."""
 
 
 def pinned_sections(seat: AgentFiles, room: AgentMail, tasks: TaskList) -> Sequence[PinnedSection]:
-    """What the agent of *seat* must not forget."""
+    """The state of the agent of *seat* that survives a summary."""
     roster = room.router.roster
     return (
         TeamSection(roster, partial(last_agent_changes, seat.session)),
@@ -51,38 +95,14 @@ def pinned_sections(seat: AgentFiles, room: AgentMail, tasks: TaskList) -> Seque
     )
 
 
-def build_compaction(
-    work: AgentWork,
-    seat: AgentFiles,
-    room: AgentMail,
-    standings: Sequence[PinnedSection],
-    memory: AgentMemory,
-    skills: AgentSkills,
-) -> CompactionStep | None:
-    """What compacts the context of the agent; None where that is switched off."""
-    settings = work.settings.layers.compaction
-    if not settings.enabled:
-        return None
-    return CompactionStep(
-        limits=_compaction_limits(settings),
-        pinned_sections=standings,
-        context=partial(read_context, work, seat, memory, skills),
-        mail=room.messaging,
-    )
+def load_notes_writer(work: AgentWork, seat: AgentFiles, pinned: Sequence[PinnedSection]) -> NotesWriter | None:
+    """The writer of the session notes of the agent of *seat*; None where layer 3 is off.
 
-
-@asynccontextmanager
-async def open_session_notes(
-    agent: Agent, work: AgentWork, standings: Sequence[PinnedSection], compact: CompactionStep | None
-) -> AsyncIterator[SessionNotesLayer | None]:
-    """Keep the session notes of *agent* until the block ends, for *compact* to use; none where that is switched off.
-
-    Raises `ConfigInvalid` for a template or a prompt that cannot be used.
+    Blocks on the disk. Raises `ConfigInvalid` for a template or a prompt that cannot be used.
     """
     settings = work.settings.layers.notes
     if not settings.enabled:
-        yield None
-        return
+        return None
     limits = NotesLimits(
         first=settings.first,
         step=settings.step,
@@ -91,12 +111,8 @@ async def open_session_notes(
         section=settings.section,
         total=settings.total,
     )
-    keep = compact.limits.keep if compact is not None and compact.limits.by_notes else None
     files = {"template": settings.template, "prompt": settings.prompt}
-    async with open_notes(agent, limits, standings, keep=keep, **files) as notes:
-        if compact is not None:
-            compact.notes = notes
-        yield notes
+    return load_writer(seat.name, work.project, seat.directory, limits, pinned, **files)
 
 
 async def read_context(work: AgentWork, seat: AgentFiles, memory: AgentMemory, skills: AgentSkills) -> str:
@@ -113,11 +129,15 @@ def _context_sync(work: AgentWork, seat: AgentFiles, memory: AgentMemory, skills
     return context_text(work.project, seat.clock, instructions, memory.index_text(), skills.listing, servers)
 
 
+def _keep_limits(settings: CompactionSettings) -> KeepLimits:
+    return KeepLimits(least=settings.keep_least, texts=settings.keep_texts, most=settings.keep_most)
+
+
 def _compaction_limits(settings: CompactionSettings) -> CompactionLimits:
     return CompactionLimits(
         by_notes=settings.by_notes,
         by_model=settings.by_model,
-        keep=KeepLimits(least=settings.keep_least, texts=settings.keep_texts, most=settings.keep_most),
+        keep=_keep_limits(settings),
         files=settings.files,
         file=settings.file,
         files_total=settings.files_total,
@@ -127,88 +147,7 @@ def _compaction_limits(settings: CompactionSettings) -> CompactionLimits:
     )
 
 
-MEMORY_OFF = "is switched off, or the run is bare; there is nothing to remember with"
-
-
-@attrs.frozen(kw_only=True)
-class MemoryLayers:
-    """The layers that serve one agent's memory; None where there is none to serve."""
-
-    recall: MemoryRecall | None = None
-    extraction: Extraction | None = None
-    dreaming: DreamScheduler | None = None
-    extracts: bool = False
-    """Whether that happens by itself."""
-    dreams: bool = False
-
-    async def extract(self) -> None:
-        """Take memories from the conversation because the user wants it. Raises `ConfigInvalid` without a memory."""
-        if self.extraction is None:
-            raise ConfigInvalid("memory", MEMORY_OFF)
-        await self.extraction.run_now()
-
-    async def dream(self, word: DreamJob) -> None:
-        """Dream because the user wants it; what goes wrong is an event. Raises `ConfigInvalid` while none can begin."""
-        if self.dreaming is None:
-            raise ConfigInvalid("memory", MEMORY_OFF)
-        await self.dreaming.run_now(word)
-
-    def on_loop_end(self) -> None:
-        """A turn loop of the agent has ended."""
-        if self.extraction is not None and self.extracts:
-            self.extraction.on_run_finished()
-        if self.dreaming is not None and self.dreams:
-            self.dreaming.on_run_finished()
-
-
-@asynccontextmanager
-async def open_memory_layers(
-    agent: Agent, work: AgentWork, memory: AgentMemory, authority: Authorizer, compact: CompactionStep | None
-) -> AsyncIterator[MemoryLayers]:
-    """Serve the *memory* of *agent* until the block ends, which waits a while for what is under way.
-
-    All agents recall; only the lead has memories extracted, and dreams.
-    """
-    settings, seat = work.settings, memory.files
-    store = memory.shared if seat.name == MAIN else None
-    async with AsyncExitStack() as stack:
-        recall = extraction = dreaming = None
-        if memory.stores and settings.memory.recall.enabled:
-            opened = open_recall(agent, memory.stores, _recall_limits(work), _recaller(work))
-            recall = await stack.enter_async_context(opened)
-            steps = agent.pipeline
-            agent.pipeline = attrs.evolve(steps, calls=(recall, *steps.calls), messages=(*steps.messages, recall))
-            if compact is not None:
-                compact.recall = recall
-        if store is not None:
-            given = settings.layers.extraction
-            limits = ExtractionLimits(every=given.every, turns=given.turns, drain=given.drain)
-            extracting = open_extraction(agent, store, limits, memory.author, authority=authority)
-            extraction = await stack.enter_async_context(extracting)
-            touched = partial(recent_sessions, seat.session.directory.parent, seat.clock)
-            dreams = open_dreaming(agent, store, touched, _dream_limits(work), memory.author, authority=authority)
-            dreaming = await stack.enter_async_context(dreams)
-        yield MemoryLayers(
-            recall=recall,
-            extraction=extraction,
-            dreaming=dreaming,
-            # In that mode the agent keeps a log, and what becomes a memory of its own is for dreams to say.
-            extracts=_is_on(settings.layers.extraction.enabled, work) and not settings.memory.daily_log,
-            dreams=_is_on(settings.layers.dreaming.enabled, work),
-        )
-
-
-def _is_on(enabled: bool | None, work: AgentWork) -> bool:
-    """Whether a layer works by itself. A script that does not expect it has no reply for it, so that it must ask."""
-    return not work.is_embedded if enabled is None else enabled
-
-
-def _recaller(work: AgentWork) -> Literal["model", "local"]:
-    return work.settings.memory.recall.by or ("local" if work.is_embedded else "model")
-
-
-def _recall_limits(work: AgentWork) -> RecallLimits:
-    given = work.settings.memory.recall
+def _recall_limits(given: RecallSettings) -> RecallLimits:
     return RecallLimits(
         model=given.model,
         most=given.most,
@@ -220,8 +159,7 @@ def _recall_limits(work: AgentWork) -> RecallLimits:
     )
 
 
-def _dream_limits(work: AgentWork) -> DreamLimits:
-    given = work.settings.layers.dreaming
+def _dream_limits(given: DreamingSettings) -> DreamLimits:
     return DreamLimits(
         hours=given.hours,
         scan_minutes=given.scan_minutes,
@@ -232,36 +170,121 @@ def _dream_limits(work: AgentWork) -> DreamLimits:
     )
 
 
-ADMISSION_TIMEOUT = 5.0
-"""Seconds that a summary waits at the gate: who waits longer meets a cool-down, or a crowd that is worth more."""
-MIN_INTERVAL = 0.1
-"""Seconds between two looks at an agent, whatever the settings say."""
+def _is_on(enabled: bool | None, work: AgentWork) -> bool:
+    """True if a layer runs by itself.
 
-
-@asynccontextmanager
-async def open_progress_summaries(agent: Agent, work: AgentWork, gate: Gateway) -> AsyncIterator[None]:
-    """Tell what *agent* is at until the block ends; nobody does so for the lead, whose words the user reads anyway.
-
-    Summaries pass *gate*, and are left out rather than waited for. A model that there is not is an event.
+    By default none does with the embedded server: a script that does not expect the calls has no reply for them.
     """
-    model = _model_of(agent, work)
-    if model is None:
-        yield
-        return
-    client = agent.client.with_gateway(TimeoutGateway(gate=gate, patience=ADMISSION_TIMEOUT))
-    async with open_summaries(agent, client, model, every=max(MIN_INTERVAL, work.settings.progress.every)):
-        yield
+    return not work.is_embedded if enabled is None else enabled
 
 
-def _model_of(agent: Agent, work: AgentWork) -> Model | None:
-    """Whom to ask; None if nobody is to be."""
-    given = work.settings.progress
-    # A script that does not expect it has no reply for it, so that it must ask.
-    is_on = not work.is_embedded if given.enabled is None else given.enabled
-    if agent.identity.agent == MAIN or not is_on:
+def build_progress(agent: Agent, work: AgentWork, gate: Gateway) -> ProgressSummarizer | None:
+    """Summaries of *agent* for the user; None for the lead, whose replies the user reads.
+
+    They pass *gate* only if it admits them soon. A model that does not exist is an event.
+    """
+    settings = work.settings.progress
+    if agent.identity.agent == MAIN or not _is_on(settings.enabled, work):
         return None
     try:
-        return known_models().get(given.model)
+        model = known_models().get(settings.model)
     except ConfigInvalid as exc:
         agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
         return None
+    client = agent.client.with_gateway(TimeoutGateway(gate=gate, patience=ADMISSION_TIMEOUT))
+    return ProgressSummarizer.build(agent, client, model, every=max(MIN_INTERVAL, settings.every))
+
+
+@attrs.define(eq=False, kw_only=True)
+class PipelineBuilder:
+    """Builds the steps of one agent and arranges them; an argument of `Agent`."""
+
+    work: AgentWork
+    files: AgentFiles
+    mail: AgentMail
+    root: RootConnection
+    parts: AgentParts
+    steps: Steps = attrs.field(factory=Steps, init=False)
+    """Set when the pipeline is built."""
+
+    def __call__(self, agent: Agent) -> Pipeline:
+        """The pipeline of *agent*, which is complete but for it."""
+        options = layer_options(self.work.settings, agent.conversation.header, self.parts.tools)
+        self.steps = self._build(agent, options)
+        role: PipelineRole = "agent" if self.parts.point is None else "fork"
+        return arrange(self.steps, options.disabled | self._disabled(), role)
+
+    def _build(self, agent: Agent, options: PipelineOptions) -> Steps:
+        parts, hooks = self.parts, self.parts.hooks
+        notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
+        compaction = self._compaction(notes, compaction_hook)
+        return attrs.evolve(
+            context_steps(options, parts.tools, self.files.directory, compaction),
+            hook_messages=hooks.messages if hooks.has_hooks else None,
+            stop_hook=hooks.stop_hook(lambda: bool(self.mail.messaging.shutdown.requests)),
+            compaction_hook=compaction_hook,
+            messaging=self.mail.messaging,
+            session_notes=notes,
+            on_demand_compaction=OnDemandCompaction(compaction, self.root.send),
+            extraction=self._extraction(agent),
+            dreaming=self._dreaming(agent),
+            recall=self._recall(agent),
+            keepalive=CacheKeepalive(agent),
+            fork_sharing=None if parts.point is None else ForkSharingCheck(parts.point),
+            progress=build_progress(agent, self.work, self.root.gate),
+        )
+
+    def _disabled(self) -> frozenset[str]:
+        """Settings of the steps that exist on request only."""
+        layers, memory = self.work.settings.layers, self.work.settings.memory
+        # With a daily log the agent keeps a log, and dreams decide what becomes a memory of its own.
+        extracts = _is_on(layers.extraction.enabled, self.work) and not memory.daily_log
+        switches = {EXTRACTION: extracts, DREAMING: _is_on(layers.dreaming.enabled, self.work)}
+        return frozenset(key for key, is_on in switches.items() if not is_on)
+
+    def _notes(self, agent: Agent) -> SessionNotesLayer | None:
+        writer, compaction = self.parts.notes_writer, self.work.settings.layers.compaction
+        if writer is None:
+            return None
+        keep = _keep_limits(compaction) if compaction.enabled and compaction.by_notes else None
+        return SessionNotesLayer.build(agent, writer, keep=keep, is_teammate=self.work.is_teammate)
+
+    def _compaction(self, notes: SessionNotesLayer | None, hook: CompactionHook | None) -> CompactionStep | None:
+        settings, parts = self.work.settings.layers.compaction, self.parts
+        if not settings.enabled:
+            return None
+        return CompactionStep(
+            limits=_compaction_limits(settings),
+            pinned_sections=parts.pinned_sections,
+            context=partial(read_context, self.work, self.files, parts.memory, parts.skills),
+            mail=self.mail.messaging,
+            notes=notes,
+            hook=hook,
+        )
+
+    def _recall(self, agent: Agent) -> MemoryRecall | None:
+        settings, stores = self.work.settings.memory.recall, self.parts.memory.stores
+        if not (stores and settings.enabled):
+            return None
+        by = settings.by or ("local" if self.work.is_embedded else "model")
+        return MemoryRecall.build(agent, stores, _recall_limits(settings), by)
+
+    def _extraction(self, agent: Agent) -> Extraction | None:
+        settings, memory = self.work.settings.layers.extraction, self.parts.memory
+        if (store := self._project_memory) is None:
+            return None
+        limits = ExtractionLimits(every=settings.every, turns=settings.turns, drain=settings.drain)
+        return Extraction.build(agent, store, limits, memory.author, authority=self.parts.authority)
+
+    def _dreaming(self, agent: Agent) -> DreamScheduler | None:
+        memory, session = self.parts.memory, self.files.session
+        if (store := self._project_memory) is None:
+            return None
+        sessions = partial(recent_sessions, session.directory.parent, self.files.clock)
+        limits = _dream_limits(self.work.settings.layers.dreaming)
+        return DreamScheduler.build(agent, store, sessions, limits, memory.author, authority=self.parts.authority)
+
+    @property
+    def _project_memory(self) -> MemoryStore | None:
+        """The store that extraction and dreaming write; None for all agents but the lead."""
+        return self.parts.memory.shared if self.files.name == MAIN else None

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from coterie.agents.events.agent_events import Event, HookRan
@@ -51,7 +52,8 @@ async def test_it_is_put_off_and_then_told_of(tmp_path: Path) -> None:
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
         events = watch(agent)
         hooks = make_hooks(agent, tmp_path, pre_compact=objecting, post_compact="cat > after")
-        compact.hooks = CompactionHook(hooks=hooks)
+        compact.hook = CompactionHook(hooks=hooks)
+        agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         assert (await run_loop(agent, LIMITS)).text == "done"
         assert course(events) == ["PreCompact block", "PreCompact none", "compacted threshold", "PostCompact none"]
         [compacted] = [event for event in events if isinstance(event, Compacted)]
@@ -65,7 +67,8 @@ async def test_one_that_always_objects_is_heard_so_often_and_no_more(tmp_path: P
     script = working(80, SUMMARY)
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
         events = watch(agent)
-        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         assert (await run_loop(agent, LIMITS)).text == "done"
         objections = ["PreCompact block"] * (IN_A_ROW + 1)
         assert course(events)[: IN_A_ROW + 3] == [*objections, "not heeded", "compacted threshold"]
@@ -77,7 +80,8 @@ async def test_a_full_window_is_not_argued_with(tmp_path: Path) -> None:
     script = working(12, SUMMARY)
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
         events = watch(agent)
-        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         ended = await run_loop(agent, LIMITS)
         assert (ended.reason, ended.text) == ("completed", "done")
         steps = course(events)
@@ -95,7 +99,8 @@ async def test_what_the_api_finds_too_long_is_compacted_whoever_objects(tmp_path
         _,
     ):
         events = watch(agent)
-        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         assert (await run_loop(agent, LIMITS)).text == "done"
         assert course(events)[:3] == ["PreCompact block", "not heeded", "compacted overflow"]
 
@@ -104,7 +109,8 @@ async def test_by_hand_it_is_refused_with_the_reason(tmp_path: Path) -> None:
     compact, tool = CompactionStep(), NotingTool(name="Note", act=long(8_000))
     async with open_agent(working(12, SUMMARY), tmp_path, tool, layers=LAYERS, compact=compact) as (agent, _):
         events = watch(agent)
-        compact.hooks = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
+        agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         await run_loop(agent, LIMITS)
         said = await OnDemandCompaction(compact, lambda _: None).run_request(agent, CompactJob(call=1))
         assert said == NotCompacted(call=1, reason="a hook objects: not now")

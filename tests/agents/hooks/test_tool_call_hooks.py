@@ -52,7 +52,7 @@ async def test_remarks_stand_in_the_order_of_the_calls_whichever_was_ready_first
     async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
         events = watch(agent)
         remarks = fit(agent, tmp_path, ("PostToolUse", "Note", f"{slow}; echo about $text >&2; exit 2"))
-        agent.pipeline = attrs.evolve(agent.pipeline, messages=(remarks,))
+        agent.pipeline = attrs.evolve(agent.pipeline, new_message=(remarks,))
         await run_loop(agent, RunLimits(turns=5))
         assert [event.reason for event in events if isinstance(event, HookRan)] == ["about b", "about a"]
         _, blocks = agent.conversation.messages[2]

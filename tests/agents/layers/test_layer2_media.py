@@ -135,8 +135,8 @@ async def test_old_pages_are_cleared_by_time_like_any_result(tmp_path: Path) -> 
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
         server.clock.advance(301)
-        for step in agent.pipeline.calls:
-            await step.prepare(agent)
+        for step in agent.pipeline.before_call:
+            await step.before_call(agent)
         [cleared] = of_kind(events, ResultsCleared)
         assert (cleared.mechanism, cleared.results) == ("time", 3)
         assert cleared.tokens_before - cleared.tokens_after > 3 * 4_000

@@ -14,7 +14,7 @@ import trio
 from coterie.agents.errors import BudgetSpent
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed, NotesUpdated
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, open_notes
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
@@ -28,6 +28,7 @@ from coterie.errors import ConfigInvalid
 from coterie.files import SeededFaults, file_faults
 from coterie.memory.notes.limits import NotesLimits
 from coterie.memory.notes.template import default_template
+from tests.agents.opened_layers import COMPACTED, open_notes
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 
@@ -412,7 +413,7 @@ async def test_after_a_compaction_growth_is_counted_from_what_is_left(tmp_path: 
         await work.run()
         asked = len(work.requests("notes"))
         work.agent.append_message("user", [text_block(long("9") * 2)])
-        work.notes.on_compacted()
+        await work.notes.on_compacted(work.agent, COMPACTED)
         await work.run()
         assert len(work.requests("notes")) == asked
 

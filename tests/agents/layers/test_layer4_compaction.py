@@ -9,7 +9,6 @@ import pytest
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import BreakerTripped, CacheBroke, Compacted, LayerFailed, NotesUpdated
-from coterie.agents.layers.layer3_session_notes import open_notes
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
@@ -23,6 +22,7 @@ from coterie.agents.root_link.job_messages import Pivot, Side
 from coterie.agents.tools.files.edit import Edit
 from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.notes.limits import NotesLimits
+from tests.agents.opened_layers import open_notes
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 
 LAYERS = PipelineOptions(clears_by_time=False, clears_by_api=False)

@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from coterie.agents.events.layer_events import Compacted, LayerFailed
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, open_notes
-from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, with_on_demand_compaction
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
@@ -32,6 +32,7 @@ from coterie.files import Operation, SeededFaults, file_faults
 from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.notes.limits import NotesLimits
 from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, of_kind, working
+from tests.agents.opened_layers import open_notes, with_on_demand_compaction
 from tests.agents.resumed_agent import open_resumed_agent
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, with_on_demand_compaction
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
-from coterie.agents.layers.layer7_messaging import Messaging, with_mail
+from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.pipeline import PipelineOptions
@@ -28,6 +28,7 @@ from coterie.mailbox.transports.memory.transport import MemoryTransport
 from coterie.memory.compaction.cut_point import KeepLimits
 from coterie.memory.compaction.kept_size import CompactionLimits
 from tests.agents.in_process_team import NoKeys
+from tests.agents.opened_layers import with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, open_agent
 
 LIMITS = RunLimits(turns=20)

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.events.layer_events import Compacted
-from coterie.agents.layers.layer3_session_notes import open_notes
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
@@ -33,6 +32,7 @@ from coterie.memory.compaction.result_clearing import ClearingLimits
 from coterie.memory.compaction.summary_text import block_text
 from coterie.memory.notes.limits import NotesLimits
 from tests.agents.conversation_blocks import CHARACTERS, image
+from tests.agents.opened_layers import open_notes
 from tests.agents.resumed_agent import open_resumed_agent
 from tests.agents.scripted_agent import NotingTool, open_agent
 from tests.embedded_server import Served
@@ -212,8 +212,8 @@ class Meanwhile:
     compact: Watched
     served: Served
 
-    async def prepare(self, agent: Agent) -> None:
-        """As `CallStep.prepare`."""
+    async def before_call(self, agent: Agent) -> None:
+        """As `CallStep.before_call`."""
         if agent.turn <= len(self.story.rounds):
             round_ = self.story.rounds[agent.turn - 1]
             self.served.clock.advance(COLD if round_.is_cold else 0)
@@ -295,7 +295,7 @@ async def run_dialogue(story: Dialogue, directory: Path) -> None:
         open_notes(agent, NotesLimits(first=500, step=300, calls=1, share=1.0), [Team()]) as compact.notes,
     ):
         step = Meanwhile(story, compact, served)
-        agent.pipeline = attrs.evolve(agent.pipeline, calls=(step, *agent.pipeline.calls))
+        agent.pipeline = attrs.evolve(agent.pipeline, before_call=(step, *agent.pipeline.before_call))
         for round_ in (each for each in story.rounds if not each.results):
             assert (await run_loop(agent, RunLimits(turns=99))).reason == "completed"
             add_round(agent, round_)

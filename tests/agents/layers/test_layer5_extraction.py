@@ -14,7 +14,7 @@ import trio
 from coterie.agents.errors import BudgetSpent
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed, MemoryChanged, MemoryExtracted
-from coterie.agents.layers.layer5_extraction import WROTE_ITSELF, Extraction, open_extraction
+from coterie.agents.layers.layer5_extraction import WROTE_ITSELF, Extraction
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
@@ -34,6 +34,7 @@ from coterie.files import SeededFaults, file_faults
 from coterie.memory.extraction.extraction_schedule import ExtractionLimits
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.opened_layers import open_extraction
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 

@@ -16,7 +16,7 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import Dreamed, LayerFailed, MemoryChanged
 from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, DreamLimits
 from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
-from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler, open_dreaming
+from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.loop import run_loop
@@ -29,6 +29,7 @@ from coterie.memory.errors import DreamRefused
 from coterie.memory.recall.query_log import log_query
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.opened_layers import open_dreaming
 from tests.agents.scripted_agent import open_agent
 from tests.embedded_server import Served
 

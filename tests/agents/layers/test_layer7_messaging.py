@@ -119,7 +119,7 @@ async def test_mail_that_the_transcript_has_is_not_delivered_again(tmp_path: Pat
     with TranscriptWriter.open(tmp_path / "t.jsonl") as transcript:
         conversation = Conversation.begin(KeyHeader(model="m"))
         async with transport.open_inbox("worker", 1) as inbox:
-            added = Messaging(inbox).add(None, ())  # type: ignore[arg-type]  # it asks nothing of the agent
+            added = Messaging(inbox).add_blocks(None, ())  # type: ignore[arg-type]  # it asks nothing of the agent
             conversation.append("user", added.blocks)
             transcript.record(conversation, *added.records)
     seen = load_transcript(tmp_path / "t.jsonl").mail

@@ -207,7 +207,7 @@ async def test_an_edit_of_the_cache_makes_room_at_once_in_the_count(tmp_path: Pa
     class Counting:
         tokens = 0
 
-        async def prepare(self, agent: Agent) -> None:
+        async def before_call(self, agent: Agent) -> None:
             self.tokens = agent.meter.tokens(agent.conversation)
 
         def on_reply(self, _agent: Agent, reply: Reply) -> None:
@@ -217,7 +217,7 @@ async def test_an_edit_of_the_cache_makes_room_at_once_in_the_count(tmp_path: Pa
     async with open_agent(working(30), tmp_path, NotingTool(name="Note", act=long(3_000)), layers=ALL) as (agent, _):
         pipeline = agent.pipeline
         agent.pipeline = attrs.evolve(
-            pipeline, calls=(*pipeline.calls, counting), replies=(counting, *pipeline.replies)
+            pipeline, before_call=(*pipeline.before_call, counting), reply=(counting, *pipeline.reply)
         )
         await run_loop(agent, LIMITS)
     assert len(counted) == 31

@@ -90,7 +90,7 @@ class Lead:
 
     def enter(self, answers: list[ToolAnswer]) -> None:
         """What a turn ends with: results, and the mail that has come."""
-        added = self.mail.add(self.agent, answers)
+        added = self.mail.add_blocks(self.agent, answers)
         self.agent.append_message("user", [text_block("results"), *added.blocks], *added.records)
 
     async def unanswered(self) -> str:
@@ -296,7 +296,7 @@ async def test_what_is_delivered_is_unacknowledged_until_the_next_model_call(tmp
     async with open_lead(tmp_path) as lead:
         envelope = await lead.get("Which branch?")
         assert lead.mail.unacknowledged == [envelope.id]
-        await lead.mail.prepare(lead.agent)
+        await lead.mail.before_call(lead.agent)
         assert lead.mail.unacknowledged == []
 
 

@@ -17,7 +17,7 @@ import trio.testing
 from coterie.agents.errors import BudgetSpent
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed, Recalled
-from coterie.agents.layers.recall_layer import MemoryRecall, open_recall
+from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
@@ -32,6 +32,7 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.recall.query_log import read_queries
 from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.opened_layers import COMPACTED, open_recall
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 
@@ -116,7 +117,7 @@ async def open_work(
         open_agent(text, directory, tool, gate=gate, **options) as (agent, served),
         open_recall(agent, opened, limits, by) as recall,
     ):
-        agent.pipeline = attrs.evolve(agent.pipeline, messages=(*agent.pipeline.messages, recall))
+        agent.pipeline = attrs.evolve(agent.pipeline, new_message=(*agent.pipeline.new_message, recall))
         yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
 
 
@@ -275,7 +276,7 @@ async def test_a_memory_is_shown_once_until_a_compaction(tmp_path: Path, memory:
         assert await work.ask(query) is NOTHING
         assert work.recalled[-1].left_out[str(memory / "ports.md")] == "in the context already"
         assert work.recalled[-1].candidates == 1
-        work.recall.on_compacted()
+        await work.recall.on_compacted(work.agent, COMPACTED)
         assert "8417" in text_of(await work.ask(query))
 
 
@@ -408,12 +409,12 @@ async def test_what_the_human_says_later_is_looked_for_before_the_next_call_and_
     tmp_path: Path, memory: Path
 ) -> None:
     async with open_work(tmp_path, by="local") as work:
-        await work.recall.prepare(work.agent)
+        await work.recall.before_call(work.agent)
         await work.recall.wait_until_idle()
         assert work.recalled == [], "nobody has said anything"
         work.agent.apply_record(UserTextRecord(texts=["which port has the staging server"]))
         for _ in range(2):
-            await work.recall.prepare(work.agent)
+            await work.recall.before_call(work.agent)
             await work.recall.wait_until_idle()
         assert len(work.recalled) == 1
         assert str(memory / "ports.md") in work.recalled[0].chosen

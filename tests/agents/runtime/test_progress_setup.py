@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.progress.summarizer import ProgressSummarizer
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.runtime.agent_files import AgentWork
-from coterie.agents.runtime.setup.layer_setup import open_progress_summaries
+from coterie.agents.runtime.setup.layer_setup import build_progress
 from coterie.agents.settings import Settings
 from coterie.session_directory import MAIN
 from tests.agents.scripted_agent import open_agent, watch
@@ -25,12 +24,8 @@ def work(project: Path, *, is_embedded: bool = False, **progress: Any) -> AgentW
     return AgentWork(task="t", project=project, model=model, settings=settings, is_embedded=is_embedded)
 
 
-async def is_watched(agent: Agent, given: AgentWork) -> bool:
-    before = agent.pipeline
-    async with open_progress_summaries(agent, given, LocalGateway()):
-        watchers = [step for step in agent.pipeline.replies if isinstance(step, ProgressSummarizer)]
-    agent.pipeline = before
-    return bool(watchers)
+def is_watched(agent: Agent, given: AgentWork) -> bool:
+    return build_progress(agent, given, LocalGateway()) is not None
 
 
 @pytest.mark.parametrize(
@@ -48,13 +43,13 @@ async def test_all_but_the_lead_are_watched_unless_it_is_off_or_the_model_is_scr
 ) -> None:
     async with open_agent(ECHO, tmp_path) as (agent, _):
         agent.identity = Identity(agent=name)
-        assert await is_watched(agent, work(tmp_path, is_embedded=is_embedded, **given)) == expected
+        assert is_watched(agent, work(tmp_path, is_embedded=is_embedded, **given)) == expected
 
 
 async def test_a_model_that_there_is_not_is_an_event_and_nobody_is_asked(tmp_path: Path) -> None:
     async with open_agent(ECHO, tmp_path) as (agent, _):
         agent.identity, events = Identity(agent="scout"), watch(agent)
-        assert not await is_watched(agent, work(tmp_path, model="hayku"))
+        assert not is_watched(agent, work(tmp_path, model="hayku"))
     (event,) = events
     assert isinstance(event, LayerFailed)
     assert (event.layer, "'hayku' is not a known model; did you mean haiku" in event.reason) == ("progress", True)

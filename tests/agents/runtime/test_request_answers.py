@@ -70,7 +70,7 @@ class TwoMembers:
 
     def shown(self) -> str:
         """What the worker's model would be told now."""
-        return b"".join(self.mail.add(None, ()).blocks).decode()  # type: ignore[arg-type]  # it asks nothing of it
+        return b"".join(self.mail.add_blocks(None, ()).blocks).decode()  # type: ignore[arg-type]  # it asks nothing of it
 
 
 @asynccontextmanager

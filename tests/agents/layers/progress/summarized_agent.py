@@ -10,12 +10,13 @@ import attrs
 
 from coterie.agents.events.agent_events import Event, ProgressSummarized
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.progress.summarizer import ProgressSummarizer, TimeoutGateway, open_summaries
+from coterie.agents.layers.progress.summarizer import ProgressSummarizer, TimeoutGateway
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.run_result import RunEnded, RunLimits
+from tests.agents.opened_layers import open_summaries
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 

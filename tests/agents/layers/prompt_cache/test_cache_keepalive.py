@@ -16,7 +16,7 @@ from coterie.agents.events.event_log import discard_event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.prompt_cache import keepalive
 from coterie.agents.layers.prompt_cache.cache_ttl import keepalive_plan, safe_lifetime
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, open_keepalive, sleep_until
+from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, sleep_until
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.loop import run_loop
@@ -26,6 +26,7 @@ from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
+from tests.agents.opened_layers import open_keepalive
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 

@@ -11,7 +11,8 @@ import attrs
 import trio
 
 from coterie.agents.events.agent_events import Event
-from coterie.agents.loop.agent import Agent, Pipeline
+from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
+from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -23,6 +24,7 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import Workspace, allow_all, tool_definition
@@ -83,10 +85,10 @@ class Family:
                     f"Look at part {number}.",
                     transcript=transcript,
                     workspace=Workspace(root=self.directory, scratch=self.directory),
-                    pipeline=Pipeline(),
+                    build_pipeline=lambda _agent: arrange(Steps(fork_sharing=ForkSharingCheck(point)), role="fork"),
                     identity=Identity(agent=name),
                     client=self.parent.client.with_gateway(asker),
-                    tell=events.append,
+                    emit=events.append,
                 )
                 self.forks.append(fork)
                 return await run_loop(fork, RunLimits(turns=5))

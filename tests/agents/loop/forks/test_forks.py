@@ -10,15 +10,17 @@ import trio
 
 from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.layers.layer2_clearing import ClearByCache
+from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.forks.fork import begin_fork, create_fork_point, fork_pipeline, is_fork
+from coterie.agents.loop.forks.fork import begin_fork, create_fork_point, is_fork
 from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.pipeline import PipelineOptions, build_pipeline
+from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
 from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.compaction.result_clearing import PLACEHOLDER, ClearingLimits, clear_results
 from tests.agents.loop.forks.fork_family import Family, open_family
+from tests.agents.opened_layers import build_pipeline
 from tests.conformance.reference_cache import count_tokens
 
 SIBLINGS = 20
@@ -135,9 +137,10 @@ async def test_a_fork_sends_its_parents_edits_of_the_cache_again_and_adds_none(t
         edits = [segment.data for segment in family.point.prefix.segments if segment.block_type == "cache_edits"]
         assert edits
         assert all(data in family.bodies["fork-1"][0] for data in edits)
-        mine = fork_pipeline(family.point, pipeline)
-        assert len(mine.messages) == len(pipeline.messages) - 1
-        assert not any(isinstance(step, ClearByCache) for step in mine.messages)
+        steps = context_steps(settings, dict(family.parent.tools), tmp_path)
+        mine = arrange(attrs.evolve(steps, fork_sharing=ForkSharingCheck(family.point)), settings.disabled, "fork")
+        assert len(mine.new_message) == len(pipeline.new_message) - 1
+        assert not any(isinstance(step, ClearByCache) for step in mine.new_message)
 
 
 async def test_a_fork_that_starts_when_the_cache_is_cold_says_that_it_expired(tmp_path: Path) -> None:
