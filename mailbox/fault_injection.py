@@ -170,22 +170,3 @@ def _read(book: int) -> list[InjectedFault]:
     while chunk := os.pread(book, RECORD_BYTES, offset):
         content, offset = content + chunk, offset + len(chunk)
     return [msgspec.json.decode(line, type=InjectedFault) for line in content.splitlines()]
-
-
-FAULTS_VARIABLE = "COTERIE_FAULTS"
-"""The file of orders for what goes wrong; only a scenario sets it."""
-
-
-@contextmanager
-def inject_faults(process: str) -> Iterator[None]:
-    """Let writes and mail of this process, which is called *process*, go wrong as ordered until the block ends."""
-    if (orders := os.environ.get(FAULTS_VARIABLE)) is None:
-        yield
-        return
-    # Imported here: without a scenario nothing of it is even loaded.
-    from coterie.files import file_faults  # noqa: PLC0415
-    from coterie.mailbox.fault_points import mail_faults  # noqa: PLC0415
-
-    followed = FaultRules(Path(orders), process)
-    with file_faults(FileFaultInjector(followed)), mail_faults(MailFaultInjector(followed)):
-        yield

@@ -3,13 +3,16 @@
 Nothing is disturbed unless a process says so with `mail_faults`, as `coterie.files.file_faults` does for writes.
 """
 
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, Protocol
 
 import attrs
 import trio
 
+from coterie.files import file_faults
 from coterie.mailbox.contract import Delivery
 
 MailFault = Literal["drop", "duplicate", "delay", "reorder"]
@@ -93,3 +96,21 @@ class FaultPoint:
             mixed[index - 1 : index + 1] = after, before
             break
         return mixed
+
+
+FAULTS_VARIABLE = "COTERIE_FAULTS"
+"""Environment variable with the file of fault rules; only a scenario sets it."""
+
+
+@contextmanager
+def inject_faults(process: str) -> Iterator[None]:
+    """Inject the faults of the scenario into writes and mail of this process, which is called *process*."""
+    if (rules := os.environ.get(FAULTS_VARIABLE)) is None:
+        yield
+        return
+    # Imported here, so that a process without a scenario never loads it.
+    from coterie.mailbox.fault_injection import FaultRules, FileFaultInjector, MailFaultInjector  # noqa: PLC0415
+
+    followed = FaultRules(Path(rules), process)
+    with file_faults(FileFaultInjector(followed)), mail_faults(MailFaultInjector(followed)):
+        yield

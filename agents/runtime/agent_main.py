@@ -34,7 +34,7 @@ from coterie.agents.runtime.task_report import add_worktree_state, send_report, 
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid, first_exception
 from coterie.mailbox.errors import MailboxError
-from coterie.mailbox.fault_injection import inject_faults
+from coterie.mailbox.fault_points import inject_faults
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.session_mail import SessionKeys
 from coterie.process_markers import agent_tag

@@ -15,7 +15,7 @@ import msgspec
 
 from coterie.agents.hooks.hook_files import CLAUDE_HOME_VARIABLE
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
-from coterie.mailbox.fault_injection import FAULTS_VARIABLE
+from coterie.mailbox.fault_points import FAULTS_VARIABLE
 from coterie.paths import HOME_VARIABLE
 from coterie.scenarios.runner.scenario import IoFault, Scenario
 

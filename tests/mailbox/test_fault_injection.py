@@ -10,16 +10,14 @@ import pytest
 
 from coterie.files import Appender, TornWrite, replace_file
 from coterie.mailbox.fault_injection import (
-    FAULTS_VARIABLE,
     FaultRule,
     FaultRules,
     FileFaultInjector,
     MailFaultInjector,
     add_fault_rule,
-    inject_faults,
     read_injected_faults,
 )
-from coterie.mailbox.fault_points import trigger
+from coterie.mailbox.fault_points import FAULTS_VARIABLE, inject_faults, trigger
 
 
 @pytest.fixture
@@ -108,8 +106,8 @@ def test_without_the_variable_nothing_of_it_is_loaded() -> None:
 import os, sys
 os.environ.pop({FAULTS_VARIABLE!r}, None)
 import coterie.mailbox.session_mail
-from coterie.mailbox.fault_injection import inject_faults as injected_faults
-with injected_faults("ada"):
+from coterie.mailbox.fault_points import inject_faults
+with inject_faults("ada"):
     import coterie.files, coterie.mailbox.fault_points
     assert coterie.files._hook is None and coterie.mailbox.fault_points._hook is None
 assert "coterie.mailbox.fault_injection" not in sys.modules

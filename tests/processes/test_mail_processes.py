@@ -32,12 +32,12 @@ import trio
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import MailRecord
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail as PostOffice
-from coterie.session_directory import SessionDirectory as Session
-from tests.orchestrator.session_writer import writing
+from coterie.mailbox.session_mail import SessionMail
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.session_writer import open_writer
 
 async def live(session, name):
-    with PostOffice.of(session, Clock()) as office, writing(session.directory, name, Clock()) as agent:
+    with SessionMail.open(session, Clock()) as office, open_writer(session.directory, name, Clock()) as agent:
         async with office.files.open_inbox(name, 1, seen=agent.transcript.loaded.mail) as inbox:
             print("ready", flush=True)
             while True:
@@ -48,7 +48,7 @@ async def live(session, name):
                     await inbox.acknowledge([delivery.envelope.id])
                     print(delivery.envelope.body, flush=True)
 
-trio.run(live, Session.find(sys.argv[1]), "worker")
+trio.run(live, SessionDirectory.find(sys.argv[1]), "worker")
 """
 
 

@@ -265,7 +265,7 @@ async def read_context() -> str:
 
 async def result(notes: Any, words: str) -> str:
     """What the tool gives back for `<number> <size>`, when the notes are up to date."""
-    await notes.settled()
+    await notes.wait_until_written()
     number, _, size = words.partition(" ")
     return f"result {number} ".ljust(int(size), "x")[: int(size)] if size else "denied"
 

@@ -124,7 +124,7 @@ def _names(path: list[str]) -> list[str]:
 
 def test_a_damaged_cache_is_written_again(tmp_path: Path) -> None:
     assert offered([], "res") == ["resume"]
-    [file] = (tmp_path / "cache/coterie/completion").glob("commands.json")
+    [file] = (tmp_path / "cache/coterie/completion").glob("commands-*.json")
     for content in (b"", b"{}", b'{"version": 1, "stand": ""}', file.read_bytes()[:-20]):
         file.write_bytes(content)
         assert offered([], "res") == ["resume"]

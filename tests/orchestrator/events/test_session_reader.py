@@ -331,14 +331,14 @@ async def test_a_watch_that_is_refused_makes_it_look_instead(
 async def test_another_process_is_followed_to_its_last_event_in_order(session: Path) -> None:
     code = f"""
 from pathlib import Path
-from coterie.agents.events.agent_events import TextEmitted as Text
-from tests.orchestrator.session_writer import FINISHED, writing
+from coterie.agents.events.agent_events import TextEmitted
+from tests.orchestrator.session_writer import FINISHED, open_writer
 from coterie.clock import Clock
-with writing(Path({str(session)!r}), clock=Clock()) as agent:
+with open_writer(Path({str(session)!r}), clock=Clock()) as agent:
     for turn in range(300):
-        agent.tell(Text(turn=turn, text="x"))
-        agent.say("user" if turn % 2 else "assistant", str(turn))
-    agent.tell(FINISHED)
+        agent.write_event(TextEmitted(turn=turn, text="x"))
+        agent.write_text("user" if turn % 2 else "assistant", str(turn))
+    agent.write_event(FINISHED)
 """
     seen: list[SessionEvent] = []
     command = [sys.executable, "-c", code]
