@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from coterie.clock import Clock
 from coterie.files import replace_file
 from coterie.memory.errors import DreamRefused
-from coterie.process_identity import ProcessIdentity, began_before
+from coterie.process_identity import ProcessIdentity, process_start_timestamp, read_boot_id
 
 LOCK = ".consolidate-lock"
 """In the directory of a store."""
@@ -24,10 +24,33 @@ LOCK_TIMEOUT = 10.0
 
 
 @attrs.frozen(kw_only=True)
+class LockOwner(ProcessIdentity):
+    """The process that dreams, of any machine that shares the store."""
+
+    place: str
+    """Which start of which machine, and which space of process numbers on it."""
+
+    @classmethod
+    def this(cls) -> "LockOwner":
+        """The calling process."""
+        this = ProcessIdentity.this()
+        return cls(pid=this.pid, began=this.began, place=_place())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its number means something where we are: if not, nobody can say whether it is alive."""
+        return self.place == _place()
+
+
+def _place() -> str:
+    return f"{read_boot_id()} {Path('/proc/self/ns/pid').readlink()}"
+
+
+@attrs.frozen(kw_only=True)
 class _Body:
     """What the file says while somebody dreams."""
 
-    owner: ProcessIdentity
+    owner: LockOwner
     before: float | None
     """The time of the file before; None if there was none."""
 
@@ -43,13 +66,14 @@ class _LockFile:
     def is_held(self, now: float) -> bool:
         """Whether somebody dreams."""
         if isinstance(self.body, int):
-            return began_before(self.body, self.at)
+            began = process_start_timestamp(self.body)
+            return began is not None and began <= self.at
         if self.body is None:
             return False
         if not self.body.owner.is_here:
             # A clock that was set back makes no dream last for ever.
             return abs(now - self.at) <= ABANDONED
-        return self.body.owner.is_alive
+        return self.body.owner.is_alive()
 
 
 @attrs.frozen(kw_only=True)
@@ -107,7 +131,7 @@ def acquire_dream_lock(directory: Path, clock: Clock) -> DreamLock:
         found = _reclaim(path, now)
         if found is not None and found.body is not None:
             raise DreamRefused(f"another dream of {directory} is under way")
-        body = _Body(owner=ProcessIdentity.this(), before=None if found is None else found.at)
+        body = _Body(owner=LockOwner.this(), before=None if found is None else found.at)
         _write(path, body, now)
         # Where locks do not reach, as between machines that share a disk, the last to write has it.
         written = _read(path)

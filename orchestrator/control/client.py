@@ -17,7 +17,8 @@ from coterie.orchestrator.control.requests import (
     response_decoder,
 )
 from coterie.orchestrator.session.root_lock import RootIdentity
-from coterie.process_markers import AGENT_VARIABLE, read_environment
+from coterie.process_identity import ancestors, read_environment
+from coterie.process_markers import AGENT_VARIABLE
 
 
 async def send_request(root: RootIdentity, request: ControlRequest) -> ControlAnswer:
@@ -51,15 +52,11 @@ def is_called_by_agent() -> bool:
 
     A process can take a name out of its own environment, but not out of those above it.
     """
-    pid = os.getpid()
-    while pid > 1:
-        handed_down = read_environment(pid) or set()
-        if any(each.startswith(f"{AGENT_VARIABLE}=".encode()) for each in handed_down):
-            return True
-        try:
-            if ROOT_MODULE in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return True
-            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            return True  # it has ended: nobody can say whose it was
-    return False
+    try:
+        return any(_is_agent_or_root(pid) for pid in ancestors(os.getpid()) if pid > 1)
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # one of them has ended: nobody can say whose it was
+
+
+def _is_agent_or_root(pid: int) -> bool:
+    return AGENT_VARIABLE in (read_environment(pid) or {}) or ROOT_MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import attrs
 import msgspec
@@ -21,6 +20,7 @@ from coterie.orchestrator.control.requests import (
     peer_pid,
     request_decoder,
 )
+from coterie.process_identity import ancestors
 
 MAX_REQUESTS = 16
 """Requests that are served at the same time; others wait."""
@@ -89,11 +89,7 @@ def _agent_refusal(request: ControlRequest) -> str:
 
 def is_descendant(pid: int, ancestor: int) -> bool:
     """Whether the process *pid* was started, at whatever distance, by *ancestor*, which adopts orphans."""
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            return True  # it has ended: nobody can say whose it was
-    return False
+    try:
+        return any(each == ancestor for each in ancestors(pid) if each > 1)
+    except ProcessLookupError:
+        return True  # one of them has ended: nobody can say whose it was

@@ -15,8 +15,9 @@ import attrs
 import trio
 
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
-from coterie.orchestrator.session.root_lock import find_living_roots, process_start_time
+from coterie.orchestrator.session.root_lock import find_living_roots
 from coterie.paths import HOME_VARIABLE, home_directory
+from coterie.process_identity import ProcessIdentity, ancestors, list_pids, process_start_time, read_environment
 from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE
 
 GRACE = 5.0
@@ -26,17 +27,11 @@ ROUNDS = 10
 SHOWN = 200
 """Characters of a command line that are told."""
 
-_PARENT = 1
-"""In /proc/PID/stat, counted from the state."""
-
 
 @attrs.frozen(kw_only=True)
-class OrphanProcess:
+class OrphanProcess(ProcessIdentity):
     """A process that nobody owns."""
 
-    pid: int
-    began: int
-    """See `process_start_time`: a later process with the same number is another."""
     session: str
     agent: str
     """Which start of which agent it belongs to, if it says so."""
@@ -52,9 +47,11 @@ def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:
     # First the processes, then the roots: a root that runs had its record before its first process was started.
     belonging = [stray for stray in _session_processes() if session in (None, stray.session)]
     roots = find_living_roots()
-    spared = {*_ancestors(), *(root.pid for root in roots.values())}
+    spared = {root.pid for root in roots.values()}
+    with contextlib.suppress(ProcessLookupError):  # a parent has ended, and its children are another's
+        spared.update(ancestors(os.getpid()))
     strays = [stray for stray in belonging if stray.session not in roots and stray.pid not in spared]
-    return [stray for stray in strays if process_start_time(stray.pid) == stray.began]
+    return [stray for stray in strays if stray.is_alive()]
 
 
 def orphan_findings(session: str | None = None) -> list[DoctorFinding]:
@@ -76,19 +73,13 @@ async def kill_orphan_process(stray: OrphanProcess, grace: float = GRACE) -> Non
 
     Cancellation leaves it as it is by then.
     """
-    try:
-        descriptor = os.pidfd_open(stray.pid)
-    except ProcessLookupError:
-        return
-    with contextlib.closing(os.fdopen(descriptor, "rb", buffering=0)):
-        # Once it is held its number is its own, so what is looked at now is what the signals go to.
-        if process_start_time(stray.pid) != stray.began:
+    with stray.open_handle() as handle:
+        if handle is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, number)
+            handle.send_signal(number)
             with trio.move_on_after(grace):
-                await trio.lowlevel.wait_readable(descriptor)
+                await handle.wait_ended()
                 return
     raise RepairFailed(f"process {stray.pid} has not ended {grace:g} seconds after it was killed")
 
@@ -116,25 +107,24 @@ def _owner(stray: OrphanProcess) -> str:
 
 def _session_processes() -> Iterator[OrphanProcess]:
     """Every process of this user that says it belongs to a session of this home."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if entry.stat().st_uid == os.getuid() and (found := _read(entry)) is not None:
-                    yield found
+    for pid in list_pids():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            entry = Path(f"/proc/{pid}")
+            if entry.stat().st_uid == os.getuid() and (found := _read(pid, entry / "cmdline")) is not None:
+                yield found
 
 
-def _read(entry: Path) -> OrphanProcess | None:
-    began = process_start_time(int(entry.name))
-    lines = os.fsdecode((entry / "environ").read_bytes()).split("\0")
-    handed_down = dict(line.split("=", 1) for line in lines if "=" in line)
+def _read(pid: int, command_line: Path) -> OrphanProcess | None:
+    began = process_start_time(pid)
+    handed_down = read_environment(pid) or {}
     if began is None or SESSION_VARIABLE not in handed_down or not _is_of_this_home(handed_down):
         return None
     return OrphanProcess(
-        pid=int(entry.name),
+        pid=pid,
         began=began,
         session=handed_down[SESSION_VARIABLE],
         agent=handed_down.get(AGENT_VARIABLE, ""),
-        title=os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()[:SHOWN],
+        title=os.fsdecode(command_line.read_bytes()).replace("\0", " ").strip()[:SHOWN],
     )
 
 
@@ -142,13 +132,3 @@ def _is_of_this_home(handed_down: dict[str, str]) -> bool:
     default = Path(handed_down.get("HOME", "~")) / ".coterie"
     theirs = handed_down.get(HOME_VARIABLE) or str(default)
     return Path(theirs).expanduser().resolve() == home_directory().resolve()
-
-
-def _ancestors() -> Iterator[int]:
-    pid = os.getpid()
-    while pid:
-        yield pid
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[_PARENT])
-        except FileNotFoundError:  # it ended, and its children are another's
-            return

@@ -11,7 +11,7 @@ import trio
 
 from coterie.mailbox.transports.bridge.socket_path import bridge_directory, hold_lock_file
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction
-from coterie.orchestrator.session.root_lock import process_start_time
+from coterie.process_identity import process_start_timestamp
 
 _DRAFT = re.compile(r"\.coterie-([0-9]+)-[0-9]+\.draft")
 
@@ -40,7 +40,7 @@ def is_draft(path: Path) -> bool:
 
 
 def _is_abandoned(path: Path, writer: int) -> bool:
-    began = process_start_time(writer)
+    began = process_start_timestamp(writer)
     if began is None:
         return path.exists()
     try:
@@ -48,13 +48,7 @@ def _is_abandoned(path: Path, writer: int) -> bool:
     except FileNotFoundError:
         return False
     # A process that began later than the draft was written has only got the writer's number.
-    return _booted() + began / os.sysconf("SC_CLK_TCK") > written + 1
-
-
-def _booted() -> float:
-    """When the machine was started, in seconds since 1970, to the second."""
-    lines = Path("/proc/stat").read_text().splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith("btime ")))
+    return began > written + 1
 
 
 SUFFIX = ".sock"

@@ -8,10 +8,11 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import attrs
 import trio
+
+from coterie.process_identity import list_child_pids, read_stat
 
 
 @attrs.define(eq=False)
@@ -49,8 +50,7 @@ class ChildRegistry:
         """
         if self._expected:
             return []
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        return [pid for pid in map(int, children) if pid not in self._owned and _is_of_another_session(pid)]
+        return [pid for pid in list_child_pids() if pid not in self._owned and _is_of_another_session(pid)]
 
     def reap_adopted(self) -> list[int]:
         """Reap the orphans that have ended, and return which they were."""
@@ -70,9 +70,6 @@ async def run_reaper() -> None:
 
 def _is_of_another_session(pid: int) -> bool:
     """Than this process; one that has ended keeps its session until it is reaped."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False  # reaped by now, in a thread of whoever had started it
-    # Behind the name, which may hold anything, even a bracket: state, parent, group, session.
-    return int(status.rpartition(b")")[2].split()[3]) != os.getsid(0)
+    stat = read_stat(pid)
+    # If there is none, it is reaped by now, in a thread of whoever had started it.
+    return stat is not None and stat.session != os.getsid(0)

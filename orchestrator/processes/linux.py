@@ -5,7 +5,8 @@ import errno
 import os
 import platform
 import signal
-from pathlib import Path
+
+from coterie.process_identity import read_stat
 
 _SET_DEATH_SIGNAL = 1
 _SET_NAME = 15
@@ -18,9 +19,6 @@ _CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 _CLONE_PARENT = 0x8000
 _CLONE_CLEAR_THREAD = 0x200000
 _CLONE_SET_THREAD = 0x1000000
-
-_ARGUMENTS_START, _ARGUMENTS_END = 45, 46
-"""In /proc/self/stat, counted from the state, which stands behind the name."""
 
 _libc = ctypes.PyDLL(None, use_errno=True)
 """Called with the interpreter's lock held, as a fork must be."""
@@ -75,8 +73,9 @@ def set_title(title: str) -> None:
     """Show *title* in `ps` and `top`; it is cut to the room of the command line it is written over."""
     encoded = title.encode()
     _prctl(_SET_NAME, encoded)
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    start, end = int(fields[_ARGUMENTS_START]), int(fields[_ARGUMENTS_END])
+    stat = read_stat(os.getpid())
+    assert stat is not None, "a process that asks is alive"
+    start, end = stat.arguments
     if room := end - start:  # none where the kernel does not tell
         ctypes.memmove(start, encoded[: room - 1].ljust(room, b"\0"), room)
 

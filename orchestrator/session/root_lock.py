@@ -1,6 +1,5 @@
 """Record and lock of a session's root process, so that any process can check whether it is alive."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.files import replace_file
 from coterie.paths import home_directory
+from coterie.process_identity import ProcessIdentity, read_boot_id
 from coterie.session_directory import SessionDirectory
 
 VERSION = 1
@@ -20,27 +20,19 @@ ROOT_RECORD = "root.json"
 """In the directory of a session, from before its first process is started until only the janitor is left."""
 LOCK_TIMEOUT = 10.0
 
-_STATE, _BEGAN = 0, 19
-"""In /proc/PID/stat, counted from the state, which stands behind the name."""
-_ENDED = b"ZX"
-"""The states of a process that has ended and was not reaped."""
-
 
 @attrs.frozen(kw_only=True)
-class RootIdentity:
-    """One process, told from every other that had or will have its number."""
+class RootIdentity(ProcessIdentity):
+    """The root process of a session, also for a reader after the machine was started again; the record holds it."""
 
-    pid: int
-    began: int
-    """Clock ticks from the start of the machine to that of the process."""
     boot: str
-    """Which start of the machine that was."""
+    """See `read_boot_id`."""
     started: float
-    """The same in seconds since 1970, by the session's clock."""
+    """When it became the root, in seconds since 1970, by the session's clock."""
 
     def is_alive(self) -> bool:
         """Whether this very process has not ended."""
-        return self.boot == _boot() and process_start_time(self.pid) == self.began
+        return self.boot == read_boot_id() and super().is_alive()
 
 
 def find_root(session: SessionDirectory) -> RootIdentity | None:
@@ -88,10 +80,8 @@ def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootId
     The record of a root that was killed is replaced. Blocks for one small write. Raises `ConfigInvalid` while another
     process is the root, and `OSError`.
     """
-    pid = os.getpid()
-    began = process_start_time(pid)
-    assert began is not None, "a process that asks is alive"
-    ours = RootIdentity(pid=pid, began=began, boot=_boot(), started=clock.now())
+    this = ProcessIdentity.this()
+    ours = RootIdentity(pid=this.pid, began=this.began, boot=read_boot_id(), started=clock.now())
     path = session.directory / ROOT_RECORD
     with _locked_record(session):
         if (other := find_root(session)) is not None:
@@ -108,15 +98,6 @@ def remove_root_record(session: SessionDirectory, root: RootIdentity) -> None:
     path = session.directory / ROOT_RECORD
     if _read(path) == root:
         path.unlink(missing_ok=True)
-
-
-def process_start_time(pid: int) -> int | None:
-    """When the process *pid* began, in clock ticks since the machine was started; None if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[_STATE] in _ENDED else int(fields[_BEGAN])
 
 
 @contextmanager
@@ -145,7 +126,3 @@ def _read(path: Path) -> RootIdentity | None:
         return msgspec.convert(facts, RootIdentity) if facts.get("v") == VERSION else None
     except (FileNotFoundError, ValueError):
         return None
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -15,8 +15,8 @@ from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.orchestrator.processes.child_registry import CHILDREN
 from coterie.orchestrator.supervisor.in_process_agents import RunningChild
-from coterie.process_identity import wait_ended
-from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE, read_environment
+from coterie.process_identity import list_child_pids, read_environment, wait_ended
+from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE
 
 
 def shutdown_envelope(duty: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:
@@ -81,25 +81,20 @@ def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
 
 def _find_orphans(session: str, tag: str) -> dict[int, bool]:
     """Processes that are the agent's, and those that may be, by whether it is known."""
-    wanted = {f"{SESSION_VARIABLE}={session}".encode(), f"{AGENT_VARIABLE}={tag}".encode()}
+    wanted = {SESSION_VARIABLE: session, AGENT_VARIABLE: tag}.items()
     found: dict[int, bool] = {}
-    for pid in _children():
+    for pid in list_child_pids():
         handed_down = read_environment(pid)
-        if handed_down is not None and wanted <= handed_down:
+        if handed_down is not None and wanted <= handed_down.items():
             found[pid] = True
         elif CHILDREN.is_unknown(pid) and (handed_down is None or _has_no_agent(handed_down, session)):
             found[pid] = False
     return found
 
 
-def _has_no_agent(handed_down: set[bytes], session: str) -> bool:
+def _has_no_agent(handed_down: dict[str, str], session: str) -> bool:
     """Whether it has what the zygote has: it is not yet what it will be."""
-    is_ours = f"{SESSION_VARIABLE}={session}".encode() in handed_down
-    return is_ours and not any(each.startswith(f"{AGENT_VARIABLE}=".encode()) for each in handed_down)
-
-
-def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return handed_down.get(SESSION_VARIABLE) == session and AGENT_VARIABLE not in handed_down
 
 
 def _kill(pid: int) -> None:

@@ -10,7 +10,7 @@ from coterie.orchestrator.session.overview import END_STATES
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.scenarios.runner.environment import ScenarioEnvironment
 from coterie.scenarios.runner.scenario import EVERYTHING, LEAD, ROOT, ZYGOTE, ProcessFault, ProcessFaultKind
-from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes, send_signal
+from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes
 from coterie.session_directory import MAIN, SessionDirectory
 
 _SIGNALS: Mapping[ProcessFaultKind, signal.Signals] = {
@@ -31,7 +31,7 @@ def apply_fault(
         stage.clock.advance(fault.seconds)
         return []
     victims = _victims(fault.target, stage, session, events)
-    return [process for process in victims if send_signal(process, _SIGNALS[fault.deed])]
+    return [process for process in victims if process.send_signal(_SIGNALS[fault.deed])]
 
 
 def agent_pids(events: Iterable[SessionEvent]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from coterie.scenarios.runner.environment import SEED_VARIABLE, ScenarioEnvironm
 from coterie.scenarios.runner.fault_actions import apply_fault
 from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_tail, without_text_events
 from coterie.scenarios.runner.scenario import IoFault, ProcessFault, Scenario, ScenarioAction, ScenarioStep, UserAction
-from coterie.scenarios.runner.scenario_processes import ScenarioProcess, kill_all, send_signal, wait_for_exit
+from coterie.scenarios.runner.scenario_processes import ScenarioProcess, kill_all, wait_for_exit
 from coterie.scenarios.runner.second_session import SecondSessionRun, qualify_entry, qualify_event, qualify_hop
 from coterie.scenarios.runner.user_commands import run_command, run_user_action, second_session_command, step_command
 from coterie.session_directory import SessionDirectory
@@ -253,4 +253,4 @@ class _ScenarioExecution:
 async def _continue_later(processes: list[ScenarioProcess], seconds: float) -> None:
     await trio.sleep(seconds)
     for process in processes:
-        send_signal(process, signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)

@@ -1,9 +1,7 @@
 """Processes of a scenario run: search, signals, waiting for their exit, killing."""
 
-import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -11,60 +9,36 @@ import trio
 
 from coterie.clock import Clock
 from coterie.orchestrator.doctor.checks import check_machine, check_session
-from coterie.orchestrator.session.root_lock import process_start_time
 from coterie.paths import HOME_VARIABLE
+from coterie.process_identity import ProcessIdentity, list_pids, read_environment, read_stat
 from coterie.scenarios.runner.environment import ScenarioEnvironment
 from coterie.session_directory import SessionDirectory
 
-_PARENT = 1
-"""In /proc/PID/stat, counted from the state, which stands behind the name."""
-
 
 @attrs.frozen(kw_only=True)
-class ScenarioProcess:
-    """One process that has not ended; a later one with its number began at another time."""
+class ScenarioProcess(ProcessIdentity):
+    """A process of a scenario run that has not ended."""
 
-    pid: int
-    began: int
     parent: int
     name: str
 
 
 def find_processes(home: Path) -> list[ScenarioProcess]:
     """All that were started below this `COTERIE_HOME`, except this process. Blocks."""
-    return list(_processes(os.fsencode(f"{HOME_VARIABLE}={home}")))
+    pids = (pid for pid in list_pids() if pid != os.getpid())
+    started_here = (pid for pid in pids if (read_environment(pid) or {}).get(HOME_VARIABLE) == str(home))
+    return [process for pid in started_here if (process := _read(pid)) is not None]
 
 
-def send_signal(process: ScenarioProcess, number: signal.Signals) -> bool:
-    """Send a signal to this very process; whether it was there to get it."""
+def _read(pid: int) -> ScenarioProcess | None:
+    stat = read_stat(pid)
+    if stat is None or stat.has_ended:
+        return None
     try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        # Once it is held its number is its own, so what is looked at now is what the signal goes to.
-        if process_start_time(process.pid) != process.began:
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _processes(mark: bytes) -> Iterator[ScenarioProcess]:
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            if mark not in (entry / "environ").read_bytes().split(b"\0"):
-                continue
-            began = process_start_time(int(entry.name))
-            fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-            name = (entry / "comm").read_text().rstrip("\n")
-            if began is not None:
-                yield ScenarioProcess(pid=int(entry.name), began=began, parent=int(fields[_PARENT]), name=name)
+        name = Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return ScenarioProcess(pid=pid, began=stat.began, parent=stat.parent, name=name)
 
 
 EXIT_TIMEOUT = 15.0
@@ -90,7 +64,7 @@ async def kill_all(stage: ScenarioEnvironment) -> None:
         if not (processes := await trio.to_thread.run_sync(find_processes, stage.home)):
             return
         for process in processes:
-            send_signal(process, signal.SIGKILL)
+            process.send_signal(signal.SIGKILL)
         await trio.sleep(POLL_SECONDS)
 
 

@@ -28,7 +28,8 @@ from coterie.orchestrator.doctor.orphan_processes import (
     kill_orphan_processes,
 )
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
-from coterie.orchestrator.session.root_lock import find_root, process_start_time
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.process_identity import process_start_time
 from coterie.process_markers import SESSION_VARIABLE
 from coterie.session_directory import SessionDirectory
 from tests.processes import doctor_agent_root, doctor_root

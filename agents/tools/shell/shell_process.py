@@ -12,7 +12,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.sandbox.sandbox import Sandbox
-from coterie.process_identity import wait_ended
+from coterie.process_identity import ProcessIdentity, list_pids, read_stat, wait_ended
 
 SHELL = "/bin/bash"
 DRAIN = 0.2
@@ -142,27 +142,14 @@ def _is_alive_sync(group: int) -> bool:
 
 def _ask_members_sync(group: int) -> None:
     """Ask every process of the group to end but the one that leads it."""
-    for pid in _members(group):
-        if pid == group:
-            continue
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            process = os.pidfd_open(pid)
-            try:
-                if _runs_in(group, Path("/proc", str(pid))):  # the number may have gone to another before
-                    signal.pidfd_send_signal(process, signal.SIGTERM)
-            finally:
-                os.close(process)
+    for process in _members(group):
+        if process.pid != group:
+            with contextlib.suppress(PermissionError):
+                process.send_signal(signal.SIGTERM)
 
 
-def _members(group: int) -> Iterator[int]:
-    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _runs_in(group, entry))
-
-
-def _runs_in(group: int, entry: Path) -> bool:
-    try:
-        status = (entry / "stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    # Behind the name, which may hold anything, even a bracket: state, parent, group.
-    state, _, its_group = status.rpartition(b")")[2].split()[:3]
-    return int(its_group) == group and state not in (b"Z", b"X")
+def _members(group: int) -> Iterator[ProcessIdentity]:
+    for pid in list_pids():
+        stat = read_stat(pid)
+        if stat is not None and stat.group == group and not stat.has_ended:
+            yield ProcessIdentity(pid=pid, began=stat.began)

@@ -1,7 +1,5 @@
 """`coterie attach`: shows a running session in any terminal."""
 
-import contextlib
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -126,7 +124,7 @@ class _Attachment:
 
 async def _wait_for_end(root: RootIdentity, scope: trio.CancelScope) -> None:
     """Cancel *scope* when *root* has ended."""
-    with contextlib.suppress(ProcessLookupError), os.fdopen(os.pidfd_open(root.pid), "rb", buffering=0) as ended:
-        if root.is_alive():
-            await trio.lowlevel.wait_readable(ended.fileno())
+    with root.open_handle() as handle:
+        if handle is not None:
+            await handle.wait_ended()
     scope.cancel()

@@ -1,8 +1,6 @@
 """`coterie stop` and `coterie background`: stop a session or an agent, or stop waiting for it."""
 
-import os
 import signal
-from contextlib import closing
 
 import attrs
 import click
@@ -20,6 +18,7 @@ from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
 from coterie.orchestrator.doctor.stale_sessions import mark_ended
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import RootIdentity, find_root
+from coterie.process_identity import ProcessHandle
 from coterie.session_directory import SessionDirectory
 
 PATIENCE = 30.0
@@ -112,24 +111,20 @@ class _SessionStop:
 
     async def _end(self, number: int) -> bool:
         """Send a signal to the root; whether it has ended in time."""
-        try:
-            descriptor = os.pidfd_open(self.root.pid)
-        except ProcessLookupError:
-            return True
-        with closing(os.fdopen(descriptor, "rb", buffering=0)):
-            if not self.root.is_alive():
-                return True  # its number is another's now
-            signal.pidfd_send_signal(descriptor, number)
+        with self.root.open_handle() as handle:
+            if handle is None:
+                return True
+            handle.send_signal(number)
             with trio.move_on_after(PATIENCE):
-                await self._watch(descriptor)
+                await self._watch(handle)
                 return True
         return False
 
-    async def _watch(self, descriptor: int) -> None:
+    async def _watch(self, handle: ProcessHandle) -> None:
         began = trio.current_time()
         while True:
             with trio.move_on_after(TICK):
-                await trio.lowlevel.wait_readable(descriptor)
+                await handle.wait_ended()
                 return
             seconds = trio.current_time() - began
             click.echo(f"session {self.session.id} is ending: {seconds:.0f} of {PATIENCE:.0f} s", err=True)

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from coterie.clock import Clock
-from coterie.memory.dreaming.dream_lock import ABANDONED, LOCK, DreamLock, acquire_dream_lock, last_dream_time
+from coterie.memory.dreaming.dream_lock import (
+    ABANDONED,
+    LOCK,
+    DreamLock,
+    LockOwner,
+    acquire_dream_lock,
+    last_dream_time,
+)
 from coterie.memory.dreaming.due_check import DueCheck, DueLimits, SessionActivity, active_since
 from coterie.memory.errors import DreamRefused
-from coterie.process_identity import ProcessIdentity
 
 HOUR = 3600.0
 YEAR = 365 * 24 * HOUR
@@ -33,7 +39,7 @@ def held_by(path: Path, owner: dict[str, object], before: float | None, at: floa
 
 
 def us() -> dict[str, object]:
-    this = ProcessIdentity.this()
+    this = LockOwner.this()
     return {"pid": this.pid, "began": this.began, "place": this.place}
 
 

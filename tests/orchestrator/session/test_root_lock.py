@@ -1,7 +1,6 @@
 """Who the root of a session is, and whether it lives."""
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from coterie.orchestrator.session.root_lock import (
     find_root,
     has_dead_root,
     open_root_record,
-    process_start_time,
 )
 from coterie.session_directory import SessionDirectory
 
@@ -84,12 +82,3 @@ def test_a_root_that_was_replaced_does_not_remove_the_record_of_the_next(session
     with open_root_record(session, Clock()) as root:
         rewrite(session, started=root.started + 1)
     assert find_root(session) == attrs.evolve(root, started=root.started + 1)
-
-
-def test_a_process_that_has_ended_and_was_not_reaped_is_not_alive() -> None:
-    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
-        assert process_start_time(process.pid) is not None
-        assert process.stdin is not None
-        process.stdin.close()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert process_start_time(process.pid) is None

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from coterie.process_markers import read_environment
+from coterie.process_identity import read_environment
 
-MARK = b"COTERIE_AGENT=ann#1"
+NAME = "ann#1"
 STARTS = 600
 
 
 def start_many() -> None:
     """One process after another, each with the mark of an agent."""
-    environment = {**os.environ, "COTERIE_AGENT": "ann#1"}
+    environment = {**os.environ, "COTERIE_AGENT": NAME}
     for _ in range(STARTS):
         subprocess.run(["/bin/true"], env=environment, check=True)
 
@@ -38,10 +38,10 @@ def test_process_in_execve_is_not_mistaken_for_one_outside_the_session() -> None
     while starting.is_alive():
         for pid in children(starting):
             handed_down = read_environment(pid)
-            if handed_down is not None and MARK in handed_down:
+            if handed_down is not None and handed_down.get("COTERIE_AGENT") == NAME:
                 marked.add(pid)
                 assert pid not in bare, "it had nothing, and has something now"
-            elif handed_down == set():
+            elif handed_down == {}:
                 bare.add(pid)
     starting.join()
     assert marked
