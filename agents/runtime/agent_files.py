@@ -17,7 +17,7 @@ from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
-from coterie.process_markers import AGENT_VARIABLE, agent_tag
+from coterie.process_identity import AGENT_VARIABLE, agent_tag
 from coterie.session_directory import COORDINATOR, EVENT_LOG, TRANSCRIPT, SessionDirectory
 
 

@@ -37,7 +37,7 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.fault_points import inject_faults
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.session_mail import SessionKeys
-from coterie.process_markers import agent_tag
+from coterie.process_identity import agent_tag
 from coterie.session_directory import MAIN, SessionDirectory
 
 

@@ -17,8 +17,7 @@ from coterie.orchestrator.control.requests import (
     response_decoder,
 )
 from coterie.orchestrator.session.root_lock import RootIdentity
-from coterie.process_identity import ancestors, read_environment
-from coterie.process_markers import AGENT_VARIABLE
+from coterie.process_identity import AGENT_VARIABLE, ancestors, read_environment
 
 
 async def send_request(root: RootIdentity, request: ControlRequest) -> ControlAnswer:

@@ -17,8 +17,15 @@ import trio
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
 from coterie.orchestrator.session.root_lock import find_living_roots
 from coterie.paths import HOME_VARIABLE, home_directory
-from coterie.process_identity import ProcessIdentity, ancestors, list_pids, process_start_time, read_environment
-from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE
+from coterie.process_identity import (
+    AGENT_VARIABLE,
+    SESSION_VARIABLE,
+    ProcessIdentity,
+    ancestors,
+    list_pids,
+    process_start_time,
+    read_environment,
+)
 
 GRACE = 5.0
 """Seconds in which a process that is told to end may do so by itself, and in which a killed one is gone."""

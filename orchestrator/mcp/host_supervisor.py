@@ -34,7 +34,7 @@ from coterie.orchestrator.mcp.host_protocol import (
 from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, load_servers
 from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 from coterie.orchestrator.supervisor.termination import kill_orphans
-from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
+from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 MCP_HOST_MODULE = "coterie.orchestrator.mcp.host"

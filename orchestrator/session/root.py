@@ -69,7 +69,7 @@ from coterie.orchestrator.supervisor.agent_run import compact_agent
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.orchestrator.supervisor.supervisor import Supervisor
-from coterie.process_markers import SESSION_VARIABLE
+from coterie.process_identity import SESSION_VARIABLE
 from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory
 
 

@@ -43,7 +43,7 @@ from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.orchestrator.supervisor.termination import kill_orphans, remove_drafts_sync, shutdown_envelope, terminate
-from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
+from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import TASKS, SessionDirectory
 
 OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentMessage]]

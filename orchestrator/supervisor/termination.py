@@ -15,8 +15,7 @@ from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.orchestrator.processes.child_registry import CHILDREN
 from coterie.orchestrator.supervisor.in_process_agents import RunningChild
-from coterie.process_identity import list_child_pids, read_environment, wait_ended
-from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE
+from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_child_pids, read_environment, wait_ended
 
 
 def shutdown_envelope(duty: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:

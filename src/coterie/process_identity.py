@@ -1,4 +1,7 @@
-"""Processes of this machine: identity, /proc/PID/stat and /proc/PID/environ, and signals to exactly one process."""
+"""Processes of this machine: identity, /proc/PID/stat and /proc/PID/environ, and signals to exactly one process.
+
+Two environment variables say which session and which agent a process belongs to.
+"""
 
 import contextlib
 import os
@@ -9,8 +12,18 @@ from pathlib import Path
 
 import attrs
 
+SESSION_VARIABLE = "COTERIE_SESSION"
+"""The session's id, in the environment of every process that belongs to it."""
+AGENT_VARIABLE = "COTERIE_AGENT"
+"""Which start of which agent a process belongs to, as `agent_tag` has it."""
+
 _GONE = (FileNotFoundError, ProcessLookupError)
 """Raised for a file of a process that has ended, before it is opened and after."""
+
+
+def agent_tag(name: str, incarnation: int) -> str:
+    """The value of `COTERIE_AGENT`."""
+    return f"{name}#{incarnation}"
 
 
 @attrs.frozen(kw_only=True)

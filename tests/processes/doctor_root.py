@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from coterie.clock import Clock
 from coterie.orchestrator.session.root_lock import open_root_record
-from coterie.process_markers import AGENT_VARIABLE, SESSION_VARIABLE
+from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE
 from coterie.session_directory import SessionDirectory
 
 

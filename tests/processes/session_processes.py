@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from coterie.process_markers import SESSION_VARIABLE
+from coterie.process_identity import SESSION_VARIABLE
 from coterie.session_directory import SessionDirectory
 
 

@@ -27,8 +27,7 @@ from coterie.orchestrator.processes import cleanup_daemon
 from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses, ProcessScan, kill_all
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.session.root_lock import ROOT_RECORD
-from coterie.process_identity import process_start_time
-from coterie.process_markers import SESSION_VARIABLE
+from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
 from tests.processes.root_harness import open_root_harness
 

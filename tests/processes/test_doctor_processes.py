@@ -29,8 +29,7 @@ from coterie.orchestrator.doctor.orphan_processes import (
 )
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.process_identity import process_start_time
-from coterie.process_markers import SESSION_VARIABLE
+from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
 from tests.processes import doctor_agent_root, doctor_root
 

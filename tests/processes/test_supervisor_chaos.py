@@ -33,8 +33,7 @@ from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
-from coterie.process_identity import process_start_time
-from coterie.process_markers import SESSION_VARIABLE
+from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
 from tests.processes.root_harness import RootHarness, open_root_harness
 
