@@ -355,7 +355,7 @@ def dump_settings(settings: Settings) -> Mapping[str, Any]:
 
 
 def load_settings_dump(carried: Mapping[str, Any]) -> Settings:
-    """What `shown` gave, after JSON."""
+    """Settings from what `dump_settings` gave, after JSON."""
     values = {
         key: msgspec.convert(value, SETTINGS[key].kind, dec_hook=_from_text, strict=False)
         for key, value in carried["values"].items()

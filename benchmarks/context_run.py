@@ -1,7 +1,7 @@
 """Plays a session of days in a window of its own size, with one strategy, alone in a process of its own.
 
 The window is a row of the table of models, which the server reads as well: what is too long, it refuses. Run as a
-module this is such a process: an `Order` on its standard input, an `Outcome` on its standard output.
+module this is such a process: a `ContextRunOrder` on its standard input, an `Outcome` on its standard output.
 """
 
 import os

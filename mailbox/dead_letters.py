@@ -105,7 +105,7 @@ class DeadLetters:
         """The id under which to send the words of letter *number* again; stored when this returns. Raises `OSError`.
 
         It is the same for everybody who begins, at the same time or after another was killed on the way: so the
-        message is delivered once, by its id. The letter waits on until `finish_resending`.
+        message is delivered once, by its id. The letter waits on until `finish_resend`.
         """
         if (begun := self._find_begun(number)) is not None:
             return begun

@@ -11,10 +11,10 @@ MailboxError
 │   ├── NotAllowed          this sender may not send this to that recipient
 │   └── BridgeRefused       another session did not take it
 ├── MailboxBusy         the mailbox has a reader already
-├── BridgeUnusable      no bridge can be opened here: the user must act (`bridge.place`)
-├── NotHeld             no letter with this id is held (`bridge.held`)
-├── NotWaiting          no letter with this id waits for another session (`bridge.outgoing`)
-├── StillThere          whose mail was to be buried is there to read it (`left_behind`)
+├── BridgeUnusable      no bridge can be opened here: the user must act (`transports.bridge.socket_path`)
+├── NoHeldMessage       no message with this id is held (`transports.bridge.held_mail`)
+├── NotInOutbox         no message with this id waits for another session (`transports.bridge.outbox`)
+├── RecipientActive     whose mail was to be dead-lettered is there to read it (`abandoned_mail`)
 ├── RosterFailed        the file of the roster cannot be read or written (`roster`)
 ├── MailboxFailed       the disk, or the connection, refused: nothing was stored, or nothing was acknowledged
 └── TaskError           the task list; `coterie.mailbox.tasks.errors` draws its tree

@@ -132,7 +132,7 @@ class MailFaultInjector:
     _rules: FaultRules
 
     def trigger(self, deed: MailFault, way: MailRoute, recipient: str) -> float | None:
-        """As `MailFaults.strike`."""
+        """As `MailFaults.trigger`."""
         for order in self._rules.current():
             is_meant = order.do == deed and order.transport == way and order.target in ("", recipient)
             if is_meant and self._rules.should_inject(order, f"{deed}: mail to {recipient} by {way}"):

@@ -43,7 +43,7 @@ def mail_faults(hook: MailFaults) -> Iterator[None]:
 
 
 def trigger(deed: MailFault, way: MailRoute, recipient: str) -> float | None:
-    """As `MailFaults.strike`; None if nobody disturbs this process."""
+    """As `MailFaults.trigger`; None if nobody disturbs this process."""
     return None if _hook is None else _hook.trigger(deed, way, recipient)
 
 

@@ -36,7 +36,7 @@ class Hook:
     command: str
     """For a shell."""
     matcher: str = ""
-    """Which tools, triggers or kinds it is for; see `matching`."""
+    """Which tools, triggers or kinds it is for; see `matches`."""
     timeout: float = DEFAULT_TIMEOUT
     """Seconds after which it is killed."""
     source: str

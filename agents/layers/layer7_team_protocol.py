@@ -31,7 +31,7 @@ class PendingReport:
     answer: Delivery | None = attrs.field(default=None, init=False)
 
     def accept(self, delivery: Delivery) -> bool:
-        """As `PendingReply.take`."""
+        """As `PendingReply.accept`."""
         envelope = delivery.envelope
         if self.answer is not None or envelope.id != self.report or envelope.kind != "task_notification":
             return False

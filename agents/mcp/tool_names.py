@@ -40,5 +40,5 @@ def matches_tool(entry: str, name: str) -> bool:
 
 
 def any_matches_tool(entries: Iterable[str], name: str) -> bool:
-    """Whether one of *entries* `means` it."""
+    """Whether one of *entries* matches the tool *name*, by `matches_tool`."""
     return any(matches_tool(entry, name) for entry in entries)

@@ -46,7 +46,7 @@ class Authorizer:
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace, vote: Vote | None = None) -> str | None:
-        """Why a call is denied, in words for the model; None if it may be made. Raises `ToolFailed` as `touches` does.
+        """The reason for a denial, for the model, or None. Raises `ToolFailed` as `paths_affected` does.
 
         *vote* is what hooks want. One question is asked at a time. Cancellation while one is open grants nothing.
         """

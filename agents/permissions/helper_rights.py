@@ -32,7 +32,7 @@ class HelperRights:
     writing: ClassVar = frozenset({"Write", "Edit"})
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
-        """As `Denial`; it asks nobody. Raises `ToolFailed` as `touches` does."""
+        """As `Denial`; it asks nobody. Raises `ToolFailed` as `paths_affected` does."""
         call = ToolCallFacts.of(tool, arguments, workspace)
         if rule := self._denying_rule(call):
             return f"The rule {rule} denies this call."

@@ -57,7 +57,7 @@ class Permissions:
     ) -> Verdict:
         """The verdict over one call; *granted* is what the user has allowed since, *vote* what hooks want.
 
-        Links are followed and directories looked into, as they are now. Raises `ToolFailed` as `touches` does.
+        Links are followed and directories looked into, as they are now. Raises `ToolFailed` as `paths_affected` does.
         """
         call = ToolCallFacts.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):

@@ -56,7 +56,7 @@ class ToolCallFacts:
 
     @classmethod
     def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
-        """Look at a call before it is made. Raises `ToolFailed` as `touches` does."""
+        """Look at a call before it is made. Raises `ToolFailed` as `paths_affected` does."""
         return cls(
             tool=tool,
             arguments=arguments,

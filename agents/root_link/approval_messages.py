@@ -57,7 +57,7 @@ LONGEST_SHOWN = 20_000
 
 
 class PromptUser(WireMessage, tag="ask", frozen=True):
-    """May this call be made? Asked of the user; answered by `Answered`, or taken back by `WithdrawPrompt`."""
+    """May this call be made? Asked of the user; answered by `PromptAnswered`, or taken back by `WithdrawPrompt`."""
 
     call: int
     agent: str

@@ -37,14 +37,14 @@ class MessageChannel(Protocol[Heard_co]):
 
 @attrs.define(eq=False)
 class SocketChannel(Generic[Heard]):
-    """A `Line` of its own, made by `open_line`."""
+    """A `MessageChannel` over a socket, made by `open_channel`."""
 
     _stream: trio.SocketStream
     _outgoing: trio.MemorySendChannel[WireMessage]
     _decoder: msgspec.json.Decoder[Heard]
 
     def send(self, word: WireMessage) -> None:
-        """As `Line.say`."""
+        """As `MessageChannel.send`."""
         try:
             self._outgoing.send_nowait(word)
         except trio.WouldBlock as exc:
@@ -53,7 +53,7 @@ class SocketChannel(Generic[Heard]):
             raise ControlLost("the other end has gone") from exc
 
     async def receive(self) -> Heard | None:
-        """As `Line.hear`."""
+        """As `MessageChannel.receive`."""
         try:
             frame = await read_frame(self._stream)
             return None if frame is None else self._decoder.decode(frame)
@@ -69,7 +69,7 @@ async def open_channel(
 ) -> AsyncIterator[SocketChannel[Heard]]:
     """Speak over *stream* until the block ends, which closes it; *decoder* reads what the other end says.
 
-    What was said before the end of the block is sent, if the other end takes it within `FAREWELL` seconds.
+    What was said before the end of the block is sent, if the other end takes it within `FLUSH_SECONDS` seconds.
     """
     outgoing, unsaid = trio.open_memory_channel[WireMessage](OUTGOING_LIMIT)
     async with stream, trio.open_nursery() as nursery:
@@ -116,7 +116,7 @@ class _PendingRequest(Generic[A]):
 
 @attrs.define(eq=False)
 class PendingRequests(Generic[A]):
-    """Those of one kind. Whoever reads the line passes the answers to `hear`."""
+    """Those of one kind. Whoever reads the line passes the replies to `resolve`."""
 
     _say: Callable[[WireMessage], None]
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)

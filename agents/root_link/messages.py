@@ -29,7 +29,7 @@ from coterie.mailbox.envelope import Envelope, MessageId
 
 
 class AdmitCall(WireMessage, tag="admit", frozen=True):
-    """May this call be sent? Answered by `CallAdmitted` or `Refused`; ended by `CallAbandoned`, answered or not."""
+    """May this call be sent? Answered by `CallAdmitted` or `CallRefused`; ended by `CallAbandoned`, answered or not."""
 
     call: int
     """Names the call on this line."""

@@ -15,7 +15,7 @@ from coterie.agents.root_link.messages import RelayedMessage
 
 @attrs.define(eq=False)
 class SubChannel(Generic[Heard]):
-    """A `Line` inside another one, made by `SubChannels.open`."""
+    """A `MessageChannel` inside another one, made by `SubChannels.open`."""
 
     _number: int
     _say: Callable[[WireMessage], None]
@@ -23,11 +23,11 @@ class SubChannel(Generic[Heard]):
     _decoder: msgspec.json.Decoder[Heard]
 
     def send(self, word: WireMessage) -> None:
-        """As `Line.say`. At an end that has closed it is not heard."""
+        """As `MessageChannel.send`. At an end that has closed it is not heard."""
         self._say(RelayedMessage(line=self._number, said=msgspec.Raw(msgspec.json.encode(word))))
 
     async def receive(self) -> Heard | None:
-        """As `Line.hear`."""
+        """As `MessageChannel.receive`."""
         try:
             return self._decoder.decode(await self._incoming.receive())
         except trio.EndOfChannel:

@@ -58,7 +58,7 @@ from coterie.mailbox.message_bodies import BODIES, PlanApprovalResponse, Shutdow
 
 @attrs.define(eq=False)
 class RemoteApprover:
-    """A `PlanApprover`. Whoever reads the line passes the root's answers to `hear`."""
+    """A `PlanApprover`. Whoever reads the line passes the root's answers to `handle`."""
 
     _plans: PendingRequests[PlanReviewed]
 
@@ -86,7 +86,7 @@ NO_USER = "Nobody is there any more who could be asked."
 
 @attrs.define(eq=False)
 class RemotePrompter:
-    """An `Asker`. Whoever reads the line passes the answers to `hear`. Several may ask at once."""
+    """A `UserPrompter`. Whoever reads the line passes the answers to `handle`. Several may ask at once."""
 
     _questions: PendingRequests[PromptAnswered]
     _is_there: bool = attrs.field(default=True, init=False)
@@ -97,7 +97,7 @@ class RemotePrompter:
         return cls(PendingRequests(say))
 
     async def ask(self, question: Question) -> Answer:
-        """As `Asker.ask`. Cancellation takes the question back. Raises `ControlLost`."""
+        """As `UserPrompter.ask`. Cancellation takes the question back. Raises `ControlLost`."""
         if not self._is_there:
             return DenyCall(NO_USER)
         word = partial(PromptUser.of, question=question)
@@ -122,7 +122,7 @@ LONGEST = FRAME_LIMIT // 2
 
 @attrs.frozen
 class RemoteSpawner:
-    """A `Spawner`. Whoever reads the line passes the root's answers to `hear`."""
+    """A `Spawner`. Whoever reads the line passes the root's answers to `handle`."""
 
     _questions: PendingRequests[SpawnerReply]
 
@@ -152,14 +152,14 @@ class RemoteSpawner:
             raise SpawnRefused(answer.refusal)
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.ask_to_end`. Raises `ControlLost` too."""
+        """As `Spawner.request_shutdown`. Raises `ControlLost` too."""
         answer = await self._questions.request(lambda call: RequestShutdown.of(call, request))
         assert isinstance(answer, ShutdownForwarded)
         if answer.refusal is not None:
             raise SpawnRefused(answer.refusal)
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.rest`. Raises `ControlLost` too."""
+        """As `Spawner.wait_until_idle`. Raises `ControlLost` too."""
         await self._questions.request(lambda call: AwaitIdle(call=call))
 
     def handle(self, answer: SpawnerReply) -> None:
@@ -169,7 +169,7 @@ class RemoteSpawner:
 
 @attrs.define(eq=False)
 class RemoteMailAuthority:
-    """An `AuthorityPort`. Whoever reads the line passes the root's answers to `hear`."""
+    """An `AuthorityPort`. Whoever reads the line passes the root's answers to `handle`."""
 
     _decisions: PendingRequests[PlanDecided]
     _spawner: RemoteSpawner
@@ -245,7 +245,7 @@ class RemotePermit:
 
 @attrs.define(eq=False)
 class RemoteGateway:
-    """A `Gateway`. Whoever reads the line passes the root's answers to `hear`. Everything raises `ControlLost`."""
+    """A `Gateway`. Whoever reads the line passes the root's answers to `handle`. Everything raises `ControlLost`."""
 
     _say: Callable[[AgentMessage], None]
     _calls: Iterator[int] = attrs.field(factory=itertools.count, init=False)

@@ -94,7 +94,7 @@ class RootConnection:
         await self._take(envelope)
 
     def send(self, word: WireMessage) -> None:
-        """As `Line.say`."""
+        """As `MessageChannel.send`."""
         self._line.send(word)
 
     def report_activity(self, activity: Activity, what: str = "") -> None:

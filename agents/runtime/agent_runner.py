@@ -106,7 +106,7 @@ class AgentRunner:
         await self._run_and_report(self._run, report)
 
     async def run_teammate(self, report: ReportEnd, *, lead: str | None) -> None:
-        """Let the agent work, and then on whatever comes by mail, until it is asked to end; as `agents.living.live`.
+        """Let the agent work, and then on whatever comes by mail, until it is asked to end; as `run_mail_loop`.
 
         The *lead* is told each time it is idle. Otherwise as `run`.
         """

@@ -47,7 +47,7 @@ class UsedSkills:
         return drained
 
     def restore(self, used: Iterable[UsedSkill]) -> None:
-        """Take over what `drain` said in an earlier run."""
+        """Take over what `take_changes` said in an earlier run."""
         for each in used:
             self._remember(each)
 

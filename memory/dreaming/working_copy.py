@@ -23,7 +23,7 @@ StopCheck = Callable[[], None]
 
 
 def never_stop() -> None:
-    """The `Check` that stops nothing."""
+    """The `StopCheck` that stops nothing."""
 
 
 @attrs.frozen(kw_only=True)

@@ -65,7 +65,7 @@ class Recaller:
         return survey
 
     def candidates(self, query: str, survey: Survey, between: Between) -> dict[str, ScannedMemory]:
-        """What a model can choose from, the newest first, by the names it is to call them by; see `resolve_addresses`.
+        """What a model can choose from, the newest first, by the names it is to call them by; see `name_locations`.
 
         Of more than it can be shown, those that fit *query* best.
         """

@@ -31,7 +31,7 @@ def complete_pending(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -
 
 
 def roll_back(root: ConfinedDirectory, changes: Sequence[MemoryChange], index: bytes | None) -> None:
-    """Bring the files back to what they were before *changes*, and the *index*; raises as `finish` does."""
+    """Bring the files back to what they were before *changes*, and the *index*; raises as `complete_pending` does."""
     for path, chain in _final_contents(changes):
         with suppress(MemoryRefused):
             _write_file(root, path, chain, chain[0].before)

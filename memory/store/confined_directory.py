@@ -60,7 +60,7 @@ class ConfinedDirectory:
                 delete_file(self.path / path, dir_fd=directory)
 
     def append(self, path: str, old: bytes | None, new: bytes) -> None:
-        """As `put`, for a file at the top that holds *old*: what only changes at its end is not written anew.
+        """As `write`, for a file at the top that holds *old*: what only changes at its end is not written anew.
 
         A crash may then leave a part of what was to be added.
         """

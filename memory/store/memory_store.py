@@ -103,7 +103,11 @@ class MemoryStore:
             return writing.commit()[-1]
 
     def changes(self) -> list[MemoryChange]:
-        """Every change, oldest first. What was changed past the store is among them once `notice` or a write saw it."""
+        """Every change, oldest first.
+
+        What was changed past the store is among them once `detect_external_changes` or a write
+        saw it.
+        """
         return [change for batch in self.batches() for change in batch]
 
     def batches(self) -> list[list[MemoryChange]]:

@@ -28,7 +28,7 @@ def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
 
 @attrs.define(eq=False)
 class _ReplayedIndex:
-    """As `carrying.index_after`, for thousands of changes: a memory that comes costs its own line, not the others'."""
+    """As `apply_to_index`, for thousands of changes: a memory that comes costs its own line, not the others'."""
 
     _pieces: list[str] | None = None
     """None: there is no index."""

@@ -1,7 +1,7 @@
 """Errors of the Python API, by the moment at which they occur.
 
 AgentError
-├── ConfigInvalid       what was given cannot be used, and no session was begun or taken up (`coterie.agents.errors`)
+├── ConfigInvalid       what was given cannot be used, and no session was begun or taken up (`coterie.errors`)
 │   └── TeamInvalid     the file of a team, with every flaw of it, by line (`coterie.orchestrator.teams.team_tables`)
 └── SessionError        a session that was open; `session` is its id
     ├── SessionFailed   it has ended without a result: it could not go on, or was killed

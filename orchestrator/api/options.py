@@ -68,7 +68,7 @@ def explicit_options(options: SessionOptions) -> SessionOptions:
 
 
 def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
-    """What a root is to be started with, of the options that are `given`.
+    """What a root is to be started with, from options that `explicit_options` returned.
 
     Blocks on the disk. Raises `ConfigInvalid`: nothing was started then.
     """

@@ -18,7 +18,7 @@ WITHDRAWN = "the agent does not wait for it any more"
 
 @attrs.frozen(kw_only=True)
 class AgentApprovals:
-    """Who asks is known by the socket, so it is said here and in no word. It is an `Asker`, too."""
+    """Who asks is known by the socket, so it is said here and in no word. It is a `UserPrompter`, too."""
 
     approvals: ApprovalService
     agent: str
@@ -56,7 +56,7 @@ class AgentApprovals:
         return PlanDecided(call=word.call)
 
     async def ask(self, question: Question) -> Answer:
-        """As `Asker.ask`: the user answers from a shell, today or tomorrow. Cancelled, the question stays open."""
+        """As `UserPrompter.ask`: the user answers from a shell, at any time. Cancelled, the question stays open."""
         try:
             approval = await self.approvals.request(self._permission(question), self.directory)
         except ApprovalNotStored as exc:

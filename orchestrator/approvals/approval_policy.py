@@ -1,8 +1,8 @@
 """Rules for who may decide an approval, and automatic decisions by rule.
 
 AgentError
-├── AnswerInvalid   an answer that does not count, and changes nothing
-└── NotAsked        a request that could not be kept, so nobody was asked
+├── AnswerInvalid      an answer that does not count, and changes nothing
+└── ApprovalNotStored  a request that could not be kept, so nobody was asked
 """
 
 from collections.abc import Iterable, Sequence

@@ -21,7 +21,7 @@ def offline_job_request(
 ) -> SessionRequest:
     """What makes *agent* of *session* do *chore*, with its own model, or the one that *script* plays.
 
-    Raises `ConfigInvalid`, `NoModel`, and `Refused` for an agent that has no conversation.
+    Raises `ConfigInvalid`, `NoModel`, and `UsageRefused` for an agent that has no conversation.
     """
     model = _model_of(session, agent)
     require_model(script)
@@ -43,7 +43,7 @@ def offline_job_request(
 
 
 def _model_of(session: SessionDirectory, agent: str) -> str:
-    """The model that an agent's conversation is with. Raises `Refused` if there is none."""
+    """The model that an agent's conversation is with. Raises `UsageRefused` if there is none."""
     transcripts = {path.parent.name: path for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
     if agent not in transcripts:
         raise UsageRefused(f"session {session.id} has no agent {agent!r}; {did_you_mean(agent, transcripts)}")

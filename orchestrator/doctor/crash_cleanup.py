@@ -1,7 +1,7 @@
 """Repair of a session after its root was killed; the cleanup daemon runs it.
 
 `python -P -m coterie.orchestrator.doctor.crash_cleanup SESSION ENDED` is what the janitor becomes once no process is
-left. ENDED is what it has done about these, its `Ended`, as JSON.
+left. ENDED is what it has done about these, its `KilledProcesses`, as JSON.
 """
 
 import sys

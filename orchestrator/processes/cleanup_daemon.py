@@ -1,9 +1,9 @@
 """Cleanup daemon of a session: kills what is left if the root is killed, then runs the repair.
 
-`python -I -S janitor.py VARIABLE=SESSION RECORD`, with a pipe as standard input of which the root alone has the other
-end, and a pidfd of the root as descriptor 3. A farewell in the pipe says that all have ended. An end without one says
-that the root was killed: once it is gone every process of the session is killed, and the janitor becomes the program
-that mends the session's records and tells in its log what was done (`orchestrator.doctor.cleaning_up`).
+`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`, with a pipe as standard input of which the root alone has the
+other end, and a pidfd of the root as descriptor 3. A farewell in the pipe says that all have ended. An end without one
+says that the root was killed: once it is gone every process of the session is killed, and the janitor becomes the
+program that mends the session's records and tells in its log what was done (`orchestrator.doctor.crash_cleanup`).
 
 A process belongs to the session that its environment names; one that names none, as under `env -i`, to that of its
 parent or of the leader of its (terminal) session. So what is missed is only who has cleaned its environment, left its

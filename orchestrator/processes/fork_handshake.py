@@ -82,7 +82,7 @@ class DescriptorChannel:
     """The way to a child that is being started, and back."""
 
     reports: trio.socket.SocketType
-    """Our end. It ends when nobody has the other one, so see `let_go`."""
+    """Our end. It ends when nobody has the other one, so see `release`."""
     passed: PassedDescriptors
     _theirs: socket.socket
 

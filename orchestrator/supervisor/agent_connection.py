@@ -62,7 +62,7 @@ AGENT_GONE = "it has ended before that was done"
 
 @attrs.define(eq=False)
 class CompactionClient:
-    """Asks one agent's process. Whoever reads the line passes the answers to `hear`. Several may ask at once."""
+    """Asks one agent's process. Whoever reads the line passes the answers to `handle`. Several may ask at once."""
 
     _questions: PendingRequests[CompactionDone | NotCompacted]
     _is_there: bool = attrs.field(default=True, init=False)

@@ -79,7 +79,7 @@ class ChildAgents:
         await self.supervisor.stop(name, self.order.name)
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.ask_to_end`: who asks is known by the socket, and only the lead may."""
+        """As `Spawner.request_shutdown`: who asks is known by the socket, and only the lead may."""
         asker, name = self.order.name, request.recipient.name
         own = self.supervisor.descendants(asker)
         if asker != MAIN or name not in own:
@@ -91,7 +91,7 @@ class ChildAgents:
         await trio.lowlevel.checkpoint()
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.rest`."""
+        """As `Spawner.wait_until_idle`."""
         supervisor, name = self.supervisor, self.order.name
         await wait_until_idle(lambda: supervisor.descendant_runs(name), supervisor.mail.directory, supervisor.changes)
 

@@ -66,7 +66,7 @@ class PollingDirectoryWatch:
     """Wakes when files of the watched directories grow, or new ones appear.
 
     Tells by inotify. Where that is not to be had, or its limit of watches is reached, every wait ends after
-    `LOOK_EVERY` seconds.
+    `POLL_INTERVAL` seconds.
     """
 
     _descriptor: int | None

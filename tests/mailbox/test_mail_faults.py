@@ -36,7 +36,7 @@ class Faults:
     struck: int = 0
 
     def trigger(self, deed: MailFault, way: MailRoute, recipient: str) -> float | None:
-        """As `MailFaults.strike`."""
+        """As `MailFaults.trigger`."""
         if (deed, way) != (self.deed, self.way) or self.struck == self.times:
             return None
         assert recipient == "ada"

@@ -170,7 +170,7 @@ def test_doctor_cleans_up_after_root_and_cleanup_daemon_were_killed_together(ses
 async def _die(
     session: SessionDirectory, way: str, before: Callable[[], None] = lambda: None, *, kills_janitor: bool = False
 ) -> None:
-    """Have a root of *session* die in a *way* of `janitor_root`; returns when it and its janitor are gone."""
+    """Have a root of *session* die in a *way* of `cleanup_root`; returns when it and its janitor are gone."""
     with SessionMail.open(session, Clock()) as office:
         await office.roster.join("scout")
     command = [sys.executable, "-m", "tests.processes.cleanup_root", session.id, way]

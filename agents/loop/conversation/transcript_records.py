@@ -255,6 +255,6 @@ def store_json(data: bytes) -> msgspec.Raw:
 
 
 def restore_json(stored: msgspec.Raw) -> bytes:
-    """The bytes that were given to `store`. Raises `ValueError`."""
+    """The bytes that were given to `store_json`. Raises `ValueError`."""
     data = bytes(stored)
     return msgspec.json.decode(data, type=str).encode() if data.startswith(b'"') else data

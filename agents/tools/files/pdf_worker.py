@@ -1,6 +1,6 @@
 """Worker process that extracts pages of a PDF. It imports nothing of ours.
 
-It reads an `Order` from standard input and writes `PdfPages` to standard output, both as JSON in ASCII. Beside the
+It reads a `PdfRequest` from standard input and writes `PdfPages` to standard output, both as JSON in ASCII. Beside the
 standard library it has pypdf, from where the order says it is.
 """
 

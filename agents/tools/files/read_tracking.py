@@ -55,11 +55,11 @@ class ReadFiles:
         return drained
 
     def known(self) -> dict[str, str]:
-        """All versions, as `drain` gives the new ones, for another agent to begin with."""
+        """All versions, as `take_changes` gives the new ones, for another agent to begin with."""
         return {str(path): version.hex() for path, version in self._versions.items() if _is_utf8(path)}
 
     def restore(self, versions: Mapping[str, str]) -> None:
-        """Take over what `drain` said in an earlier run. Raises `ValueError` for a version that is not in hex."""
+        """Take over what `take_changes` gave in an earlier run. Raises `ValueError` for a version that is not hex."""
         for path, version in versions.items():
             self._remember(Path(path), bytes.fromhex(version))
 

@@ -1,7 +1,7 @@
 """Worker process that searches files for a regular expression. It imports nothing of ours.
 
-Started as a script with nothing but the standard library, to be ready in a few milliseconds. It reads an `Order` from
-standard input and writes a `Finding` to standard output, both as JSON in ASCII, which can carry any file name.
+Started as a script with nothing but the standard library, to be ready in a few milliseconds. It reads a `GrepRequest`
+from standard input and writes a `GrepResult` to standard output, both as JSON in ASCII, which can carry any file name.
 """
 
 import codecs
@@ -69,7 +69,7 @@ class GrepResult(NamedTuple):
 
 
 class SkippedFile(Exception):
-    """A file is passed over; the only argument is the field of `Finding` that counts it."""
+    """A file is passed over; the only argument is the field of `GrepResult` that counts it."""
 
 
 def search(order: GrepRequest) -> GrepResult:

@@ -1,7 +1,7 @@
 """Worker process that searches a transcript. It imports nothing of ours.
 
-Started as a script with nothing but the standard library, as `grep_worker` is. It reads an `Order` from standard input
-and writes a `Finding` to standard output, both as JSON in ASCII.
+Started as a script with nothing but the standard library, as `grep_worker` is. It reads a `TranscriptSearchRequest`
+from standard input and writes a `TranscriptSearchResult` to standard output, both as JSON in ASCII.
 """
 
 import json

@@ -36,7 +36,7 @@ class JobOutput:
     """Why there is more than is kept, in words for the model."""
 
     def open_log(self) -> Appender:
-        """The file, for `keep`. Raises `ToolFailed` if there can be none."""
+        """The file, for `append`. Raises `ToolFailed` if there can be none."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return Appender.open(self.path)

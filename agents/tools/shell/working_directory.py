@@ -64,9 +64,9 @@ class ShellState:
         return str(self.directory.relative_to(self.root))
 
     def restore(self, directory: str) -> None:
-        """Start the next command in what `drain` said in an earlier run, as far as it is still there.
+        """Start the next command in what `take_changes` said in an earlier run, as far as it is still there.
 
-        Raises `ValueError` for what `drain` cannot have said.
+        Raises `ValueError` for what `take_changes` cannot have said.
         """
         path = self.root / directory
         if not path.is_relative_to(self.root) or ".." in path.parts:

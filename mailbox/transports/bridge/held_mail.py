@@ -51,7 +51,7 @@ class HeldMail:
     async def release(self, id_: MessageId, deliver: Callable[[Envelope], Awaitable[Receipt]]) -> Receipt:
         """Hand the letter to *deliver*, and forget it once that has stored it.
 
-        A crash in between leaves it held; released again, the transport drops it by its id. Raises `NotHeld`,
+        A crash in between leaves it held; released again, the transport drops it by its id. Raises `NoHeldMessage`,
         `MailboxFailed` and what *deliver* raises; then it is still held.
         """
         file, letter = await self._find(id_)
@@ -60,7 +60,7 @@ class HeldMail:
         return receipt
 
     async def drop(self, id_: MessageId) -> None:
-        """Move the letter to the dead. Raises `NotHeld` and `MailboxFailed`."""
+        """Move the letter to the dead. Raises `NoHeldMessage` and `MailboxFailed`."""
         file, letter = await self._find(id_)
         await trio.to_thread.run_sync(self._spool.dead_letter, file, letter, "refused", "dropped by the user")
 

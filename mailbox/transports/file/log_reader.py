@@ -46,12 +46,12 @@ class LogReader:
                 return None
 
     def skip_record(self, line: LogRecord) -> None:
-        """Go on behind *line*, which `next_line` gave."""
+        """Go on behind *line*, which `next_record` gave."""
         assert self._tail is not None
         self._tail.move(line.span.end)
 
     def may_have_record(self) -> bool:
-        """Whether `next_line` could give something that it did not give before. Raises `OSError`."""
+        """Whether `next_record` could give something that it did not give before. Raises `OSError`."""
         if self._tail is None:
             return bool(segment_numbers(self._directory))
         return self._tail.may_have_record() or (self._tail.is_sealed and self._following(self._tail) is not None)

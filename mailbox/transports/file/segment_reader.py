@@ -39,7 +39,7 @@ class SegmentReader:
     _stuck_at: int = -1
     """The end of what was read when it held no line."""
     is_sealed: bool = attrs.field(default=False, init=False)
-    """Whether nothing was appended any more when the size was last looked at, by `next_line` or `may_have_line`."""
+    """Whether nothing was appended any more when the size was last looked at, by `next_record` or `may_have_record`."""
 
     @classmethod
     def open(cls, directory: Path, number: int, offset: int = 0) -> "SegmentReader":
@@ -76,7 +76,7 @@ class SegmentReader:
             self._buffer, self._base = b"", offset
 
     def may_have_record(self) -> bool:
-        """Whether `next_line` could give something that it did not give before."""
+        """Whether `next_record` could give something that it did not give before."""
         is_unread = self.offset < self._end and self._stuck_at != self._end
         return is_unread or self._unread_bytes() > 0
 

@@ -38,7 +38,7 @@ class WakeupListener:
     """Readable when it has rung; None if nothing rings."""
 
     async def wait(self, has_news: Callable[[], bool]) -> bool:
-        """Return whether it has rung, or *has_news*, which may raise; at the latest after `LOOK_EVERY` seconds."""
+        """Return whether it has rung, or *has_news*, which may raise; at the latest after `POLL_INTERVAL` seconds."""
         has_rung = False
         try:
             self._set_state(_ASLEEP)

@@ -92,7 +92,7 @@ async def _print_wait_notice(agent: str) -> None:
 def _compact_offline(
     session: SessionDirectory, agent: str, pivot: Pivot | None, script: Path | None
 ) -> CompactionDone | NotCompacted:
-    """Have an agent of a session that does not run compacted. Raises `ConfigInvalid` and `Refused`."""
+    """Have an agent of a session that does not run compacted. Raises `ConfigInvalid` and `UsageRefused`."""
     return trio.run(compact_offline, offline_job_request(session, agent, CompactJob.of(0, pivot), script))
 
 

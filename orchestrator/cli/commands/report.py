@@ -64,7 +64,7 @@ def _collect(session: SessionDirectory) -> SessionFacts:
 
 
 def _check_path(path: Path, *, is_forced: bool) -> None:
-    """Raise `Refused` unless a report may be at *path*: nothing is there, or an older report."""
+    """Raise `UsageRefused` unless a report may be at *path*: nothing is there, or an older report."""
     try:
         if path.is_dir():
             raise UsageRefused(f"{path} is a directory; name a file in it")

@@ -71,7 +71,7 @@ def background(*, session: str, agent: str, is_json: bool) -> None:
 
 
 def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
-    """A session, and its root. Raises `Refused` if it has none."""
+    """A session, and its root. Raises `UsageRefused` if it has none."""
     session = SessionDirectory.find(name)
     if (root := find_root(session)) is None:
         is_at_work = read_overview(session).state == "running"

@@ -90,7 +90,7 @@ def _row(buried: DeadLetterRecord) -> dict[str, object]:
 
 
 def _sweep_targets(office: SessionMail, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Whose mail is swept. Raises `Refused` where nobody can say who has left."""
+    """Whose mail is swept. Raises `UsageRefused` where nobody can say who has left."""
     if names:
         return names
     if not office.roster.path.exists():

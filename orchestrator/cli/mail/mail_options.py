@@ -28,9 +28,9 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON; 
 
 
 def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[ActResult]]) -> ActResult:
-    """Do something with the mail of a session, see `open_office`.
+    """Do something with the mail of a session, see `open_session_mail`.
 
-    Raises `Refused` for what the user must mend, and another `ClickException` for what the machine refuses.
+    Raises `UsageRefused` for what the user must mend, and another `ClickException` for what the machine refuses.
     """
     with open_session_mail(session) as office:
         try:

@@ -113,7 +113,7 @@ def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
 
 
 def find_memory(store: MemoryStore, name: str) -> str:
-    """The path of the memory that is called *name*. Raises `Refused`, with the nearest ones, if there is none."""
+    """The path of the memory that is called *name*. Raises `UsageRefused`, with the nearest ones, if there is none."""
     paths = store.paths()
     for path in (name, f"{name}.md"):
         if path == INDEX or path in paths:

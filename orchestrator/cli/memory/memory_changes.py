@@ -96,13 +96,13 @@ def _history(store: MemoryStore) -> list[MemoryChange]:
 
 
 def _path_of(store: MemoryStore, name: str, changes: Sequence[MemoryChange]) -> str:
-    """The path of the memory *name*, also if it has been deleted. Raises `Refused` if there never was one."""
+    """The path of the memory *name*, also if it has been deleted. Raises `UsageRefused` if there never was one."""
     past = {change.path for change in changes}
     return next((path for path in (name, f"{name}.md") if path in past), None) or find_memory(store, name)
 
 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:
-    """The changes that *id_* means, oldest first. Raises `Refused` if it means none."""
+    """The changes that *id_* means, oldest first. Raises `UsageRefused` if it means none."""
     if not changes:
         raise UsageRefused("nothing was changed yet")
     if id_ is None:

@@ -76,8 +76,8 @@ def find_scope(scope: ScopeName | None, kind: str | None, directory: Path | None
 def open_store(place: MemoryScope) -> Iterator[MemoryStore]:
     """The store at *place*.
 
-    Within the block what the user must mend is raised as `Refused`, what the store or the machine refuses as another
-    `ClickException`.
+    Within the block what the user must mend is raised as `UsageRefused`, what the store or the machine refuses as
+    another `ClickException`.
     """
     try:
         yield MemoryStore.at(place.directory, Clock.from_environment())

@@ -26,7 +26,7 @@ def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | Non
     """Let a root do *assignment*, show what happens, and exit with the published code.
 
     The first SIGINT or SIGTERM ends the turn that is under way, a second one everything, at once. When nobody reads
-    standard output any more the turn is ended too. Raises `Refused` for what the user must mend.
+    standard output any more the turn is ended too. Raises `UsageRefused` for what the user must mend.
     """
     watch = _SessionClient(assignment, view, asker)
     try:
@@ -49,7 +49,7 @@ def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | Non
 
 
 def detach(assignment: SessionRequest) -> str:
-    """Let a root do *assignment* on its own; the id of its session. Raises `Refused`."""
+    """Let a root do *assignment* on its own; the id of its session. Raises `UsageRefused`."""
     return trio.run(_detach, assignment)
 
 

@@ -22,7 +22,7 @@ CACHE_EDITS = "cache_edits"
 
 
 def deleted_references(call: ApiRequest, beta: str | None) -> frozenset[str]:
-    """The ids of all tool results that the request's `make_cache_edits` blocks delete.
+    """The ids of all tool results that the request's `cache_edits` blocks delete.
 
     *beta* names the header under which such blocks are known; without it they are an unknown block type.
     Raises `ApiError` (400) with the path of what is wrong. An id may be deleted more than once.
@@ -47,7 +47,7 @@ def deleted_references(call: ApiRequest, beta: str | None) -> frozenset[str]:
 
 
 def references(block: Block) -> list[str]:
-    """The ids that one checked `make_cache_edits` block names."""
+    """The ids that one checked `cache_edits` block names."""
     return [edit["cache_reference"] for edit in block["edits"]]
 
 

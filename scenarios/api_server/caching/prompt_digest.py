@@ -60,7 +60,7 @@ class PromptDigest:
     cleared_tokens: int = 0
     """What context editing took out."""
     deletions: tuple[tuple[int, int], ...] = ()
-    """Of each `make_cache_edits` block, its position and the tokens that are deleted by it and by none before it."""
+    """Of each `cache_edits` block, its position and the tokens that are deleted by it and by none before it."""
 
     @property
     def total(self) -> int:

@@ -131,7 +131,7 @@ class Person:
         self._answer, self._heard = trio.open_memory_channel[Answer](1)
 
     async def ask(self, question: Question) -> Answer:
-        """As `Asker.ask`."""
+        """As `UserPrompter.ask`."""
         self.questions.append(question)
         return await self._heard.receive()
 

@@ -44,12 +44,12 @@ class NoSpawner:
         raise SpawnRefused(f"There is no {name} that could be stopped.")
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.ask_to_end`, for one name only."""
+        """As `Spawner.request_shutdown`, for one name only."""
         if request.recipient.name != "boss":
             raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.rest`."""
+        """As `Spawner.wait_until_idle`."""
 
 
 @attrs.define(eq=False)

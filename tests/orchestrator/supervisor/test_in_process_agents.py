@@ -42,11 +42,11 @@ class NoSpawner:
         raise SpawnRefused(f"There is no {name} that could be stopped.")
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.ask_to_end`."""
+        """As `Spawner.request_shutdown`."""
         raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.rest`."""
+        """As `Spawner.wait_until_idle`."""
 
 
 @attrs.define(eq=False)

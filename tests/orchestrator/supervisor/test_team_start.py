@@ -37,11 +37,11 @@ class PartialSpawner:
         raise AssertionError(name)
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.ask_to_end`."""
+        """As `Spawner.request_shutdown`."""
         raise AssertionError(request)
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.rest`."""
+        """As `Spawner.wait_until_idle`."""
         raise AssertionError
 
 

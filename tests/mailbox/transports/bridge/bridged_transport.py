@@ -56,7 +56,7 @@ class BridgedPlace:
 
     @property
     def tampering(self) -> Tampering | None:
-        """As `Place.tampering`, in the session that reads."""
+        """As `TransportFactory.tampering`, in the session that reads."""
         return self.behind.tampering
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the queue does beyond the promises that all transports keep; see `test_conformance`."""
+"""What the queue does beyond the promises that all transports keep; see `test_transport_conformance`."""
 
 import attrs
 import pytest
