@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 # ruff: noqa: T201 - an example prints
 
 
-async def run(task: str, team: Path, script: Path | None) -> coterie.Result:
+async def run(task: str, team: Path, script: Path | None) -> coterie.SessionResult:
     """Run *task* with the *team* in the current directory."""
     async with (
         coterie.open_session(task, team=team, script=script, permission_mode="acceptEdits") as session,
@@ -27,11 +27,11 @@ async def run(task: str, team: Path, script: Path | None) -> coterie.Result:
     ):
         print(f"session {session.id}")
         async for observed in events:
-            await heed(session, observed)
+            await handle(session, observed)
         return await session.wait()
 
 
-async def heed(session: coterie.LiveSession, observed: coterie.Observed) -> None:
+async def handle(session: coterie.LiveSession, observed: coterie.SessionEvent) -> None:
     """Show what an agent does, and approve its plan, if that changes nothing but notes."""
     match observed.event:
         case coterie.AgentChanged(name=name, state=state):

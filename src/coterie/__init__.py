@@ -1,13 +1,13 @@
 """Coterie runs a team of Claude agents as operating-system processes.
 
-Importing this package imports nothing else; what it offers is loaded when it is first used. `docs/python.md` says what
-there is.
+Importing this package imports nothing else; a public name is loaded when it is first used. `docs/python.md` lists them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
-if TYPE_CHECKING:  # what `_OFFERED` holds, for whoever checks types
+if TYPE_CHECKING:  # the names in `_OFFERED`, for type checkers
     from coterie.agents.events.agent_events import Event as Event
     from coterie.agents.events.agent_events import Finished as Finished
     from coterie.agents.events.agent_events import ProgressSummarized as ProgressSummarized
@@ -76,10 +76,26 @@ _MODULES: dict[str, tuple[str, ...]] = {
 }
 _OFFERED = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 """Public name -> module that defines it."""
+_RENAMED = {
+    "AgentGlance": "AgentSummary",
+    "ForSession": "AllowForSession",
+    "Observed": "SessionEvent",
+    "Once": "AllowOnce",
+    "Progress": "ProgressSummarized",
+    "Refusal": "DenyCall",
+    "Result": "SessionResult",
+    "Started": "RunStarted",
+    "Text": "TextEmitted",
+}
+"""Old public name -> the name that replaced it."""
 
 if not TYPE_CHECKING:  # else a name that is not offered would have any type
 
     def __getattr__(name: str) -> Any:
+        if name in _RENAMED:
+            new = _RENAMED[name]
+            warn(f"{__name__}.{name} is now {__name__}.{new}", DeprecationWarning, stacklevel=2)
+            name = new
         if name not in _OFFERED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_OFFERED[name]), name)

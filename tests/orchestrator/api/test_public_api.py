@@ -10,6 +10,7 @@ import pytest
 import coterie
 
 OFFERED: dict[str, str] = vars(coterie)["_OFFERED"]
+RENAMED: dict[str, str] = vars(coterie)["_RENAMED"]
 
 
 def test_every_name_that_is_offered_is_there_and_listed() -> None:
@@ -18,6 +19,17 @@ def test_every_name_that_is_offered_is_there_and_listed() -> None:
         assert name in dir(coterie)
     with pytest.raises(AttributeError, match="no attribute 'opn_session'"):
         coterie.opn_session  # type: ignore[attr-defined]  # noqa: B018 - which shows that types are not anything
+
+
+def test_a_renamed_name_gives_the_new_class_and_warns() -> None:
+    assert sorted(RENAMED) == [
+        *("AgentGlance", "ForSession", "Observed", "Once", "Progress", "Refusal", "Result", "Started", "Text")
+    ]
+    for old, new in RENAMED.items():
+        with pytest.warns(DeprecationWarning, match=rf"^coterie\.{old} is now coterie\.{new}$") as warned:
+            assert getattr(coterie, old) is getattr(coterie, new)
+        assert [each.filename for each in warned] == [__file__]
+        assert old not in dir(coterie)
 
 
 def test_whoever_checks_types_sees_what_is_offered_and_nothing_else() -> None:
