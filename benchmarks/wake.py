@@ -62,8 +62,8 @@ async def measure() -> list[Figure]:
 
 
 async def _measure_wakeups(root: SessionRoot) -> list[float]:
-    states, office = _States(), root.supervisor.mail
-    root.supervisor.emit = states.note_event
+    states, office = _States(), root.supervisor.services.mail
+    root.supervisor.services = attrs.evolve(root.supervisor.services, emit=states.note_event)
     await office.roster.join(MAIN)
     seconds: list[float] = []
     async with root.gateway.open_client(MAIN), trio.open_nursery() as nursery:

@@ -26,7 +26,7 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root import LaunchClient, SessionRoot, open_root
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.supervisor.agent_process import AgentOutcome
+from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME
 from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import SessionDirectory

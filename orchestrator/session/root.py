@@ -64,9 +64,9 @@ from coterie.orchestrator.processes.child_registry import run_reaper
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
-from coterie.orchestrator.supervisor.agent_process import AgentOutcome
-from coterie.orchestrator.supervisor.agent_run import compact_agent
+from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
+from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.process_identity import SESSION_VARIABLE
@@ -100,7 +100,7 @@ class SessionRoot:
     async def _members_not_started(self) -> tuple[SpawnRequest, ...]:
         """The members of the team that nobody has started yet: all of them, or those that a crash was faster than."""
         team = await trio.to_thread.run_sync(load_recorded_team, self.session)
-        known = {*self.supervisor.mail.roster.members(), *self.supervisor.unfinished.names}
+        known = {*self.supervisor.services.mail.roster.members(), *self.supervisor.unfinished.names}
         return () if team is None else tuple(request for request in team.requests() if request.name not in known)
 
     def interrupt_lead(self) -> None:
@@ -109,7 +109,7 @@ class SessionRoot:
 
     def kill_immediately(self) -> None:
         """Give nobody time any more: who is stopped from now on is killed at once."""
-        self.supervisor.grace = 0.0
+        self.supervisor.limits.kill_immediately()
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user asks for from a shell. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
@@ -119,14 +119,14 @@ class SessionRoot:
             case MoveToBackground():
                 self.supervisor.move_to_background(request.name)
             case CompactAgent():
-                return await compact_agent(self.supervisor.runs, request.name, request.pivot())
+                return await self.supervisor.find_run(request.name).compact(request.pivot())
             case DecideApproval():
                 decision = ApprovalDecision(id=request.id, approve=request.approve, feedback=request.feedback)
-                await self.supervisor.approvals.decide(decision)
+                await self.supervisor.services.approvals.decide(decision)
             case SpawnAgent():
                 return AgentStarted(spawned=await self.supervisor.spawn_for(MAIN, request.wanted))
             case SendMail() | ResendDeadLetter() | ReleaseHeldMessage():
-                return await handle_mail_request(self.supervisor.mail, request)
+                return await handle_mail_request(self.supervisor.services.mail, request)
         return RequestDone()
 
 
@@ -166,25 +166,25 @@ async def open_root(
         await _open_bridges(office, log.emit, stack)
         servers = await stack.enter_async_context(open_mcp(session, mcp, environment, log.emit))
         starter = await stack.enter_async_context(open_zygote_starter(environment=environment))
-        approvals = await open_approvals(office, StatusPublisher(office, log.emit).sender, log.emit, user)
+        status = StatusPublisher(office, log.emit)
+        approvals = await open_approvals(office, status.sender, log.emit, user)
         if budget is not None or session.starts > 1:
             log.emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
-        supervisor = Supervisor(
+        services = RootServices(
             mail=office,
             starter=starter,
             gateway=gate,
+            approvals=approvals,
+            status=status,
             emit=log.emit,
             clock=clock,
-            approvals=approvals,
             server=server,
+            mcp=servers,
             user=user,
             asks_later=asks_later,
-            grace=grace,
-            mcp=servers,
         )
+        supervisor = Supervisor.build(services, agents, grace=grace)
         approvals.wake_lead = supervisor.wake_lead
-        if agents is not None:
-            supervisor.apply_settings(agents)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
             nursery.start_soon(janitor.supervise, lambda reason: log.emit(LayerFailed(layer="janitor", reason=reason)))

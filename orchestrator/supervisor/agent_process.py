@@ -1,149 +1,310 @@
-"""A supervised agent process: its spec, state and outcome."""
+"""One process of an agent: its start, connection, watch for a stall, stop and outcome."""
 
+import contextlib
 import signal
+import socket
 from collections.abc import Callable
-from typing import Literal, get_args
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 
 import attrs
 import trio
 
+from coterie.agents.errors import ControlLost
 from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged, AgentState
-from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentMessage, RunFailed
-from coterie.agents.root_link.spawn_request import Spawned
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.root_link.channel import MessageChannel, open_channel
+from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentMessage, RunFailed, agent_decoder
+from coterie.agents.root_link.spawn_request import Spawned, Spawner
+from coterie.agents.runtime.spec import AGENT_ENTRY, AgentSpec
+from coterie.errors import first_exception
+from coterie.mailbox.message_bodies import ShutdownRequest
+from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
+from coterie.orchestrator.gateway.admission import GatewayClient
+from coterie.orchestrator.processes.child_process import ChildProcess
+from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
+from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent, RunningChild
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.supervisor.stall_watch import (
+    STALL_SECONDS,
+    Activity,
+    wait_for_stall,
+    wakeup_count,
+    written_bytes,
+)
+from coterie.orchestrator.supervisor.termination import kill_orphans, remove_drafts_sync, shutdown_envelope, terminate
+from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
+from coterie.session_directory import SessionDirectory
 
-STDERR_LOG = "stderr.log"
-"""In an agent's directory: what its process, and nothing else, had to say in the end."""
-
-ProcessEnd = Literal["done", "failed", "killed"]
-PROCESS_ENDS: tuple[str, ...] = get_args(ProcessEnd)
-
-
-@attrs.frozen(kw_only=True)
-class AgentOutcome:
-    """What became of a process."""
-
-    name: str
-    incarnation: int
-    end: ProcessEnd
-    status: int
-    """Its exit status, or the number of the signal that ended it, negative."""
-    failure: RunFailed | None = None
-    """What it said itself of why."""
-    why: str = ""
-    """What is known besides: that it had stalled, or who stopped it."""
-    is_shared: bool = False
-    """Whether the process was not its own."""
-
-    @property
-    def summary(self) -> str:
-        """Why it ended, if not well, or not by itself."""
-        return " ".join(filter(None, (self.why, self._cause)))
-
-    @property
-    def _cause(self) -> str:
-        if self.end == "killed" and self.is_shared:
-            return "Its task in the process of who started it was ended."
-        if self.end == "killed":
-            return f"Its process was ended by {signal.Signals(-self.status).name}."
-        if self.failure is not None:
-            return f"It could not do its work: {self.failure.reason}."
-        return "" if self.end == "done" else f"Its process ended with status {self.status}; {STDERR_LOG} says more."
+OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentMessage]]
+FINAL_MESSAGES_TIMEOUT = 1.0
+"""Seconds in which messages that an agent sent before it ended are received."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
+class ProcessLimits:
+    """Time limits of the agent processes of a session."""
+
+    grace: float = 5.0
+    """Seconds for each step of a stop: the shutdown request, SIGTERM, SIGKILL."""
+    stall_after: float = STALL_SECONDS
+    """Seconds without a sign of life after which a busy agent is stopped, as if it had crashed."""
+
+    def kill_immediately(self) -> None:
+        """Let every stop from now on kill at once."""
+        self.grace = 0.0
+
+
+@attrs.define(eq=False, kw_only=True)
 class AgentProcess:
-    """A process and the one who owns it."""
+    """One process of an agent, or its task in the process of its parent; owned by the task that calls `run`."""
 
-    order: SpawnSpec
-    duty: AgentSpec
+    spec: AgentSpec
+    services: RootServices
+    limits: ProcessLimits
+    spawner: Spawner
+    """Spawner of the agent's children."""
     emit: Callable[[Event], None]
-    child: RunningChild | None = None
-    state: AgentState | None = None
-    connection: AgentConnection | None = None
-    """Where it is served, once it is."""
-    failure: RunFailed | None = None
-    """Why it could not do its work, as it said itself."""
-    message_count: int = 0
-    """How many it has said."""
-    has_asked: bool = False
-    """Whether it has wanted to ask the model."""
-    silence: float | None = None
-    """Seconds in which nothing was heard of it, if that was too long."""
-    is_dismissed: bool = False
-    """Whether it was told to end what it is at."""
-    stop_timeout: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancelled when its end is waited for no longer."""
+    """Receives each change of the state."""
+    shutdown_reason: Callable[[], str]
+    """Returns the reason that the agent is given with a shutdown request."""
+    has_busy_children: Callable[[], bool]
+    """Returns True while a child of the agent works."""
+    is_in_process: bool = False
+    """True for a task in the process of its parent."""
+    child: RunningChild | None = attrs.field(default=None, init=False)
+    """Handle of the process; None before it is started."""
+    state: AgentState | None = attrs.field(default=None, init=False)
+    connection: AgentConnection | None = attrs.field(default=None, init=False)
+    """Root's end of the channel; None before it is served."""
+    message_count: int = attrs.field(default=0, init=False)
+    """Messages received from the agent."""
+    has_asked: bool = attrs.field(default=False, init=False)
+    """True once the agent has requested a call of the model."""
+    _failure: RunFailed | None = attrs.field(default=None, init=False)
+    """Reason that the agent gave for its failure."""
+    _silence: float | None = attrs.field(default=None, init=False)
+    """Seconds without a sign of life, if they were too many."""
+    _is_interrupted: bool = attrs.field(default=False, init=False)
+    """True if the user has ended the agent's turn."""
+    _stalled: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Cancelled by a stall; its block waits for the end of the process."""
 
-    def set_state(self, state: AgentState, what: str = "") -> None:
-        """Say that it is in another state now."""
-        if self.state in PROCESS_ENDS or (self.state == "stopping" and state not in PROCESS_ENDS):
-            return  # what it does in its last moments does not matter any more
-        self.state = state
-        duty, pid = self.duty, None if self.child is None else self.child.pid
-        self.emit(
-            AgentChanged(
-                name=duty.name,
-                incarnation=duty.incarnation,
-                state=state,
-                what=what,
-                pid=pid,
-                parent=duty.parent,
-                report=duty.report if state in PROCESS_ENDS and duty.parent is not None else None,
-            )
+    async def run(
+        self, client: GatewayClient, host: "AgentProcess | None", task_status: trio.TaskStatus[Spawned]
+    ) -> None:
+        """Start the process and serve it until it is reaped; its model calls are admitted by *client*.
+
+        An in-process agent is started in *host*, the process of its parent. Cancellation asks the agent to end, waits,
+        terminates it, waits, and kills the rest. Raises `StartFailed`.
+        """
+        if self.is_in_process:
+            if host is None or host.connection is None or host.child is None:
+                raise StartFailed("who started it has no process that it could share")
+            self.child = guest = host.connection.in_process.run(self.spec, host.child)
+            await self._serve_until_exit(guest, client, nullcontext(guest.channel), task_status)
+            return
+        near, far = socket.socketpair()
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(near)) as stream:
+            with far:
+                self.child = child = await self._start(far)
+            opening = open_channel(stream, agent_decoder)
+            await self._serve_until_exit(child, client, opening, task_status)
+
+    async def _start(self, control: socket.socket) -> ChildProcess:
+        spec, session = self.spec, self.services.mail.session
+        start = ProcessStart(
+            title=f"coterie {spec.name}",
+            entry=AGENT_ENTRY,
+            payload=spec.to_bytes(),
+            directory=session.project,
+            environment={**self.services.environment, SESSION_VARIABLE: spec.session, AGENT_VARIABLE: self._tag},
         )
+        with (session.agent_directory(spec.name) / STDERR_LOG).open("ab", buffering=0) as errors:
+            return await self.services.starter.start(start, [control.fileno()], stderr=errors.fileno())
 
-    def spawned(self) -> Spawned:
-        """What who asked for it gets to know."""
-        return Spawned(name=self.duty.name, incarnation=self.duty.incarnation, report=self.duty.report)
+    async def _serve_until_exit(
+        self, child: RunningChild, client: GatewayClient, opening: OpenChannel, task_status: trio.TaskStatus[Spawned]
+    ) -> None:
+        async with trio.open_nursery() as nursery:
+            connection = self.connection = self._connect(client)
+            # Served to its end, also when this is cancelled, because the shutdown request uses the same socket.
+            serving = trio.CancelScope(shield=True)
+            is_served = trio.Event()
+            nursery.start_soon(self._serve, child, connection, opening, serving, is_served)
+            nursery.start_soon(self._watch, child, connection)
+            task_status.started(self.spawned())
+            try:
+                with self._stalled:
+                    await child.wait_ended()
+            finally:
+                await self._stop(child, connection)
+                with trio.move_on_after(FINAL_MESSAGES_TIMEOUT, shield=True):
+                    await is_served.wait()
+                serving.cancel()
+                nursery.cancel_scope.cancel()
 
-    def outcome(self) -> AgentOutcome:
-        """What became of it; it is reaped."""
-        assert self.child is not None
-        assert self.child.status is not None
-        status = self.child.status
-        # A teammate that only waited for messages has left nothing undone when its host ends, and lets it go.
-        is_let_go = isinstance(self.child, InProcessAgent) and not self.child.is_lost and self.state == "idle"
-        return AgentOutcome(
-            name=self.duty.name,
-            incarnation=self.duty.incarnation,
-            end="done" if is_let_go else _end(status),
-            status=status,
-            failure=self.failure,
-            why="" if self.silence is None else f"Nothing was heard of it for {self.silence:g} seconds.",
-            is_shared=self.order.is_shared,
+    def _connect(self, client: GatewayClient) -> AgentConnection:
+        spec, services = self.spec, self.services
+        approvals = AgentApprovals(
+            approvals=services.approvals,
+            agent=spec.name,
+            incarnation=spec.incarnation,
+            policy=spec.plan,
+            directory=services.mail.session.project if spec.directory is None else Path(spec.directory),
         )
+        prompter = approvals if services.user is None and services.asks_later else services.user
+        return AgentConnection(client, self.handle, self.spawner, prompter, spec.name, approvals)
 
-    @property
-    def has_crashed(self) -> bool:
-        """Whether, now that it is reaped, nobody had wanted its end, and another start may go better."""
-        outcome = self.outcome()
-        is_meant = self.is_dismissed or (self.state == "stopping" and self.silence is None)
-        return outcome.end != "done" and not is_meant and not (self.failure and self.failure.is_for_user)
+    async def _serve(
+        self,
+        child: RunningChild,
+        connection: AgentConnection,
+        opening: OpenChannel,
+        serving: trio.CancelScope,
+        is_served: trio.Event,
+    ) -> None:
+        with serving:
+            try:
+                async with opening as channel:
+                    await connection.run(channel)
+            except* ControlLost as group:
+                # Without a channel the agent cannot be asked to end.
+                self.services.emit(LayerFailed(layer="control", reason=str(first_exception(group))))
+                child.send_signal(signal.SIGKILL)
+        is_served.set()
 
-    def report_stall(self, silence: float) -> None:
-        """Say that nothing was heard of it for *silence* seconds, and let its owner stop it."""
-        self.silence = silence
-        self.set_state("stalled", f"nothing was heard of it for {silence:g} seconds")
-        self.stop_timeout.cancel()
+    async def _watch(self, child: RunningChild, connection: AgentConnection) -> None:
+        """Report the stall of an agent that shows no sign of life."""
+        patience = self.limits.stall_after
+        await wait_for_stall(lambda: self._activity(child, connection), patience)
+        self.report_stall(patience)
 
-    def handle(self, word: AgentMessage) -> None:
-        """Whatever the agent says; of itself, also more than once."""
+    def _activity(self, child: RunningChild, connection: AgentConnection) -> Activity | None:
+        """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
+        name = self.spec.name
+        calls = next(agent for agent in self.services.gateway.stats().agents if agent.name == name)
+        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not calls.waiting
+        if not is_busy or self.has_busy_children():
+            return None
+        wakeups = wakeup_count(child.pid) if calls.running_calls else None
+        return self.state, self.message_count, wakeups, *written_bytes(self._session.agent_directory(name))
+
+    async def _stop(self, child: RunningChild, connection: AgentConnection) -> None:
+        """End the process, its group and its orphans; returns when it is reaped. Shielded."""
+        with trio.CancelScope(shield=True):
+            if not child.has_ended():
+                self.set_state("stopping")
+                self._request_shutdown(child, connection)
+            await terminate(child, self.limits.grace)
+            with trio.move_on_after(self.limits.grace):
+                await kill_orphans(self.spec.session, self._tag)
+            if isinstance(child, ChildProcess) and child.status != 0:
+                # Drafts of a killed process; those that cannot be removed are left to the doctor.
+                with contextlib.suppress(OSError):
+                    agent = self._session.agent_directory(self.spec.name)
+                    await trio.to_thread.run_sync(remove_drafts_sync, self._session.directory, agent, child.pid)
+
+    def _request_shutdown(self, child: RunningChild, connection: AgentConnection) -> None:
+        if self._silence is not None:
+            # A stalled agent does not read its mail either.
+            child.send_signal(signal.SIGTERM)
+            return
+        request = ShutdownRequest(reason=self.shutdown_reason(), deadline=self.limits.grace)
+        sender, now = self.services.status.sender, self.services.clock.now()
+        with contextlib.suppress(ControlLost):  # the signal follows
+            connection.deliver(shutdown_envelope(self.spec, request, sender, now))
+
+    def handle(self, message: AgentMessage) -> None:
+        """Note a message of the agent, of which the root needs its state and its failure."""
         self.message_count += 1
-        match word:
+        match message:
             case AdmitCall():
                 self.has_asked = True
             case RunFailed():
-                self.failure = word
-            case ActivityChanged() if word.activity != self.state or word.what:
-                self.set_state(word.activity, word.what)
+                self._failure = message
+            case ActivityChanged() if message.activity != self.state or message.what:
+                self.set_state(message.activity, message.what)
+
+    def set_state(self, state: AgentState, what: str = "") -> None:
+        """Change the state and emit it; a process that is stopping or has ended does not go back."""
+        if self.state in PROCESS_ENDS or (self.state == "stopping" and state not in PROCESS_ENDS):
+            return
+        self.state = state
+        spec = self.spec
+        self.emit(
+            AgentChanged(
+                name=spec.name,
+                incarnation=spec.incarnation,
+                state=state,
+                what=what,
+                pid=None if self.child is None else self.child.pid,
+                parent=spec.parent,
+                report=spec.report if state in PROCESS_ENDS and spec.parent is not None else None,
+            )
+        )
+
+    def report_stall(self, silence: float) -> None:
+        """Emit that the agent showed no sign of life for *silence* seconds, and have it stopped."""
+        self._silence = silence
+        self.set_state("stalled", f"nothing was heard of it for {silence:g} seconds")
+        self._stalled.cancel()
+
+    def interrupt(self) -> None:
+        """End the agent's turn; nothing happens before the process is started."""
+        if self.child is not None:
+            self._is_interrupted = True
+            self.child.send_signal(signal.SIGTERM)
+
+    def spawned(self) -> Spawned:
+        """Result of the spawn request, for the parent."""
+        return Spawned(name=self.spec.name, incarnation=self.spec.incarnation, report=self.spec.report)
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the process can be the parent of others."""
+        if self.child is None or self.child.has_ended():
+            return False
+        return self.state in ("running", "waiting", "idle", "plan_pending")
+
+    def outcome(self) -> AgentOutcome:
+        """Outcome of the process, which is reaped."""
+        assert self.child is not None
+        assert self.child.status is not None
+        status = self.child.status
+        # A teammate that only waited for messages has left nothing undone when its host ends.
+        is_let_go = isinstance(self.child, InProcessAgent) and not self.child.is_lost and self.state == "idle"
+        return AgentOutcome(
+            name=self.spec.name,
+            incarnation=self.spec.incarnation,
+            end="done" if is_let_go else _process_end(status),
+            status=status,
+            failure=self._failure,
+            why="" if self._silence is None else f"Nothing was heard of it for {self._silence:g} seconds.",
+            is_shared=self.is_in_process,
+        )
+
+    @property
+    def is_end_final(self) -> bool:
+        """True if a restart is not wanted or cannot help, however the process has ended."""
+        is_stopped = self._is_interrupted or (self.state == "stopping" and self._silence is None)
+        # A subagent that has lost the process it shared ends with it, because its parent's call has ended too.
+        is_lost = isinstance(self.child, InProcessAgent) and self.child.is_lost and not self.spec.stays
+        return is_stopped or is_lost or (self._failure is not None and self._failure.is_for_user)
+
+    @property
+    def _session(self) -> SessionDirectory:
+        return self.services.mail.session
+
+    @property
+    def _tag(self) -> str:
+        return agent_tag(self.spec.name, self.spec.incarnation)
 
 
-def _end(status: int) -> ProcessEnd:
+def _process_end(status: int) -> ProcessEnd:
     if status < 0:
         return "killed"
     return "done" if status == 0 else "failed"

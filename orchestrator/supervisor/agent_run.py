@@ -1,33 +1,46 @@
-"""Run of an agent over its restarts, the restart policy, and the registry of all runs of a session."""
+"""One agent over its restarts, and the restart policy."""
 
 import contextlib
-import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import attrs
 import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
-from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
+from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused
+from coterie.agents.runtime.task_release import release_tasks
+from coterie.agents.worktrees.worktree import Worktree, WorktreeFailed
+from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, open_worktree, release_worktree
 from coterie.errors import AgentError
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
-from coterie.orchestrator.supervisor.agent_process import PROCESS_ENDS, AgentOutcome, AgentProcess
+from coterie.mailbox.tasks.task import TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
+from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOutcome
+from coterie.orchestrator.supervisor.agent_process import AgentProcess
+from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
+from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
-from coterie.session_directory import MAIN
+from coterie.session_directory import TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
+
+FINISH_TIMEOUT = 5.0
+"""Seconds for each step that publishes the end of an agent."""
+NO_PROCESS = "it has no process now; a message takes it up again"
 
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """How often one task may have its agent's process crash before it is given up."""
+    """Number of crashes of an agent's process that one task survives."""
 
     limit: int = 2
     first_wait: float = 0.5
-    """Seconds before the first new start; before each further one it is twice as long."""
+    """Seconds before the first restart; doubled before each further one."""
 
     def wait_after(self, crashes: int) -> float | None:
-        """Seconds to wait after so many crashes; None if there is no further start."""
+        """Seconds to wait after so many crashes; None if there is no further restart."""
         return None if crashes > self.limit else self.first_wait * 2 ** (crashes - 1)
 
 
@@ -35,212 +48,246 @@ NO_RESTARTS = RestartPolicy(limit=0)
 
 
 @attrs.define(eq=False)
-class RunAttempts:
-    """The starts that one task takes. Whichever of them reports, the report has the same id."""
-
-    order: SpawnSpec
-    policy: RestartPolicy
-    report: MessageId = attrs.field(init=False)
-    process: AgentProcess | None = None
-    """The latest start; None before the first."""
-    outcome: AgentOutcome | None = None
-    """What became of the latest that had a process."""
-    crashes: int = 0
-    _is_recorded: bool = False
-    """Whether the task is in the transcript."""
-
-    def __attrs_post_init__(self) -> None:
-        self.report = self.order.report or new_message_id()
-
-    @property
-    def task(self) -> str:
-        """What the next start is to be told: nothing, once the transcript has it."""
-        return "" if self._is_recorded else self.order.task
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it has ended well."""
-        return self.outcome is not None and self.outcome.end == "done"
-
-    def begin(self, charge: AgentProcess) -> None:
-        """Another start."""
-        self.process = charge
-        again = self.outcome and f"again, {self.crashes} of {self.policy.limit}: {self.outcome.summary}"
-        charge.set_state("starting", again or "")
-
-    def end(self, charge: AgentProcess) -> float | None:
-        """The process of *charge* is reaped: seconds to wait before the next start, or None if this was the last."""
-        self.outcome = charge.outcome()
-        # Whatever is asked of the model was recorded before. Of one that died earlier nothing is known, and a task
-        # that is told twice is better than none.
-        self._is_recorded = self._is_recorded or charge.has_asked
-        if not charge.has_crashed:
-            return None
-        self.crashes += 1
-        wait = self.policy.wait_after(self.crashes)
-        if wait is not None:
-            charge.set_state(self.outcome.end, self.outcome.summary)
-        elif self.crashes > 1:
-            self._explain(f"It was started {self.crashes} times.")
-        return wait
-
-    def give_up(self, reason: str) -> None:
-        """There will be no further start, because of *reason*."""
-        self._explain(f"It could not be started again: {reason}.")
-
-    def stop(self, by: str) -> None:
-        """Somebody has stopped it, whatever it was at."""
-        self._explain(f"{by[:1].upper()}{by[1:]} stopped it.")
-
-    def _explain(self, why: str) -> None:
-        if self.outcome is not None:
-            self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
-
-
-@attrs.define(eq=False)
 class NotRunning(AgentError):
-    """Nobody runs an agent of this name, so it cannot be stopped."""
+    """No agent of this name runs."""
 
     name: str
     at_work: tuple[str, ...]
-    """Who could be."""
+    """Names of the agents that run."""
 
     def __str__(self) -> str:
         return f"{self.name!r} is not at work; {did_you_mean(self.name, self.at_work)}"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class AgentRun:
-    """An agent that is run, or that waits for a message to be run again."""
+    """One agent over its restarts, also while it waits without a process for a message."""
 
-    order: SpawnSpec
-    done: AgentOutcome | None = None
-    """What became of it under an earlier root, if it is only kept for messages."""
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """All that is done for it; to cancel it is to stop the agent, and its subagents with it."""
-    attempts: RunAttempts | None = None
-    """At its latest task; None before the first."""
-    spawner: Spawner | None = None
-    """Who starts its subagents, while it is at its latest task; None before the first."""
-    stopped_by: str | None = None
-    is_over: trio.Event = attrs.field(factory=trio.Event)
+    spec: SpawnSpec
+    outcome: AgentOutcome | None = None
+    """Outcome of the latest process, also of one under an earlier root; None at a task before its first outcome."""
+    placed: SpawnSpec = attrs.field(init=False)
+    """The spec with the workspace of the latest start."""
+    report: MessageId = attrs.field(init=False)
+    """Id of the report of the current task, the same from whichever start it comes."""
+    process: AgentProcess | None = attrs.field(default=None, init=False)
+    """Latest process of the current task; None before the first."""
+    children: Spawner | None = attrs.field(default=None, init=False)
+    """Spawner of the agent's children at the current task; None before the first task."""
+    cancel_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Scope of the run: cancellation stops the agent and its children."""
+    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when the agent is stopped for good and no longer registered."""
+    stopped_by: str | None = attrs.field(default=None, init=False)
+    """Name of the first agent that stopped it, or "the user"."""
+    crash_count: int = attrs.field(default=0, init=False)
+    """Crashes at the current task."""
+    pending_spawns: int = attrs.field(default=0, init=False)
+    """Number of spawns under way for the agent without its request: of its team, or by the user."""
+    _restarts: RestartPolicy = attrs.field(default=NO_RESTARTS, init=False)
+    _is_task_recorded: bool = attrs.field(default=False, init=False)
+    """True once the transcript has the task."""
 
-    def stop(self, by: str) -> None:
-        """Let it end, because somebody wants so; who said so first is named."""
-        self.stopped_by = self.stopped_by or by
-        self.scope.cancel()
+    def __attrs_post_init__(self) -> None:
+        self.placed = self.spec
+        self.report = self.spec.report or new_message_id()
 
     @property
-    def shutdown_reason(self) -> str:
-        """What it is told when it is asked to end."""
-        return f"{self.stopped_by} stopped it" if self.stopped_by else "the session ends, or who started it has ended"
+    def name(self) -> str:
+        """Name of the agent."""
+        return self.spec.name
 
     @property
-    def process(self) -> AgentProcess | None:
-        """Its latest process; None before the first."""
-        return None if self.attempts is None else self.attempts.process
+    def task(self) -> str:
+        """Task for the next start; empty once the transcript has it."""
+        return "" if self._is_task_recorded else self.spec.task
 
     @property
-    def outcome(self) -> AgentOutcome | None:
-        """What became of its latest process, once that is known."""
-        return self.done if self.attempts is None else self.attempts.outcome
+    def is_done(self) -> bool:
+        """True if the latest process has ended well."""
+        return self.outcome is not None and self.outcome.end == "done"
 
     @property
     def is_idle(self) -> bool:
-        """Whether it does nothing for now: it waits for messages, with a process or without."""
-        if self.attempts is None:
-            return self.done is not None
-        return self.process is not None and self.process.state in ("idle", "done")
+        """True if the agent waits for messages, with a process or without."""
+        if self.process is None:
+            return self.outcome is not None
+        return self.process.state in ("idle", "done")
 
+    @property
+    def is_ready(self) -> bool:
+        """True if the agent has a process that can be the parent of others."""
+        return self.process is not None and self.process.is_ready
 
-@attrs.define(eq=False, kw_only=True)
-class RunRegistry:
-    """The agents of a session that somebody runs. Its methods are for tasks of the root, on its main thread."""
+    @property
+    def shutdown_reason(self) -> str:
+        """Reason that a shutdown request gives."""
+        return f"{self.stopped_by} stopped it" if self.stopped_by else "the session ends, or who started it has ended"
 
-    runs: dict[str, AgentRun] = attrs.field(factory=dict, init=False)
-    """Who is run, or is kept to be run again."""
+    @contextlib.contextmanager
+    def spawning(self, notify: Callable[[], None]) -> Iterator[None]:
+        """Count a spawn for the agent within the block, so that its children are not idle; *notify* at the end."""
+        self.pending_spawns += 1
+        try:
+            yield
+        finally:
+            self.pending_spawns -= 1
+            notify()
 
-    def find_run(self, name: str) -> AgentRun:
-        """That of *name*. Raises `NotRunning`."""
-        if name not in self.runs:
-            raise NotRunning(name, tuple(self.runs))
-        return self.runs[name]
+    def begin_task(self, restarts: RestartPolicy, children: Spawner) -> None:
+        """Begin the first task, or, after an outcome, the one that a message brings."""
+        if self.outcome is not None:
+            self.report = new_message_id()
+            self._is_task_recorded = True
+        self.outcome = self.process = None
+        self.crash_count = 0
+        self._restarts, self.children = restarts, children
 
-    def descendants(self, name: str) -> list[str]:
-        """Who is run, or kept, and was started by *name* or by one of those it started."""
-        own = [child for child, tenure in self.runs.items() if tenure.order.parent == name]
-        return own + [below for child in own for below in self.descendants(child)]
+    async def open_workspace(self, session: SessionDirectory) -> None:
+        """Open the worktree that the spec asks for: the earlier one, or a new one if that was removed.
 
-    def is_ready(self, name: str) -> bool:
-        """Whether *name*, which is run, has a process that can be the parent of others."""
-        charge = self.runs[name].process
-        if charge is None or charge.child is None or charge.child.has_ended():
-            return False
-        return charge.state in ("running", "waiting", "idle", "plan_pending")
-
-    def interrupt(self, name: str) -> None:
-        """End the turn that *name* is at; nothing happens if it has no process."""
-        tenure = self.runs.get(name)
-        charge = None if tenure is None else tenure.process
-        if charge is not None and charge.child is not None:
-            charge.is_dismissed = True
-            charge.child.send_signal(signal.SIGTERM)
-
-    def move_to_background(self, name: str, why: str = "") -> None:
-        """Let whoever waits for *name*, which it started, go on; the report will come as mail. Raises `NotRunning`.
-
-        Nothing happens if nobody waits for it.
+        Raises `StartFailed`.
         """
-        parent = self.runs.get(self.find_run(name).order.parent or "")
-        charge = None if parent is None else parent.process
-        if charge is not None and charge.connection is not None:
-            with contextlib.suppress(ControlLost):  # it has ended, and waits for nobody
-                charge.connection.send_release(name, why)
+        if self.spec.isolation is None:
+            return
+        directory = session.project if self.spec.directory is None else Path(self.spec.directory)
+        try:
+            worktree = await open_worktree(session, self.name, directory)
+        except WorktreeFailed as exc:
+            raise StartFailed(str(exc)) from exc
+        self.placed = attrs.evolve(self.spec, worktree=worktree, directory=str(worktree.directory))
 
-    def wake_lead(self, name: str) -> None:
-        """Let the lead hear its mail, should it wait for *name*, or for whom *name* was started by."""
-        while (tenure := self.runs.get(name)) is not None and tenure.order.parent is not None:
-            if tenure.order.parent == MAIN:
-                self.move_to_background(name, "a plan waits for your answer")
-            name = tenure.order.parent
+    def begin_process(self, process: AgentProcess) -> None:
+        """Begin another start of the agent."""
+        self.process = process
+        again = self.outcome and f"again, {self.crash_count} of {self._restarts.limit}: {self.outcome.summary}"
+        process.set_state("starting", again or "")
 
-    async def stop(self, name: str, by: str = "the user") -> None:
-        """Stop *name* and its subagents, as cancellation of `Supervisor.run_agent` does; no message takes it up again.
+    def end_process(self, process: AgentProcess) -> float | None:
+        """Note the outcome of *process*, which is reaped; returns the seconds before a restart, None for no restart."""
+        self.outcome = process.outcome()
+        # The task is recorded before a call of the model. After an earlier crash it is given again, because a task that
+        # is given twice is better than a lost one.
+        self._is_task_recorded = self._is_task_recorded or process.has_asked
+        if self.is_done or process.is_end_final:
+            return None
+        self.crash_count += 1
+        wait = self._restarts.wait_after(self.crash_count)
+        if wait is not None:
+            process.set_state(self.outcome.end, self.outcome.summary)
+        elif self.crash_count > 1:
+            self._explain(f"It was started {self.crash_count} times.")
+        return wait
 
-        Returns when none of them is left; its parent is told who stopped it. Raises `NotRunning`.
-        """
-        tenure = self.find_run(name)
-        tenure.stop(by)
-        await tenure.is_over.wait()
+    def give_up(self, reason: str) -> None:
+        """Note that the agent is not started again, because of *reason*."""
+        self._explain(f"It could not be started again: {reason}.")
+
+    def _explain(self, why: str) -> None:
+        if self.outcome is not None:
+            self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
+
+    async def stop(self, by: str) -> None:
+        """Stop the agent and its children, and return when none of them is left; the first *by* is reported."""
+        self.stopped_by = self.stopped_by or by
+        self.cancel_scope.cancel()
+        await self.ended.wait()
 
     def request_shutdown(self, request: Envelope) -> None:
-        """Hand *request* to the one start of an agent that it is for. Raises `NotRunning` and `SpawnRefused`."""
-        name, meant = request.recipient.name, request.recipient.incarnation
-        charge = self.find_run(name).process
-        if charge is None or charge.connection is None or charge.state in PROCESS_ENDS:
-            raise SpawnRefused(f"{name} has no process that could end; a message would take it up again")
-        if charge.duty.incarnation != meant:
-            raise SpawnRefused(f"it was for start {meant} of {name}, and start {charge.duty.incarnation} is at work")
+        """Deliver *request* to the incarnation that it is for. Raises `SpawnRefused`."""
+        process, meant = self.process, request.recipient.incarnation
+        if process is None or process.connection is None or process.state in PROCESS_ENDS:
+            raise SpawnRefused(f"{self.name} has no process that could end; a message would take it up again")
+        if process.spec.incarnation != meant:
+            current = process.spec.incarnation
+            raise SpawnRefused(f"it was for start {meant} of {self.name}, and start {current} is at work")
         try:
-            charge.connection.deliver(request)
+            process.connection.deliver(request)
         except ControlLost as exc:
-            raise SpawnRefused(f"{name} cannot be reached: {exc}") from exc
+            raise SpawnRefused(f"{self.name} cannot be reached: {exc}") from exc
+
+    def expect_report(self, spawned: Spawned) -> None:
+        """Let the agent expect the report of a child that was spawned for it."""
+        if self.process is not None and self.process.connection is not None:
+            with contextlib.suppress(ControlLost):  # the next start expects it, if there is one
+                self.process.connection.send_spawned(spawned)
+
+    def stop_waiting(self, child: str, why: str) -> None:
+        """Let the agent go on, if it waits for *child*; the report comes as mail."""
+        if self.process is not None and self.process.connection is not None:
+            with contextlib.suppress(ControlLost):  # it has ended, and waits for no child
+                self.process.connection.send_release(child, why)
+
+    async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
+        """Have the agent compact its conversation, and wait for that."""
+        connection = None if self.process is None else self.process.connection
+        if connection is None:
+            return NotCompacted(call=0, reason=NO_PROCESS)
+        try:
+            return await connection.compactor.compact(pivot)
+        except ControlLost:
+            return NotCompacted(call=0, reason=NO_PROCESS)
+
+    @property
+    def recovery_record(self) -> UnfinishedAgent | None:
+        """Record of the current task for the next root; None for the lead, which the user starts."""
+        spec = self.spec
+        if spec.request is None or spec.parent is None:
+            return None
+        return UnfinishedAgent(name=spec.name, parent=spec.parent, request=spec.request, report=self.report)
+
+    async def finish_task(self, services: RootServices, grace: float, unfinished: UnfinishedAgents) -> None:
+        """Publish the outcome of the task, to the parent too if the agent could not.
+
+        Also when cancelled, because each step is shielded and has its deadline.
+        """
+        if self.stopped_by is not None:
+            self._explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
+        is_kept = self.spec.is_kept and self.is_done and self.stopped_by is None
+        if self.process is not None:
+            await self._publish_end(self.process, services, grace, is_kept=is_kept)
+        if (record := self.recovery_record) is not None:
+            with trio.move_on_after(FINISH_TIMEOUT, shield=True):
+                # Last, because an unfinished task is done again after a crash, and a report twice counts once.
+                await unfinished.end(record, is_kept=is_kept)
+
+    async def _publish_end(self, process: AgentProcess, services: RootServices, grace: float, *, is_kept: bool) -> None:
+        spec = process.spec
+        left = "" if spec.worktree is None else await _release_worktree(spec.worktree, grace)
+        with trio.move_on_after(FINISH_TIMEOUT, shield=True):
+            if self.outcome is not None and not self.is_done:
+                await services.status.report(spec, self.outcome, left)
+                await _release_tasks(TaskOwner(name=spec.name, incarnation=spec.incarnation), services)
+            # Before the event, so that its readers can write to an agent that is kept.
+            await services.status.set_state(spec.name, "idle" if is_kept else "ended")
+        if self.outcome is None:
+            process.set_state("failed", "It could not be started.")
+        else:
+            process.set_state(self.outcome.end, self.outcome.summary)
 
 
-NO_PROCESS = "it has no process now; a message takes it up again"
+def descendants(runs: Mapping[str, AgentRun], name: str) -> list[AgentRun]:
+    """Those of *runs* that were started by *name*, or by an agent below it."""
+    own = [run for run in runs.values() if run.spec.parent == name]
+    return own + [below for child in own for below in descendants(runs, child.name)]
 
 
-async def compact_agent(
-    tenures: Mapping[str, AgentRun], name: str, pivot: Pivot | None
-) -> CompactionDone | NotCompacted:
-    """Have the agent *name*, one of *tenures*, compact its conversation, and wait for that. Raises `NotRunning`."""
-    if name not in tenures:
-        raise NotRunning(name, tuple(tenures))
-    charge = tenures[name].process
-    desk = None if charge is None else charge.connection
-    if desk is None:
-        return NotCompacted(call=0, reason=NO_PROCESS)
-    try:
-        return await desk.compactor.compact(pivot)
-    except ControlLost:
-        return NotCompacted(call=0, reason=NO_PROCESS)
+async def _release_worktree(worktree: Worktree, grace: float) -> str:
+    """Remove the *worktree* of an agent that has ended, unless there is work in it; returns its state in a sentence.
+
+    Shielded, for *grace* seconds; the doctor removes a worktree that is left.
+    """
+    left = describe_work(worktree, WORK_NOT_CHECKED)
+    with trio.move_on_after(grace, shield=True):
+        try:
+            left = await release_worktree(worktree)
+        except OSError as exc:
+            left = describe_work(worktree, f"it could not be removed, {exc}")
+    return left
+
+
+async def _release_tasks(owner: TaskOwner, services: RootServices) -> None:
+    """Release the claimed tasks of an agent that was killed."""
+    directory = services.mail.session.directory / TASKS
+    if directory.exists():
+        await release_tasks(TaskList(directory, services.clock), owner, services.emit)

@@ -15,7 +15,7 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.session_mail import SessionMail
-from coterie.orchestrator.supervisor.agent_process import AgentOutcome
+from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 
 ROOT_NAME = "root"
 """What the root calls itself in events and in mail."""

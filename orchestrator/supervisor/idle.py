@@ -1,4 +1,4 @@
-"""Detection of idle teams and of stalled agents."""
+"""Detection of idle teams."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,25 +8,24 @@ import trio
 
 from coterie.mailbox.transports.file.pending_digests import needs_turn
 from coterie.orchestrator.supervisor.agent_run import AgentRun
-from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 RECHECK_SECONDS = 1.0
-"""Seconds after which it is looked again, also if nobody's state has changed: mail can leave without a word."""
+"""Seconds after which the team is checked again without a change of state, because mail can leave silently."""
 RECEIVE_CHECKPOINTS = 5
-"""Turns of the event loop in which words that are in a socket's buffer are heard."""
+"""Checkpoints of the event loop in which messages in a socket's buffer are received."""
 
 DescendantRuns = Callable[[], Sequence[AgentRun] | None]
-"""Those who were started by one agent, or by one of those; None while some are about to be."""
+"""Returns the runs of the agents below one agent; None while some are about to start."""
 
 
 @attrs.define(eq=False)
 class StateChanges:
-    """Lets tasks of the root wait until some agent does something else."""
+    """Lets tasks of the root wait until the state of an agent changes."""
 
     _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def notify(self) -> None:
-        """One does."""
+        """Wake all tasks that wait."""
         self._waiting.unpark_all()
 
     async def next(self) -> None:
@@ -35,78 +34,34 @@ class StateChanges:
 
 
 async def wait_until_idle(below: DescendantRuns, mailboxes: Path, changes: StateChanges) -> None:
-    """Return when all *below* are idle, and in none of their *mailboxes* is anything that would wake them."""
+    """Return when all *below* are idle, and none of their *mailboxes* has a message that would wake them."""
     while not await _is_idle(below, mailboxes):
         with trio.move_on_after(RECHECK_SECONDS):
             await changes.next()
 
 
 async def _is_idle(below: DescendantRuns, mailboxes: Path) -> bool:
-    said = _message_counts(below())
-    if said is None:
+    counts = _message_counts(below())
+    if counts is None:
         return False
-    if await trio.to_thread.run_sync(_has_work, [mailboxes / name for name in said]):
+    if await trio.to_thread.run_sync(_has_work, [mailboxes / name for name in counts]):
         return False
-    # Whoever has taken its mail said before that it works: so it is in the buffer of its socket by now, and heard.
+    # An agent reports that it is busy before it takes its mail, so that the report is in the socket's buffer by now.
     for _ in range(RECEIVE_CHECKPOINTS):
         await trio.lowlevel.checkpoint()
-    return _message_counts(below()) == said
+    return _message_counts(below()) == counts
 
 
-def _message_counts(tenures: Sequence[AgentRun] | None) -> Mapping[str, tuple[int, int]] | None:
-    """How much each has said in which start; None if one of them is at work."""
-    if tenures is None or not all(tenure.is_idle for tenure in tenures):
+def _message_counts(runs: Sequence[AgentRun] | None) -> Mapping[str, tuple[int, int]] | None:
+    """Incarnation and number of messages of each agent; None if one of them is busy."""
+    if runs is None or not all(run.is_idle for run in runs):
         return None
-    charges = {tenure.order.name: tenure.process for tenure in tenures}
+    processes = {run.name: run.process for run in runs}
     return {
-        name: (charge.duty.incarnation, charge.message_count) if charge else (0, 0) for name, charge in charges.items()
+        name: (process.spec.incarnation, process.message_count) if process else (0, 0)
+        for name, process in processes.items()
     }
 
 
 def _has_work(mailboxes: Sequence[Path]) -> bool:
     return any(map(needs_turn, mailboxes))
-
-
-STALL_SECONDS = 660.0
-"""Seconds without a sign of life. A command may run for ten minutes and print nothing, so it must be more."""
-STALL_CHECKS = 10
-"""How often it is looked for signs within that time."""
-
-Activity = tuple[object, ...]
-"""Whatever changes while an agent gets on. Only whether it is the same as before matters."""
-
-
-async def wait_for_stall(signs: Callable[[], Activity | None], patience: float) -> None:
-    """Return when *signs* have been the same for *patience* seconds; None is the sign of who rightly waits."""
-    last, since = signs(), trio.current_time()
-    while True:
-        await trio.sleep(patience / STALL_CHECKS)
-        found = signs()
-        if found is None or found != last:
-            last, since = found, trio.current_time()
-        elif trio.current_time() - since >= patience:
-            return
-
-
-def written_bytes(directory: Path) -> Activity:
-    """How much the agent has written in its *directory*."""
-    return tuple(_size(directory / name) for name in (EVENT_LOG, TRANSCRIPT))
-
-
-def wakeup_count(pid: int) -> int:
-    """How often the process had something to do after it had waited; a stopped one never has.
-
-    The only sign of a long reply that the model thinks about, of which nothing is written before it is whole.
-    """
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0  # it has ended, as its owner finds out
-    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

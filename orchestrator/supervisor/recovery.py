@@ -17,7 +17,6 @@ from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.files import replace_file
 from coterie.mailbox.envelope import MessageId
 from coterie.orchestrator.approvals.store import ApprovalKey
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.session_directory import MAIN, SessionDirectory
 
 UNFINISHED_FILE = "order.json"
@@ -94,24 +93,17 @@ class UnfinishedAgents:
         """Somebody runs *name*, or keeps it, again."""
         self._waiting.pop(name, None)
 
-    async def begin(self, order: SpawnSpec, report: MessageId) -> None:
-        """Somebody is about to run *order*, and will report."""
-        self.mark_resumed(order.name)
-        if order.request is not None and order.parent is not None:
-            await self._save(
-                UnfinishedAgent(name=order.name, parent=order.parent, request=order.request, report=report)
-            )
+    async def begin(self, agent: UnfinishedAgent) -> None:
+        """Record that *agent* is about to run, and will report."""
+        self.mark_resumed(agent.name)
+        await self._save(agent)
 
-    async def end(self, order: SpawnSpec, report: MessageId, *, is_kept: bool) -> None:
-        """It has reported; whether it *is_kept* for further messages."""
-        if order.request is None or order.parent is None:
-            return
-        if not is_kept:
-            await self.discard(order.name)
-            return
-        await self._save(
-            UnfinishedAgent(name=order.name, parent=order.parent, request=order.request, report=report, is_done=True)
-        )
+    async def end(self, agent: UnfinishedAgent, *, is_kept: bool) -> None:
+        """Record that *agent* has reported, and if it *is_kept* for further messages."""
+        if is_kept:
+            await self._save(attrs.evolve(agent, is_done=True))
+        else:
+            await self.discard(agent.name)
 
     async def _save(self, order: UnfinishedAgent) -> None:
         """Write *order* down, in the place of an older one for the same agent."""

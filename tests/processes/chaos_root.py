@@ -49,7 +49,7 @@ async def _run(project: Path, budget: Decimal) -> None:
                     for name in BOSSES:
                         bosses.start_soon(_run_one, tree, name)
                 nursery.cancel_scope.cancel()
-        await tree.supervisor.mail.roster.set_state(MAIN, "ended")
+        await tree.supervisor.services.mail.roster.set_state(MAIN, "ended")
 
 
 async def _run_one(tree: RootHarness, name: str) -> None:

@@ -57,7 +57,7 @@ async def _end(session: SessionDirectory, _way: str) -> None:
 
     async with open_root(session) as root:
         os.write(sys.stdout.fileno(), f"{root.cleanup.pid}\n".encode())
-        await root.supervisor.mail.roster.set_state("scout", "ended")
+        await root.supervisor.services.mail.roster.set_state("scout", "ended")
         setattr(CleanupSupervisor, "release", leave_and_die)  # noqa: B010 - at no other moment can it be struck so surely
 
 

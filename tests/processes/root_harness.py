@@ -58,7 +58,7 @@ class RootHarness:
     @property
     def zygote(self) -> int | None:
         """The process that agents are forked from."""
-        starter = self.supervisor.starter
+        starter = self.supervisor.services.starter
         assert isinstance(starter, ZygoteStarter)
         return starter.zygote
 
@@ -83,13 +83,13 @@ class RootHarness:
 
     async def write(self, name: str, text: str) -> None:
         """Send *name* a message of the lead."""
-        office = self.supervisor.mail
+        office = self.supervisor.services.mail
         lead = Sender(name=MAIN, incarnation=1, session=self.session.id, kind="lead")
         await office.router().send(lead, OutgoingMessage(to=name, body=text))
 
     async def mail(self, name: str = MAIN) -> list[Envelope]:
         """What waits for *name*, taken and acknowledged."""
-        office = self.supervisor.mail
+        office = self.supervisor.services.mail
         async with office.files.open_inbox(name, office.roster.members()[name].incarnation) as inbox:
             envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
             await inbox.acknowledge([envelope.id for envelope in envelopes])
@@ -112,6 +112,6 @@ async def open_root_harness(
         open_served(script) as served,
         open_root(session, budget=budget, server=served.url, grace=grace) as root,
     ):
-        await root.supervisor.mail.roster.join(MAIN)
+        await root.supervisor.services.mail.roster.join(MAIN)
         async with root.gateway.open_client(MAIN):
             yield RootHarness(served, root)

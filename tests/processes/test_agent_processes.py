@@ -19,7 +19,7 @@ from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
-from coterie.orchestrator.supervisor.agent_process import AgentOutcome
+from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS
 from coterie.session_directory import TRANSCRIPT
 from tests.processes.root_harness import open_root_harness
@@ -46,9 +46,9 @@ async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(pro
             assert [event.report for event in tree.events] == [None, None, stored.id]
             assert "It says found" in report.result
             billed = sum(Decimal(entry["cost_usd"]) for entry in tree.served.requests)
-            assert Decimal(report.cost_usd) == billed == tree.supervisor.gateway.stats().session.spent.dollars
+            assert Decimal(report.cost_usd) == billed == tree.supervisor.services.gateway.stats().session.spent.dollars
             assert tree.states("scout") == ["starting", "running", "done"]
-            assert tree.supervisor.mail.roster.members()["scout"].state == "ended"
+            assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
 async def test_many_agents_at_once_each_report_once(project: Path) -> None:
@@ -330,7 +330,7 @@ async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -
             await tree.supervisor.run_agent(tree.spawn_spec("scout"))
             nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("scout"), stays=True))
             await tree.until_state("scout", "idle")
-            office = tree.supervisor.mail
+            office = tree.supervisor.services.mail
             boss = Sender(name="main", incarnation=1, session=tree.session.id, kind="lead")
             old = Envelope(
                 sender=boss,

@@ -49,6 +49,13 @@ class SignallingStarter:
         return child
 
 
+def send_at_start(tree: RootHarness, signals: list[signal.Signals]) -> None:
+    """Have the next processes get *signals* in their first moment."""
+    services = tree.supervisor.services
+    starter = SignallingStarter(services.starter, signals)
+    tree.supervisor.services = attrs.evolve(services, starter=starter)
+
+
 async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
@@ -104,14 +111,14 @@ async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.starter = SignallingStarter(tree.supervisor.starter, [signal.SIGKILL] * 9)
+            send_at_start(tree, [signal.SIGKILL] * 9)
             outcome = await tree.supervisor.run_agent(tree.spawn_spec("scout"))
             assert (outcome.end, outcome.incarnation) == ("killed", 3)
             [(sender, report)] = (await tree.reports()).items()
             assert (sender, report.status) == ("root", "killed")
             assert report.summary == "It was started 3 times. Its process was ended by SIGKILL."
             assert tree.states("scout") == ["starting", "killed"] * 3
-            assert tree.supervisor.mail.roster.members()["scout"].state == "ended"
+            assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
 async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: Path) -> None:
@@ -119,7 +126,7 @@ async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: 
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
             tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.starter = SignallingStarter(tree.supervisor.starter, [signal.SIGKILL])
+            send_at_start(tree, [signal.SIGKILL])
             await tree.supervisor.run_agent(tree.spawn_spec("scout", "look left"))
             report = (await tree.reports())["scout"]
             assert (report.status, report.turns) == ("completed", 1)
@@ -198,11 +205,11 @@ async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
             trio.open_nursery() as nursery,
         ):
             tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.stall_after = 0.2
-            tree.supervisor.starter = SignallingStarter(tree.supervisor.starter, [signal.SIGSTOP])
+            tree.supervisor.limits.stall_after = 0.2
+            send_at_start(tree, [signal.SIGSTOP])
             nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
             await tree.until_state("scout", "stalled")
-            tree.supervisor.stall_after = 600.0
+            tree.supervisor.limits.stall_after = 600.0
             await tree.until_state("scout", "done")
             assert (await tree.reports())["scout"].result == "a door"
             states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
@@ -220,7 +227,7 @@ sleeper:
     with trio.fail_after(60):
         async with open_root_harness(project, script, grace=0.1) as tree:
             tree.supervisor.restarts = NO_RESTARTS
-            tree.supervisor.stall_after = 3.0
+            tree.supervisor.limits.stall_after = 3.0
             await _stop_when_at_work(tree)
             assert "stalled" in tree.states("sleeper")
             assert "stalled" not in tree.states("boss")

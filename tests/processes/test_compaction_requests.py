@@ -12,7 +12,7 @@ import trio.testing
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted
 from coterie.agents.settings import Settings
 from coterie.orchestrator.supervisor.agent_connection import AGENT_GONE
-from coterie.orchestrator.supervisor.agent_run import NO_PROCESS, NO_RESTARTS, NotRunning, compact_agent
+from coterie.orchestrator.supervisor.agent_run import NO_PROCESS, NO_RESTARTS, NotRunning
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -35,7 +35,7 @@ def order(tree: RootHarness, name: str) -> SpawnSpec:
 
 
 async def compact(tree: RootHarness, name: str) -> CompactionDone | NotCompacted:
-    return await compact_agent(tree.supervisor.runs, name, None)
+    return await tree.supervisor.find_run(name).compact(None)
 
 
 async def test_an_agent_that_waits_for_others_is_compacted_meanwhile(project: Path) -> None:

@@ -80,7 +80,7 @@ async def test_a_shared_agent_works_in_its_parents_process_and_is_seen_as_any_ot
             directory = tree.session.agent_directory("guest")
             assert load_transcript(directory / TRANSCRIPT).conversation is not None
             assert b'"kind":"finished"' in (directory / EVENT_LOG).read_bytes()
-            assert tree.supervisor.mail.roster.members()["guest"].state == "ended"
+            assert tree.supervisor.services.mail.roster.members()["guest"].state == "ended"
 
 
 async def test_what_a_shared_agent_spends_is_its_own_and_the_sessions(project: Path) -> None:
@@ -374,7 +374,7 @@ async def test_a_shared_agent_that_stalls_is_stopped_and_its_parent_told(project
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=1.0) as tree:
             tree.supervisor.restarts = NO_RESTARTS
-            tree.supervisor.stall_after = 1.0
+            tree.supervisor.limits.stall_after = 1.0
             await tree.supervisor.run_agent(tree.spawn_spec("boss"))
             assert "stalled" in tree.states("guest")
             assert tree.states("boss") == ["starting", "running", "done"]

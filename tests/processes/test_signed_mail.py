@@ -76,11 +76,11 @@ forger:
             await idle_again(tree, "teammate", 1)
             await tree.write("teammate", "a word of the lead")
             await idle_again(tree, "teammate", 2)
-            (project / "LOG").symlink_to(tree.supervisor.mail.directory / "teammate" / "000001.log")
+            (project / "LOG").symlink_to(tree.supervisor.services.mail.directory / "teammate" / "000001.log")
             await tree.supervisor.run_agent(tree.spawn_spec("forger"))
             await idle_again(tree, "teammate", 3)
             nursery.cancel_scope.cancel()
-        letters = [letter for _, letter in tree.supervisor.mail.dead_letters.pending()]
+        letters = [letter for _, letter in tree.supervisor.services.mail.dead_letters.pending()]
         assert [(letter.reason, letter.mailbox) for letter in letters] == [("bad_mac", "teammate")] * 3
         said = transcripts(tree.session)
         assert not [name for name, conversation in said.items() if "forged words" in conversation]
@@ -110,7 +110,7 @@ scout: [{text: "nothing there", times: always}]
             open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
             trio.open_nursery() as nursery,
         ):
-            office = tree.supervisor.mail
+            office = tree.supervisor.services.mail
             nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
@@ -144,7 +144,7 @@ async def test_a_letter_of_another_session_is_delivered_when_the_user_releases_i
             assert isinstance(await tree.root.handle_request(SendMail(to="main", body="from here")), DeliveryStatuses)
             mail = [(envelope.sender.session, envelope.sender.kind, envelope.body) for envelope in await tree.mail()]
             assert mail == [(other.id, "peer", "from afar"), (tree.session.id, "human", "from here")]
-            assert tree.supervisor.mail.dead_letters.pending() == []
+            assert tree.supervisor.services.mail.dead_letters.pending() == []
 
 
 @attrs.frozen

@@ -177,7 +177,7 @@ async def test_members_outlive_a_crash_of_their_lead_and_what_they_write_reaches
     with trio.fail_after(90):
         async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
-            await start_team_record(tree.session, MEMBERS, tree.supervisor.clock)
+            await start_team_record(tree.session, MEMBERS, tree.supervisor.services.clock)
             team = tuple(map(unfit, MEMBERS.requests()))
             nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec(MAIN), parent=None, team=team))
             for name in (MAIN, "left", "right"):

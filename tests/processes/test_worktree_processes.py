@@ -132,7 +132,7 @@ boss:
             report = (await tree.reports())["boss"].result
             assert "No agent was started: there can be no worktree of" in report
             assert "not a git repository" in report
-            assert "scout" not in tree.supervisor.mail.roster.members()
+            assert "scout" not in tree.supervisor.services.mail.roster.members()
 
 
 FORKING = """

@@ -11,38 +11,36 @@ from coterie.agents.root_link.messages import Activity, ActivityChanged
 from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.mailbox.message_bodies import Idle
-from coterie.orchestrator.supervisor.agent_process import AgentProcess
-from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy, RunAttempts
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
+from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from tests.mailbox.file_mail import envelope, transport
+from tests.orchestrator.supervisor.process_samples import make_process
 
 
-def make_run(name: str, state: Activity) -> AgentRun:
-    """One whose process has said that it is in *state*."""
-    order = SpawnSpec(name=name, task="look", model="m", settings=Settings(), parent="main")
-    attempts = RunAttempts(order, RestartPolicy())
-    duty = AgentSpec(
+def make_run(services: RootServices, name: str, state: Activity) -> AgentRun:
+    """A run whose process has said that it is in *state*."""
+    run = AgentRun(spec=SpawnSpec(name=name, task="look", model="m", settings=Settings(), parent="main"))
+    spec = AgentSpec(
         session="s",
         name=name,
         incarnation=1,
         parent="main",
-        report=attempts.report,
+        report=run.report,
         task="look",
         model="m",
         settings=Settings(),
     )
-    attempts.process = AgentProcess(order, duty, lambda _: None)
-    tenure = AgentRun(order, attempts=attempts)
-    report_state(tenure, state)
-    return tenure
+    run.begin_process(make_process(services, spec, lambda _: None))
+    report_state(run, state)
+    return run
 
 
-def report_state(tenure: AgentRun, state: Activity) -> None:
-    """Its process says that it is in *state* now."""
-    assert tenure.attempts is not None
-    assert tenure.attempts.process is not None
-    tenure.attempts.process.handle(ActivityChanged(activity=state, what=""))
+def report_state(run: AgentRun, state: Activity) -> None:
+    """Let the process of *run* say that it is in *state* now."""
+    assert run.process is not None
+    run.process.handle(ActivityChanged(activity=state, what=""))
 
 
 @attrs.define(eq=False)
@@ -50,7 +48,7 @@ class Waiting:
     """A wait for rest under way."""
 
     mailboxes: Path
-    tenures: list[AgentRun] | None
+    runs: list[AgentRun] | None
     changes: StateChanges = attrs.field(factory=StateChanges)
     is_over: bool = False
     looks: int = 0
@@ -58,7 +56,7 @@ class Waiting:
     def below(self) -> list[AgentRun] | None:
         """As `DescendantRuns`."""
         self.looks += 1
-        return self.tenures
+        return self.runs
 
     async def run(self) -> None:
         """Wait."""
@@ -66,16 +64,18 @@ class Waiting:
         self.is_over = True
 
 
-async def test_idle_agents_without_mail_are_at_rest(tmp_path: Path) -> None:
-    waiting = Waiting(tmp_path, [make_run("ada", "idle"), make_run("bob", "idle")])
+async def test_idle_agents_without_mail_are_at_rest(services: RootServices, tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")])
     await waiting.run()
     await Waiting(tmp_path, []).run()
 
 
 @pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
-async def test_one_that_works_or_waits_for_others_is_waited_for(state: Activity, tmp_path: Path) -> None:
-    ada = make_run("ada", state)
-    waiting = Waiting(tmp_path, [ada, make_run("bob", "idle")])
+async def test_one_that_works_or_waits_for_others_is_waited_for(
+    services: RootServices, state: Activity, tmp_path: Path
+) -> None:
+    ada = make_run(services, "ada", state)
+    waiting = Waiting(tmp_path, [ada, make_run(services, "bob", "idle")])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
         await wait_all_tasks_blocked()
@@ -90,23 +90,25 @@ async def test_members_that_are_about_to_start_are_waited_for(tmp_path: Path) ->
         nursery.start_soon(waiting.run)
         await wait_all_tasks_blocked()
         assert not waiting.is_over
-        waiting.tenures = []
+        waiting.runs = []
         waiting.changes.notify()
 
 
-async def test_one_that_is_not_started_yet_is_not_at_rest(tmp_path: Path) -> None:
-    begun = make_run("ada", "idle")
-    waiting = Waiting(tmp_path, [AgentRun(begun.order)])
+async def test_one_that_is_not_started_yet_is_not_at_rest(services: RootServices, tmp_path: Path) -> None:
+    begun = make_run(services, "ada", "idle")
+    waiting = Waiting(tmp_path, [AgentRun(spec=begun.spec)])
     with trio.move_on_after(0.05):
         await waiting.run()
     assert not waiting.is_over
 
 
-async def test_mail_that_waits_for_an_idle_agent_is_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_mail_that_waits_for_an_idle_agent_is_waited_for(
+    services: RootServices, tmp_path: Path, autojump_clock: MockClock
+) -> None:
     """It is looked again by the clock: whoever reads mail that is not worth a turn says nothing."""
     del autojump_clock
     files = transport(tmp_path)
-    waiting = Waiting(tmp_path, [make_run("ada", "idle")])
+    waiting = Waiting(tmp_path, [make_run(services, "ada", "idle")])
     await files.send(envelope(1))
     async with files.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
@@ -117,20 +119,20 @@ async def test_mail_that_waits_for_an_idle_agent_is_waited_for(tmp_path: Path, a
     files.close()
 
 
-async def test_mail_that_wakes_nobody_is_not_waited_for(tmp_path: Path) -> None:
+async def test_mail_that_wakes_nobody_is_not_waited_for(services: RootServices, tmp_path: Path) -> None:
     files = transport(tmp_path)
     idle = Idle(outcome="completed")
     await files.send(attrs.evolve(envelope(1), kind=idle.kind, body=idle.to_body()))
-    await Waiting(tmp_path, [make_run("ada", "idle")]).run()
+    await Waiting(tmp_path, [make_run(services, "ada", "idle")]).run()
     files.close()
 
 
 async def test_one_that_took_its_mail_while_it_was_looked_for_is_not_at_rest(
-    tmp_path: Path, autojump_clock: MockClock
+    services: RootServices, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """It has said that it works, and that it is idle again, in between: what it sent meanwhile must be looked for."""
     del autojump_clock
-    ada = make_run("ada", "idle")
+    ada = make_run(services, "ada", "idle")
 
     @attrs.define(eq=False)
     class Busy(Waiting):

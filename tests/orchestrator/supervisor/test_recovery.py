@@ -1,6 +1,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+import attrs
 import pytest
 
 from coterie.agents.events.agent_events import Event
@@ -11,6 +12,7 @@ from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import new_message_id
 from coterie.orchestrator.approvals.store import ApprovalKey
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.recovery import UNFINISHED_FILE, UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.session_directory import MAIN, SessionDirectory
@@ -37,8 +39,8 @@ def events() -> list[Event]:
     return []
 
 
-def ordered(name: str, parent: str | None = MAIN, request: SpawnRequest | None = REQUEST) -> SpawnSpec:
-    return SpawnSpec(name=name, task="Find it.", model="m", settings=Settings(), parent=parent, request=request)
+def record(name: str, parent: str = MAIN) -> UnfinishedAgent:
+    return UnfinishedAgent(name=name, parent=parent, request=REQUEST, report=REPORT)
 
 
 async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAgents:
@@ -52,7 +54,7 @@ async def test_the_next_root_finds_who_was_at_work_with_all_that_was_asked_for(
     session: SessionDirectory, events: list[Event]
 ) -> None:
     orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
-    await orders.begin(ordered("scout"), REPORT)
+    await orders.begin(record("scout"))
     [left] = (await found(session, events)).of(MAIN)
     assert left == UnfinishedAgent(name="scout", parent=MAIN, request=REQUEST, report=REPORT)
     assert events == []
@@ -63,25 +65,24 @@ async def test_who_is_done_is_found_as_such_and_who_has_ended_is_not(
 ) -> None:
     orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
     for name in ("kept", "gone"):
-        await orders.begin(ordered(name), REPORT)
-        await orders.end(ordered(name), REPORT, is_kept=name == "kept")
+        await orders.begin(record(name))
+        await orders.end(record(name), is_kept=name == "kept")
     after = await found(session, events)
     assert [(left.name, left.is_done) for left in after.of(MAIN)] == [("kept", True)]
     assert after.names == {"kept"}
 
 
-async def test_the_lead_is_nobodys_order(session: SessionDirectory, events: list[Event]) -> None:
-    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
-    lead = ordered(MAIN, parent=None, request=None)
-    await orders.begin(lead, REPORT)
-    await orders.end(lead, REPORT, is_kept=True)
-    assert not (session.directory / "agents").exists()
+def test_the_lead_is_not_recorded_because_the_user_starts_it() -> None:
+    spec = SpawnSpec(name=MAIN, task="Find it.", model="m", settings=Settings())
+    assert AgentRun(spec=spec).recovery_record is None
+    scout = AgentRun(spec=attrs.evolve(spec, name="scout", parent=MAIN, request=REQUEST, report=REPORT))
+    assert scout.recovery_record == record("scout")
 
 
 async def test_whoever_is_taken_up_waits_no_longer(session: SessionDirectory, events: list[Event]) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     orders = await found(session, events)
-    await orders.begin(ordered("scout"), REPORT)
+    await orders.begin(record("scout"))
     assert orders.names == frozenset()
     assert (await found(session, events)).names == {"scout"}
 
@@ -89,7 +90,7 @@ async def test_whoever_is_taken_up_waits_no_longer(session: SessionDirectory, ev
 async def test_with_a_parent_its_own_are_struck_too(session: SessionDirectory, events: list[Event]) -> None:
     before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
     for name, parent in (("mother", MAIN), ("child", "mother"), ("grandchild", "child"), ("other", MAIN)):
-        await before.begin(ordered(name, parent), REPORT)
+        await before.begin(record(name, parent))
     orders = await found(session, events)
     assert [left.name for left in orders.of("mother")] == ["child"]
     await orders.discard("mother")
@@ -102,9 +103,9 @@ async def test_whose_parent_has_ended_is_struck(
     session: SessionDirectory, events: list[Event], *, is_done: bool
 ) -> None:
     before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
-    await before.begin(ordered("orphan", "mother"), REPORT)
+    await before.begin(record("orphan", "mother"))
     if is_done:
-        await before.end(ordered("mother"), REPORT, is_kept=True)
+        await before.end(record("mother"), is_kept=True)
     assert "orphan" not in (await found(session, events)).names
     assert not (session.agent_directory("orphan") / UNFINISHED_FILE).exists()
 
@@ -113,7 +114,7 @@ async def test_whose_parent_has_ended_is_struck(
 async def test_a_record_that_cannot_be_read_is_an_event_and_hides_no_other(
     session: SessionDirectory, events: list[Event], content: bytes
 ) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("whole"), REPORT)
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("whole"))
     path = session.agent_directory("torn") / UNFINISHED_FILE
     path.write_bytes(content)
     assert (await found(session, events)).names == {"whole"}
@@ -126,7 +127,7 @@ async def test_a_record_that_cannot_be_read_is_an_event_and_hides_no_other(
 async def test_a_record_of_another_version_or_of_another_agent_is_not_believed(
     session: SessionDirectory, events: list[Event]
 ) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     written = (session.agent_directory("scout") / UNFINISHED_FILE).read_bytes()
     (session.agent_directory("scout") / UNFINISHED_FILE).write_bytes(written.replace(b'"v":1', b'"v":2'))
     (session.agent_directory("elsewhere") / UNFINISHED_FILE).write_bytes(written)
@@ -139,7 +140,7 @@ async def test_a_record_of_another_version_or_of_another_agent_is_not_believed(
 async def test_a_record_that_lets_somebody_begin_without_a_plan_is_not_believed(
     session: SessionDirectory, events: list[Event]
 ) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     path = session.agent_directory("scout") / UNFINISHED_FILE
     path.write_bytes(path.read_bytes().replace(b'{"by":"rule","paths":["tests/**"]}', b"null"))
     assert (await found(session, events)).names == frozenset()
@@ -150,7 +151,7 @@ async def test_a_record_that_lets_somebody_begin_without_a_plan_is_not_believed(
 
 async def test_what_cannot_be_written_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
     (session.directory / "agents").write_text("in the way")
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(ordered("scout"), REPORT)
+    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     [event] = events
     assert isinstance(event, LayerFailed)
     assert event.reason == "scout would not survive a crash: Not a directory"

@@ -1,5 +1,6 @@
 """After a crash there is another start, a few times; for whoever was stopped, or cannot work at all, there is none."""
 
+import attrs
 import pytest
 
 from coterie.agents.events.agent_events import Event
@@ -11,68 +12,95 @@ from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
-from coterie.orchestrator.supervisor.agent_run import RestartPolicy, RunAttempts
+from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
+from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
+from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from tests.orchestrator.supervisor.process_samples import make_process
+from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
 
 MODEL = known_models().get("sonnet")
 ORDER = SpawnSpec(name="ann", task="look", model=MODEL.id, settings=Settings(), parent="main")
 INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=1, max_tokens=1, prefix=b"")
 
 
-def _begin(attempts: RunAttempts, told: list[Event]) -> AgentProcess:
-    duty = AgentSpec(
-        session="s",
-        name="ann",
-        incarnation=attempts.crashes + 1,
-        parent="main",
-        report=attempts.report,
-        task=attempts.task,
-        model=MODEL.id,
-        settings=Settings(),
-    )
-    charge = AgentProcess(attempts.order, duty, told.append)
-    attempts.begin(charge)
-    return charge
+@attrs.define(eq=False)
+class Restarted:
+    """A run whose processes end as the test says."""
+
+    services: RootServices
+    restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
+    run: AgentRun = attrs.field(factory=lambda: AgentRun(spec=ORDER))
+    events: list[Event] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.run.begin_task(self.restarts, NoSpawner())
+
+    def begin(self) -> AgentProcess:
+        """Begin another start."""
+        run = self.run
+        spec = AgentSpec(
+            session="s",
+            name="ann",
+            incarnation=run.crash_count + 1,
+            parent="main",
+            report=run.report,
+            task=run.task,
+            model=MODEL.id,
+            settings=Settings(),
+        )
+        process = make_process(self.services, spec, self.events.append)
+        run.begin_process(process)
+        return process
+
+    def attempt(self, status: int, *messages: AgentMessage) -> float | None:
+        """Begin a start that sends *messages* and ends with *status*; returns the wait before the next."""
+        process = self.begin()
+        for message in messages:
+            process.handle(message)
+        process.child = ChildProcess(1, -1, status)
+        return self.run.end_process(process)
+
+    @property
+    def states(self) -> list[tuple[str, str]]:
+        """States that were emitted."""
+        return [(event.state, event.what) for event in self.events if isinstance(event, AgentChanged)]
 
 
-def _run_attempt(attempts: RunAttempts, told: list[Event], status: int, *words: AgentMessage) -> float | None:
-    """One start that said *words* and ended with *status*: what is waited for the next."""
-    charge = _begin(attempts, told)
-    for word in words:
-        charge.handle(word)
-    charge.child = ChildProcess(1, -1, status)
-    return attempts.end(charge)
-
-
-def _states(told: list[Event]) -> list[tuple[str, str]]:
-    return [(event.state, event.what) for event in told if isinstance(event, AgentChanged)]
-
-
-def test_each_wait_is_twice_the_last_and_the_crash_after_the_limit_is_final() -> None:
-    attempts, told = RunAttempts(ORDER, RestartPolicy(limit=2, first_wait=0.5)), list[Event]()
-    assert [_run_attempt(attempts, told, -9) for _ in range(3)] == [0.5, 1.0, None]
-    assert _states(told) == [
+async def test_each_wait_is_twice_the_last_and_the_crash_after_the_limit_is_final(services: RootServices) -> None:
+    restarted = Restarted(services, RestartPolicy(limit=2, first_wait=0.5))
+    assert [restarted.attempt(-9) for _ in range(3)] == [0.5, 1.0, None]
+    assert restarted.states == [
         ("starting", ""),
         ("killed", "Its process was ended by SIGKILL."),
         ("starting", "again, 1 of 2: Its process was ended by SIGKILL."),
         ("killed", "Its process was ended by SIGKILL."),
         ("starting", "again, 2 of 2: Its process was ended by SIGKILL."),
     ], "the last end is told when the parent has been"
-    assert attempts.outcome is not None
-    assert attempts.outcome.summary == "It was started 3 times. Its process was ended by SIGKILL."
+    assert restarted.run.outcome is not None
+    assert restarted.run.outcome.summary == "It was started 3 times. Its process was ended by SIGKILL."
 
 
-def test_a_task_is_told_again_until_the_model_was_to_be_asked() -> None:
-    attempts = RunAttempts(ORDER, RestartPolicy(limit=3))
-    _run_attempt(attempts, [], -9)
-    _run_attempt(attempts, [], -9, ActivityChanged(activity="running"))
-    assert attempts.task == "look"
-    _run_attempt(attempts, [], -9, AdmitCall.of(0, INTENT))
-    assert attempts.task == ""
+async def test_a_task_is_told_again_until_the_model_was_to_be_asked(services: RootServices) -> None:
+    restarted = Restarted(services, RestartPolicy(limit=3))
+    restarted.attempt(-9)
+    restarted.attempt(-9, ActivityChanged(activity="running"))
+    assert restarted.run.task == "look"
+    restarted.attempt(-9, AdmitCall.of(0, INTENT))
+    assert restarted.run.task == ""
+
+
+async def test_a_task_that_a_message_brings_has_no_text_and_a_report_of_its_own(services: RootServices) -> None:
+    restarted = Restarted(services)
+    restarted.attempt(0)
+    first = restarted.run.report
+    restarted.run.begin_task(RestartPolicy(), NoSpawner())
+    assert (restarted.run.task, restarted.run.outcome, restarted.run.is_idle) == ("", None, False)
+    assert restarted.run.report != first
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "is_crash"),
+    ("status", "messages", "is_crash"),
     [
         (0, (), False),
         (1, (), True),
@@ -81,32 +109,41 @@ def test_a_task_is_told_again_until_the_model_was_to_be_asked() -> None:
         (1, (RunFailed(reason="there is no such model", is_for_user=True),), False),
     ],
 )
-def test_only_what_nobody_wanted_and_may_pass_is_a_crash(
-    status: int, words: tuple[AgentMessage, ...], is_crash: bool
+async def test_only_what_nobody_wanted_and_may_pass_is_a_crash(
+    services: RootServices, status: int, messages: tuple[AgentMessage, ...], is_crash: bool
 ) -> None:
-    wait = _run_attempt(RunAttempts(ORDER, RestartPolicy()), [], status, *words)
+    wait = Restarted(services).attempt(status, *messages)
     assert (wait is not None) == is_crash
 
 
-def test_whoever_is_being_stopped_is_not_started_again() -> None:
-    attempts = RunAttempts(ORDER, RestartPolicy())
-    charge = _begin(attempts, [])
-    charge.set_state("stopping")
-    charge.child = ChildProcess(1, -1, -9)
-    assert attempts.end(charge) is None
-    attempts.stop("the user")
-    assert attempts.outcome is not None
-    assert attempts.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
+async def test_whoever_is_being_stopped_is_not_started_again(services: RootServices) -> None:
+    restarted = Restarted(services)
+    process = restarted.begin()
+    process.set_state("stopping")
+    process.child = ChildProcess(1, -1, -9)
+    assert restarted.run.end_process(process) is None
 
 
-def test_whoever_has_stalled_is_stopped_and_started_again() -> None:
-    attempts, told = RunAttempts(ORDER, RestartPolicy(first_wait=0.5)), list[Event]()
-    charge = _begin(attempts, told)
-    charge.report_stall(600)
-    charge.set_state("stopping")
-    charge.child = ChildProcess(1, -1, -9)
-    assert attempts.end(charge) == 0.5
-    assert [state for state, _ in _states(told)] == ["starting", "stalled", "stopping", "killed"]
-    _begin(attempts, told)
+async def test_the_outcome_of_a_stopped_agent_names_who_stopped_it(services: RootServices) -> None:
+    restarted = Restarted(services)
+    restarted.attempt(-9)
+    restarted.run.ended.set()
+    await restarted.run.stop("the user")
+    await restarted.run.finish_task(
+        services, 0.0, UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
+    )
+    assert restarted.run.outcome is not None
+    assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
+
+
+async def test_whoever_has_stalled_is_stopped_and_started_again(services: RootServices) -> None:
+    restarted = Restarted(services, RestartPolicy(first_wait=0.5))
+    process = restarted.begin()
+    process.report_stall(600)
+    process.set_state("stopping")
+    process.child = ChildProcess(1, -1, -9)
+    assert restarted.run.end_process(process) == 0.5
+    assert [state for state, _ in restarted.states] == ["starting", "stalled", "stopping", "killed"]
+    restarted.begin()
     again = "again, 1 of 2: Nothing was heard of it for 600 seconds. Its process was ended by SIGKILL."
-    assert _states(told)[-1] == ("starting", again)
+    assert restarted.states[-1] == ("starting", again)

@@ -10,7 +10,7 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from coterie.orchestrator.supervisor.idle import Activity, wait_for_stall, wakeup_count, written_bytes
+from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 

@@ -1,0 +1,39 @@
+"""Services of the root that its agents are started with and served by."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.permissions.types import UserPrompter
+from coterie.clock import Clock
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.approvals.service import ApprovalService
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.mcp.host_supervisor import McpHostSupervisor
+from coterie.orchestrator.processes.process_start import ProcessStarter
+from coterie.orchestrator.supervisor.agent_status import StatusPublisher
+
+
+@attrs.frozen(kw_only=True)
+class RootServices:
+    """Services of the root of one session, the same for all of its agents."""
+
+    mail: SessionMail
+    starter: ProcessStarter
+    gateway: ModelGateway
+    approvals: ApprovalService
+    status: StatusPublisher
+    emit: Callable[[Event], None]
+    clock: Clock
+    server: str | None = None
+    """URL of the embedded server, where that plays the model."""
+    mcp: McpHostSupervisor | None = None
+    """Owner of the MCP servers; None where there are none."""
+    user: UserPrompter | None = None
+    """Prompter that is asked for permissions; None refuses, unless *asks_later*."""
+    asks_later: bool = False
+    """True if questions without a prompter wait until the user answers from a shell."""
+    environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+    """Environment of agent processes."""

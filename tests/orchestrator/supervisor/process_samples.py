@@ -1,0 +1,64 @@
+"""Services of a root without a starter, and agent processes that are never started."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from coterie.agents.events.agent_events import Event
+from coterie.agents.runtime.spec import AgentSpec
+from coterie.clock import Clock
+from coterie.mailbox.session_mail import SessionMail
+from coterie.orchestrator.approvals.service import open_approvals
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import BudgetLimits
+from coterie.orchestrator.processes.child_process import ChildProcess
+from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
+from coterie.orchestrator.supervisor.agent_process import AgentProcess, ProcessLimits
+from coterie.orchestrator.supervisor.agent_status import StatusPublisher
+from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
+
+
+class NoStarter:
+    """Starts no process."""
+
+    async def start(
+        self,
+        start: ProcessStart,
+        descriptors: Sequence[int] = (),
+        *,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> ChildProcess:
+        """Refuse, as `ProcessStarter.start` may."""
+        raise StartFailed(f"{start.title}: {descriptors} {stdout} {stderr}")
+
+
+@asynccontextmanager
+async def open_root_services(session: SessionDirectory) -> AsyncIterator[RootServices]:
+    """Services of the root of *session*, with its real mail, gateway and approvals."""
+    clock, events = Clock(), list[Event]()
+    with SessionMail.open(session, clock) as mail:
+        status = StatusPublisher(mail, events.append)
+        yield RootServices(
+            mail=mail,
+            starter=NoStarter(),
+            gateway=ModelGateway(clock, BudgetLimits()),
+            approvals=await open_approvals(mail, status.sender, events.append, None),
+            status=status,
+            emit=events.append,
+            clock=clock,
+        )
+
+
+def make_process(services: RootServices, spec: AgentSpec, emit: Callable[[Event], None]) -> AgentProcess:
+    """A process of *spec* that is not started, and that has no children."""
+    return AgentProcess(
+        spec=spec,
+        services=services,
+        limits=ProcessLimits(),
+        spawner=NoSpawner(),
+        emit=emit,
+        shutdown_reason=lambda: "the test ends",
+        has_busy_children=lambda: False,
+    )
