@@ -19,12 +19,12 @@ from benchmarks.scripted_server import open_scripted_server
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender
 from coterie.mailbox.router import OutgoingMessage
 from coterie.orchestrator.session.root import SessionRoot, open_root
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.session_directory import MAIN, SessionDirectory
 
 WAKES = 30
@@ -81,9 +81,11 @@ async def _measure_wakeups(root: SessionRoot) -> list[float]:
     return seconds
 
 
-def _order() -> SpawnSpec:
+def _order() -> AgentSpec:
     settings = Settings.build({"permissions.mode": "plan"}, {})
-    return SpawnSpec(name=NAME, task="Wait.", model=MODEL.id, settings=settings, parent=MAIN, is_bare=True, stays=True)
+    return AgentSpec(
+        name=NAME, task="Wait.", model=MODEL.id, settings=settings, parent=MAIN, is_bare=True, is_teammate=True
+    )
 
 
 def _lead(session: SessionDirectory) -> Sender:

@@ -41,13 +41,13 @@ from coterie.process_identity import agent_tag
 from coterie.session_directory import MAIN, SessionDirectory
 
 
-def task_in_workspace(duty: AgentSpec) -> str:
+def task_in_workspace(spec: AgentSpec) -> str:
     """The task, as it is to be understood where the agent works: a fork knows another place."""
-    worktree = duty.worktree
-    if worktree is None or duty.fork is None or not duty.task:
-        return duty.task
+    worktree = spec.workspace.worktree
+    if worktree is None or spec.fork is None or not spec.task:
+        return spec.task
     moved = render("fork_worktree", directory=str(worktree.directory), origin=str(worktree.origin))
-    return f"{moved}\n\n{duty.task}"
+    return f"{moved}\n\n{spec.task}"
 
 
 def combine_lead_task(task: str, words: str) -> str:
@@ -57,31 +57,31 @@ def combine_lead_task(task: str, words: str) -> str:
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
     """Live the life of one agent; the first of *descriptors* is its control socket. The exit status is for the root."""
-    duty = AgentSpec.from_bytes(payload)
-    with inject_faults(duty.name):
-        return trio.run(_run_agent, duty, descriptors[0])
+    spec = AgentSpec.from_bytes(payload)
+    with inject_faults(spec.name):
+        return trio.run(_run_agent, spec, descriptors[0])
 
 
-async def _run_agent(duty: AgentSpec, control: int) -> int:
+async def _run_agent(spec: AgentSpec, control: int) -> int:
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     try:
         async with open_root_connection(stream) as station:
-            return await _run_job(duty, station, _interrupt_on_sigterm)
+            return await _run_job(spec, station, _interrupt_on_sigterm)
     except ControlLost as exc:
         sys.stderr.write(f"{exc}\n")
         return FAILED
 
 
 async def _run_job(
-    duty: AgentSpec, station: RootConnection, heeding: Interrupting, mailrooms: ProcessMail | None = None
+    spec: AgentSpec, station: RootConnection, heeding: Interrupting, mailrooms: ProcessMail | None = None
 ) -> int:
     """Do the task and tell the parent; or else tell the root why not, who then tells the parent.
 
     The mail of the process is opened for it, unless it is there: *mailrooms* of one who runs as a task of another's.
     """
     try:
-        async with _open(duty, station, mailrooms) as worker:
-            await _work(worker, duty, heeding)
+        async with _open(spec, station, mailrooms) as worker:
+            await _work(worker, spec, heeding)
     except* (ConfigInvalid, MailboxError, OSError) as group:
         first = first_exception(group)
         station.report_failure(str(first), is_for_user=isinstance(first, ConfigInvalid))
@@ -91,32 +91,36 @@ async def _run_job(
 
 
 @asynccontextmanager
-async def _open(duty: AgentSpec, station: RootConnection, mailrooms: ProcessMail | None) -> AsyncIterator[AgentRunner]:
-    session, clock = SessionDirectory.find(duty.session), Clock.from_environment()
+async def _open(spec: AgentSpec, station: RootConnection, mailrooms: ProcessMail | None) -> AsyncIterator[AgentRunner]:
+    session, clock = SessionDirectory.find(spec.services.session_id), Clock.from_environment()
     async with AsyncExitStack() as stack:
-        seat = stack.enter_context(open_agent_files(session, clock, name=duty.name, incarnation=duty.incarnation))
+        seat = stack.enter_context(
+            open_agent_files(session, clock, name=spec.name, incarnation=spec.incarnation.number)
+        )
         if mailrooms is None:
-            keys = None if duty.keys is None else SessionKeys.from_hex(duty.keys)
+            keys = None if spec.services.mail_key is None else SessionKeys.from_hex(spec.services.mail_key)
             mailrooms = stack.enter_context(open_process_mail(session, clock, keys, seat.log.emit))
         loaded = seat.transcript.loaded
         mail = mailrooms.open(
             loaded.mail,
-            name=duty.name,
-            incarnation=duty.incarnation,
-            believed=duty.believed,
+            name=spec.name,
+            incarnation=spec.incarnation.number,
+            believed=spec.incarnation.trusted_digests,
             authority=station.authority,
         )
         room = await stack.enter_async_context(mail)
         stack.enter_context(station.delivering_to(room.accept))
-        client = await stack.enter_async_context(_open_client(duty, station.gate))
-        work = await trio.to_thread.run_sync(_work_of, duty, session)
-        if duty.is_taken_up and work.task in loaded.words:
+        client = await stack.enter_async_context(_open_client(spec, station.gate))
+        work = await trio.to_thread.run_sync(_work_of, spec, session)
+        if spec.incarnation.is_resumed and work.task in loaded.words:
             work = attrs.evolve(work, task="")
-        if duty.parent is None and duty.chore is None and not loaded.words:
+        if spec.parent is None and spec.job is None and not loaded.words:
             work = attrs.evolve(work, task=combine_lead_task(session.task, work.task))
-        asker = station.asker if duty.can_ask else None
-        tag = agent_tag(duty.name, duty.incarnation)
-        caller = await stack.enter_async_context(open_mcp_client(tag, duty.mcp, work.settings.mcp.call_seconds))
+        asker = station.asker if spec.services.can_prompt else None
+        tag = agent_tag(spec.name, spec.incarnation.number)
+        caller = await stack.enter_async_context(
+            open_mcp_client(tag, spec.services.mcp, work.settings.mcp.call_seconds)
+        )
         opened = open_agent_runner(work, seat, room, client, station, caller, asker=asker)
         worker = await stack.enter_async_context(opened)
         await stack.enter_async_context(open_in_process_host(station, partial(_run_job, mailrooms=mailrooms)))
@@ -124,60 +128,60 @@ async def _open(duty: AgentSpec, station: RootConnection, mailrooms: ProcessMail
         yield worker
 
 
-def _work_of(duty: AgentSpec, session: SessionDirectory) -> AgentWork:
-    kind = None if duty.definition is None else load_definitions(session.project).get(duty.definition)
-    if kind is not None and duty.memory is not None:
-        kind = attrs.evolve(kind, memory=duty.memory)
+def _work_of(spec: AgentSpec, session: SessionDirectory) -> AgentWork:
+    kind = None if spec.definition is None else load_definitions(session.project).get(spec.definition)
+    if kind is not None and spec.memory is not None:
+        kind = attrs.evolve(kind, memory=spec.memory)
     # Subagents come and go without a look at the file.
-    team = load_recorded_team(session) if duty.parent is None or duty.stays else None
-    names = [] if team is None or duty.parent != MAIN else [member.name for member in team.members]
+    team = load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
+    names = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
     return AgentWork(
-        task=task_in_workspace(duty),
-        project=session.project if duty.directory is None else Path(duty.directory),
-        model=known_models().get(duty.model),
-        settings=duty.settings,
+        task=task_in_workspace(spec),
+        project=spec.workspace.directory or session.project,
+        model=known_models().get(spec.model),
+        settings=spec.settings,
         definition=kind,
-        is_bare=duty.is_bare,
-        is_embedded=duty.server is not None,
-        parent_settings=duty.above,
-        is_teammate=duty.stays,
-        team=team if duty.parent is None else None,
-        lead=duty.parent if duty.stays else None,
-        teammates=tuple(name for name in names if name != duty.name) if duty.name in names else (),
-        running_children=duty.at_work,
-        has_teammate=duty.has_teammate,
-        plan=duty.plan,
-        is_approved=duty.is_approved,
-        fork=None if duty.fork is None else Path(duty.fork),
+        is_bare=spec.is_bare,
+        is_embedded=spec.services.api_url is not None,
+        parent_settings=spec.parent_settings,
+        is_teammate=spec.is_teammate,
+        team=team if spec.parent is None else None,
+        lead=spec.parent if spec.is_teammate else None,
+        teammates=tuple(name for name in names if name != spec.name) if spec.name in names else (),
+        running_children=spec.incarnation.running_children,
+        has_teammate=spec.incarnation.has_teammate,
+        plan=spec.plan,
+        is_approved=spec.incarnation.is_plan_approved,
+        fork=None if spec.fork is None else Path(spec.fork),
     )
 
 
-def _open_client(duty: AgentSpec, gate: Gateway) -> AbstractAsyncContextManager[ModelClient]:
-    if duty.server is None:
+def _open_client(spec: AgentSpec, gate: Gateway) -> AbstractAsyncContextManager[ModelClient]:
+    if spec.services.api_url is None:
         return open_model_client(gate)
-    return open_model_client(gate, base_url=duty.server, api_key="embedded")
+    return open_model_client(gate, base_url=spec.services.api_url, api_key="embedded")
 
 
-async def _work(worker: AgentRunner, duty: AgentSpec, heeding: Interrupting) -> None:
+async def _work(worker: AgentRunner, spec: AgentSpec, heeding: Interrupting) -> None:
     """Let the agent work, and tell the parent what came of it."""
 
     async def report(ended: RunEnded) -> None:
-        await _report(worker, duty, task_notification(ended, worker.mail.messaging.reason_to_end()))
+        await _report(worker, spec, task_notification(ended, worker.mail.messaging.reason_to_end()))
 
     async with heeding(worker.agent):
-        if duty.chore is not None:
-            await worker.run_job(duty.chore)
+        if spec.job is not None:
+            await worker.run_job(spec.job)
             return
         try:
-            await (worker.run_teammate(report, lead=duty.parent) if duty.stays else worker.run(report))
+            await (worker.run_teammate(report, lead=spec.parent) if spec.is_teammate else worker.run(report))
         except (ReplyMalformed, MailboxError, OSError) as exc:
-            await _report(worker, duty, TaskNotification(status="failed", summary=str(exc)))
+            await _report(worker, spec, TaskNotification(status="failed", summary=str(exc)))
 
 
-async def _report(worker: AgentRunner, duty: AgentSpec, report: TaskNotification) -> None:
-    if duty.parent is not None:
-        told = await add_worktree_state(duty, report)
-        await send_report(duty.parent, told, duty.report, worker.mail.router, worker.mail.sender)
+async def _report(worker: AgentRunner, spec: AgentSpec, report: TaskNotification) -> None:
+    if spec.parent is not None:
+        told = await add_worktree_state(spec, report)
+        await send_report(spec.parent, told, spec.report, worker.mail.router, worker.mail.sender)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
-"""Spec of one incarnation of an agent, passed from the root to the agent process."""
+"""Spec of an agent: built by the supervisor, completed for each start, and passed to the agent process."""
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -7,95 +8,128 @@ import msgspec
 
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.root_link.job_messages import OfflineJob, parse_offline_job
+from coterie.agents.root_link.job_messages import OfflineJob
 from coterie.agents.root_link.spawn_request import MemoryScope, Spawned
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
-from coterie.agents.worktrees.worktree import Worktree, parse_worktree
-from coterie.mailbox.envelope import MessageId
+from coterie.agents.worktrees.worktree import Worktree
+from coterie.mailbox.envelope import MessageId, new_message_id
 from coterie.mailbox.validation import MessageDigest
 
 AGENT_ENTRY = "coterie.agents.runtime.agent_main:main"
-"""What a process is started with it for; the zygote has it, and nobody else needs to import the SDK for it."""
+"""Entry point of an agent process; a name, so that the root does not import the SDK."""
+FORK_TYPE = "fork"
+"""Agent type of a fork on the roster."""
+
+
+@attrs.frozen(kw_only=True)
+class Workspace:
+    """Directory in which an agent works."""
+
+    directory: Path | None = None
+    """None for the project of the session."""
+    worktree: Worktree | None = None
+    """Worktree that the agent has for itself, which contains the directory."""
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """Services of the session that an agent process connects to."""
+
+    session_id: str = ""
+    api_url: str | None = None
+    """URL of the embedded server, where that plays the model."""
+    mail_key: str | None = attrs.field(default=None, repr=False)
+    """Key that signs the session's mail, as `SessionKeys.to_hex` returns it; None for mail without signatures."""
+    mcp: McpAccess | None = None
+    """Access to the MCP servers of the session; None if there are none now."""
+    can_prompt: bool = False
+    """True if the user can be asked for permissions."""
+
+
+@attrs.frozen(kw_only=True)
+class Incarnation:
+    """State of the session at one start of an agent."""
+
+    number: int = 0
+    """Number of the start; 0 before the first."""
+    is_resumed: bool = False
+    """True if the agent was begun under an earlier root, so that its transcript may have the task."""
+    is_plan_approved: bool = False
+    running_children: tuple[Spawned, ...] = ()
+    """Children that an earlier start spawned, and that have not reported yet."""
+    has_teammate: bool = False
+    """True if an earlier start spawned a teammate, which owes no report."""
+    trusted_digests: tuple[MessageDigest, ...] = ()
+    """Messages that were in the mailbox when the root began, and that need no signature."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentSpec:
-    """One start of one agent, and its task."""
+    """Spec of an agent. The services and the incarnation are set for each start."""
 
-    session: str
-    """The session's id."""
     name: str
-    incarnation: int
-    parent: str | None
-    """Who is told what came of it; None for the lead."""
-    report: MessageId
-    """The id of that message: whoever sends it, the agent or the root for a dead one, the parent gets it once."""
     task: str
     model: str
     settings: Settings
+    parent: str | None = None
+    """Agent that receives the report; None for the lead."""
+    parent_settings: tuple[Settings, ...] = ()
+    """Settings of the agents above, the nearest first."""
+    report: MessageId = attrs.field(factory=new_message_id)
+    """Id of the report, the same from the agent and from the root for a dead one, so that it arrives once."""
     definition: str | None = None
-    """What kind of agent it is."""
-    server: str | None = None
-    """The URL of the embedded server, where that plays the model."""
-    is_bare: bool = False
+    """Agent type."""
     fork: str | None = None
-    """The file of the fork point it begins with."""
-    stays: bool = False
-    """Whether it waits for messages when the task is done."""
-    directory: str | None = None
-    """Where it works; None for the session's project."""
-    worktree: Worktree | None = None
-    """Its own, if it has one."""
-    can_ask: bool = False
-    """Whether somebody is there who can be asked for permissions."""
-    above: tuple[Settings, ...] = ()
-    """Those of its parents, the nearest first."""
-    keys: str | None = attrs.field(default=None, repr=False)
-    """The secret that the session's mail is signed with, as `SessionKeys.to_hex` gives it; None for no signatures."""
-    believed: tuple[MessageDigest, ...] = ()
-    """What waited in its mailbox when the root began, which needs no signature."""
-    chore: OfflineJob | None = None
-    """What it is to do instead of its task."""
-    memory: MemoryScope | None = None
-    """Where it keeps what it learns; None is what its definition says."""
-    at_work: tuple[Spawned, ...] = ()
-    """Whom it started before it crashed, and who have not reported yet."""
-    has_teammate: bool = False
-    """Whether it had started one before it crashed who stays, and owes no report."""
+    """File of the fork point that the agent begins with."""
+    is_teammate: bool = False
+    """True if the agent waits for messages when its task is done."""
     plan: PlanPolicy | None = None
-    """Who must approve its plan before it may do more than read; None lets it begin."""
-    is_approved: bool = False
-    """Whether that is done, as the root knows."""
-    is_taken_up: bool = False
-    """Whether it was begun under an earlier root: then its transcript may have the task."""
+    """Approval that the agent needs before it may do more than read; None for none."""
+    memory: MemoryScope | None = None
+    """Scope of the agent's memory; None for that of its definition."""
+    is_bare: bool = False
+    """True for an agent without instruction files."""
+    job: OfflineJob | None = None
+    """Offline job that the agent does instead of its task."""
+    workspace: Workspace = Workspace()
+    services: Services = Services()
+    incarnation: Incarnation = Incarnation()
 
-    mcp: McpAccess | None = None
-    """How it reaches the MCP servers of the session; None if there are none now."""
+    @property
+    def depth(self) -> int:
+        """Number of agents above."""
+        return len(self.parent_settings)
 
     def to_bytes(self) -> bytes:
-        """One JSON object."""
-        settings = {"settings": dump_settings(self.settings), "above": [dump_settings(each) for each in self.above]}
+        """Encode the spec as one JSON object."""
+        settings = {
+            "settings": dump_settings(self.settings),
+            "parent_settings": [dump_settings(each) for each in self.parent_settings],
+        }
         return msgspec.json.encode(attrs.asdict(self, recurse=False) | settings, enc_hook=str)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "AgentSpec":
-        """What `to_bytes` wrote."""
+        """Decode the result of `to_bytes`."""
         members: dict[str, Any] = msgspec.json.decode(data)
         settings = {
             "settings": load_settings_dump(members["settings"]),
-            "above": tuple(map(load_settings_dump, members["above"])),
+            "parent_settings": tuple(map(load_settings_dump, members["parent_settings"])),
         }
-        worktree = None if members["worktree"] is None else parse_worktree(members["worktree"])
-        facts = {
-            "worktree": worktree,
-            "believed": tuple(members["believed"]),
-            "chore": parse_offline_job(members["chore"]),
-            "plan": msgspec.convert(members["plan"], PlanPolicy | None),
-            "mcp": msgspec.convert(members["mcp"], McpAccess | None),
-            "at_work": tuple(Spawned(**each) for each in members["at_work"]),
-        }
-        return cls(**members | settings | facts)
+        nested = {key: msgspec.convert(members[key], type_, dec_hook=_decode_path) for key, type_ in _NESTED.items()}
+        return cls(**members | settings | nested)
 
 
-FORK_TYPE = "fork"
-"""What the roster has for the kind of a fork."""
+_NESTED: dict[str, Any] = {
+    "plan": PlanPolicy | None,
+    "job": OfflineJob | None,
+    "workspace": Workspace,
+    "services": Services,
+    "incarnation": Incarnation,
+}
+"""Types of the members that JSON has as objects."""
+
+
+def _decode_path(type_: type, value: Any) -> Any:
+    assert type_ is Path, f"no member is a {type_.__name__}"
+    return Path(value)

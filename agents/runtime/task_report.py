@@ -55,14 +55,14 @@ WORKTREE_CHECK_TIMEOUT = 10.0
 """Seconds in which an agent looks through its worktree before it reports."""
 
 
-async def add_worktree_state(duty: AgentSpec, report: TaskNotification) -> TaskNotification:
+async def add_worktree_state(spec: AgentSpec, report: TaskNotification) -> TaskNotification:
     """*report*, with what there is in the agent's worktree."""
-    if duty.worktree is None:
+    if spec.workspace.worktree is None:
         return report
     work: str | None = WORK_NOT_CHECKED
     with trio.move_on_after(WORKTREE_CHECK_TIMEOUT):
         try:
-            work = await find_unsaved_work(duty.worktree)
+            work = await find_unsaved_work(spec.workspace.worktree)
         except GitFailed as exc:
             work = str(exc)
-    return msgspec.structs.replace(report, summary=f"{report.summary} {describe_work(duty.worktree, work)}")
+    return msgspec.structs.replace(report, summary=f"{report.summary} {describe_work(spec.workspace.worktree, work)}")

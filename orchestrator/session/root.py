@@ -21,6 +21,7 @@ from coterie.agents.root_link.channel import MessageChannel
 from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.remote_services import RemotePrompter
 from coterie.agents.root_link.spawn_request import SpawnRequest
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import AgentSettings, McpSettings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
@@ -65,9 +66,9 @@ from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor,
 from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.process_identity import SESSION_VARIABLE
 from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory
@@ -85,17 +86,17 @@ class SessionRoot:
     mcp: McpHostSupervisor
     """Who holds the MCP servers."""
 
-    async def run(self, order: SpawnSpec) -> AgentOutcome:
+    async def run(self, spec: AgentSpec) -> AgentOutcome:
         """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does.
 
-        The members of the session's team are started for its lead. Whom an earlier root was running when it was killed
-        is run on. Neither for a chore, which is one agent's alone. Raises `ConfigInvalid` too.
+        The members of the session's team are started for its lead, and agents that an earlier root ran when it was
+        killed are resumed. Neither happens for an offline job, which is for one agent. Raises `ConfigInvalid` too.
         """
-        if order.chore is None:
-            await self.supervisor.unfinished.load()
-            await self.mcp.wait_listed()
-            order = attrs.evolve(order, team=await self._members_not_started())
-        return await self.supervisor.run_agent(order)
+        if spec.job is not None:
+            return await self.supervisor.run_agent(AgentRun(spec=spec))
+        await self.supervisor.unfinished.load()
+        await self.mcp.wait_listed()
+        return await self.supervisor.run_agent(AgentRun(spec=spec, team=await self._members_not_started()))
 
     async def _members_not_started(self) -> tuple[SpawnRequest, ...]:
         """The members of the team that nobody has started yet: all of them, or those that a crash was faster than."""

@@ -8,9 +8,9 @@ import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition
 from coterie.agents.root_link.job_messages import OfflineJob, parse_offline_job
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
 from coterie.clock import Clock
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.session_directory import MAIN, SessionDirectory
 
 
@@ -63,16 +63,16 @@ class SessionRequest:
             mail=mail,
         )
 
-    def lead_spec(self) -> SpawnSpec:
-        """The lead that is wanted."""
-        return SpawnSpec(
+    def lead_spec(self) -> AgentSpec:
+        """Spec of the lead, or of the agent that does the offline job."""
+        return AgentSpec(
             name=self.name,
             task=self.task,
             model=self.model,
             settings=self.settings,
             definition=self.definition,
             is_bare=self.is_bare,
-            chore=self.chore,
+            job=self.chore,
         )
 
     def to_bytes(self) -> bytes:

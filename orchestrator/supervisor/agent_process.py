@@ -5,7 +5,6 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import Path
 
 import attrs
 import trio
@@ -121,7 +120,11 @@ class AgentProcess:
             entry=AGENT_ENTRY,
             payload=spec.to_bytes(),
             directory=session.project,
-            environment={**self.services.environment, SESSION_VARIABLE: spec.session, AGENT_VARIABLE: self._tag},
+            environment={
+                **self.services.environment,
+                SESSION_VARIABLE: spec.services.session_id,
+                AGENT_VARIABLE: self._tag,
+            },
         )
         with (session.agent_directory(spec.name) / STDERR_LOG).open("ab", buffering=0) as errors:
             return await self.services.starter.start(start, [control.fileno()], stderr=errors.fileno())
@@ -152,9 +155,9 @@ class AgentProcess:
         approvals = AgentApprovals(
             approvals=services.approvals,
             agent=spec.name,
-            incarnation=spec.incarnation,
+            incarnation=spec.incarnation.number,
             policy=spec.plan,
-            directory=services.mail.session.project if spec.directory is None else Path(spec.directory),
+            directory=spec.workspace.directory or services.mail.session.project,
         )
         prompter = approvals if services.user is None and services.asks_later else services.user
         return AgentConnection(client, self.handle, self.spawner, prompter, spec.name, approvals)
@@ -201,7 +204,7 @@ class AgentProcess:
                 self._request_shutdown(child, connection)
             await terminate(child, self.limits.grace)
             with trio.move_on_after(self.limits.grace):
-                await kill_orphans(self.spec.session, self._tag)
+                await kill_orphans(self.spec.services.session_id, self._tag)
             if isinstance(child, ChildProcess) and child.status != 0:
                 # Drafts of a killed process; those that cannot be removed are left to the doctor.
                 with contextlib.suppress(OSError):
@@ -238,7 +241,7 @@ class AgentProcess:
         self.emit(
             AgentChanged(
                 name=spec.name,
-                incarnation=spec.incarnation,
+                incarnation=spec.incarnation.number,
                 state=state,
                 what=what,
                 pid=None if self.child is None else self.child.pid,
@@ -261,7 +264,7 @@ class AgentProcess:
 
     def spawned(self) -> Spawned:
         """Result of the spawn request, for the parent."""
-        return Spawned(name=self.spec.name, incarnation=self.spec.incarnation, report=self.spec.report)
+        return Spawned(name=self.spec.name, incarnation=self.spec.incarnation.number, report=self.spec.report)
 
     @property
     def is_ready(self) -> bool:
@@ -279,7 +282,7 @@ class AgentProcess:
         is_let_go = isinstance(self.child, InProcessAgent) and not self.child.is_lost and self.state == "idle"
         return AgentOutcome(
             name=self.spec.name,
-            incarnation=self.spec.incarnation,
+            incarnation=self.spec.incarnation.number,
             end="done" if is_let_go else _process_end(status),
             status=status,
             failure=self._failure,
@@ -292,7 +295,7 @@ class AgentProcess:
         """True if a restart is not wanted or cannot help, however the process has ended."""
         is_stopped = self._is_interrupted or (self.state == "stopping" and self._silence is None)
         # A subagent that has lost the process it shared ends with it, because its parent's call has ended too.
-        is_lost = isinstance(self.child, InProcessAgent) and self.child.is_lost and not self.spec.stays
+        is_lost = isinstance(self.child, InProcessAgent) and self.child.is_lost and not self.spec.is_teammate
         return is_stopped or is_lost or (self._failure is not None and self._failure.is_for_user)
 
     @property
@@ -301,7 +304,7 @@ class AgentProcess:
 
     @property
     def _tag(self) -> str:
-        return agent_tag(self.spec.name, self.spec.incarnation)
+        return agent_tag(self.spec.name, self.spec.incarnation.number)
 
 
 def _process_end(status: int) -> ProcessEnd:

@@ -2,32 +2,35 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import attrs
 import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
-from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused
+from coterie.agents.root_link.spawn_request import Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.runtime.spec import FORK_TYPE, AgentSpec, Workspace
 from coterie.agents.runtime.task_release import release_tasks
 from coterie.agents.worktrees.worktree import Worktree, WorktreeFailed
 from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, open_worktree, release_worktree
 from coterie.errors import AgentError
+from coterie.mailbox.contract import MemberOrigin
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
+from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.session_directory import TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
 
 FINISH_TIMEOUT = 5.0
 """Seconds for each step that publishes the end of an agent."""
+TASK_LINE_LENGTH = 200
+"""Characters of a task on the roster."""
 NO_PROCESS = "it has no process now; a message takes it up again"
 
 
@@ -63,11 +66,26 @@ class NotRunning(AgentError):
 class AgentRun:
     """One agent over its restarts, also while it waits without a process for a message."""
 
-    spec: SpawnSpec
+    spec: AgentSpec
+    """Spec of the first task; each start has its own, see `AgentProcess.spec`."""
+    subtree_limits: BudgetLimits | None = None
+    """Budget of the agent and all agents below it."""
+    isolation: Isolation | None = None
+    """Workspace that the agent is to have for itself."""
+    is_in_process: bool = False
+    """True for a task in the process of its parent."""
+    is_kept: bool = False
+    """True if a later message starts the agent again."""
+    is_resumed: bool = False
+    """True if an earlier root had begun the agent."""
+    team: tuple[SpawnRequest, ...] = ()
+    """Agents that the root spawns for this one once it is ready."""
+    request: SpawnRequest | None = None
+    """Request of the parent; None for the lead, which the user starts."""
     outcome: AgentOutcome | None = None
     """Outcome of the latest process, also of one under an earlier root; None at a task before its first outcome."""
-    placed: SpawnSpec = attrs.field(init=False)
-    """The spec with the workspace of the latest start."""
+    workspace: Workspace = attrs.field(init=False)
+    """Workspace of the latest start."""
     report: MessageId = attrs.field(init=False)
     """Id of the report of the current task, the same from whichever start it comes."""
     process: AgentProcess | None = attrs.field(default=None, init=False)
@@ -88,14 +106,28 @@ class AgentRun:
     _is_task_recorded: bool = attrs.field(default=False, init=False)
     """True once the transcript has the task."""
 
-    def __attrs_post_init__(self) -> None:
-        self.placed = self.spec
-        self.report = self.spec.report or new_message_id()
+    @workspace.default
+    def _spec_workspace(self) -> Workspace:
+        return self.spec.workspace
+
+    @report.default
+    def _spec_report(self) -> MessageId:
+        return self.spec.report
 
     @property
     def name(self) -> str:
         """Name of the agent."""
         return self.spec.name
+
+    @property
+    def member_origin(self) -> MemberOrigin | None:
+        """Origin of the agent for the roster; None for an offline job, which leaves the earlier one."""
+        spec = self.spec
+        if spec.job is not None:
+            return None
+        task = " ".join(spec.task.split())
+        line = task if len(task) <= TASK_LINE_LENGTH else f"{task[:TASK_LINE_LENGTH]}..."
+        return MemberOrigin(kind=spec.definition if spec.fork is None else FORK_TYPE, parent=spec.parent, task=line)
 
     @property
     def task(self) -> str:
@@ -148,14 +180,14 @@ class AgentRun:
 
         Raises `StartFailed`.
         """
-        if self.spec.isolation is None:
+        if self.isolation is None:
             return
-        directory = session.project if self.spec.directory is None else Path(self.spec.directory)
+        origin = self.spec.workspace.directory or session.project
         try:
-            worktree = await open_worktree(session, self.name, directory)
+            worktree = await open_worktree(session, self.name, origin)
         except WorktreeFailed as exc:
             raise StartFailed(str(exc)) from exc
-        self.placed = attrs.evolve(self.spec, worktree=worktree, directory=str(worktree.directory))
+        self.workspace = Workspace(directory=worktree.directory, worktree=worktree)
 
     def begin_process(self, process: AgentProcess) -> None:
         """Begin another start of the agent."""
@@ -198,8 +230,8 @@ class AgentRun:
         process, meant = self.process, request.recipient.incarnation
         if process is None or process.connection is None or process.state in PROCESS_ENDS:
             raise SpawnRefused(f"{self.name} has no process that could end; a message would take it up again")
-        if process.spec.incarnation != meant:
-            current = process.spec.incarnation
+        if process.spec.incarnation.number != meant:
+            current = process.spec.incarnation.number
             raise SpawnRefused(f"it was for start {meant} of {self.name}, and start {current} is at work")
         try:
             process.connection.deliver(request)
@@ -231,10 +263,9 @@ class AgentRun:
     @property
     def recovery_record(self) -> UnfinishedAgent | None:
         """Record of the current task for the next root; None for the lead, which the user starts."""
-        spec = self.spec
-        if spec.request is None or spec.parent is None:
+        if self.request is None or self.spec.parent is None:
             return None
-        return UnfinishedAgent(name=spec.name, parent=spec.parent, request=spec.request, report=self.report)
+        return UnfinishedAgent(name=self.name, parent=self.spec.parent, request=self.request, report=self.report)
 
     async def finish_task(self, services: RootServices, grace: float, unfinished: UnfinishedAgents) -> None:
         """Publish the outcome of the task, to the parent too if the agent could not.
@@ -243,7 +274,7 @@ class AgentRun:
         """
         if self.stopped_by is not None:
             self._explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
-        is_kept = self.spec.is_kept and self.is_done and self.stopped_by is None
+        is_kept = self.is_kept and self.is_done and self.stopped_by is None
         if self.process is not None:
             await self._publish_end(self.process, services, grace, is_kept=is_kept)
         if (record := self.recovery_record) is not None:
@@ -253,11 +284,11 @@ class AgentRun:
 
     async def _publish_end(self, process: AgentProcess, services: RootServices, grace: float, *, is_kept: bool) -> None:
         spec = process.spec
-        left = "" if spec.worktree is None else await _release_worktree(spec.worktree, grace)
+        left = await _release_worktree(spec.workspace.worktree, grace)
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:
                 await services.status.report(spec, self.outcome, left)
-                await _release_tasks(TaskOwner(name=spec.name, incarnation=spec.incarnation), services)
+                await _release_tasks(TaskOwner(name=spec.name, incarnation=spec.incarnation.number), services)
             # Before the event, so that its readers can write to an agent that is kept.
             await services.status.set_state(spec.name, "idle" if is_kept else "ended")
         if self.outcome is None:
@@ -272,11 +303,13 @@ def descendants(runs: Mapping[str, AgentRun], name: str) -> list[AgentRun]:
     return own + [below for child in own for below in descendants(runs, child.name)]
 
 
-async def _release_worktree(worktree: Worktree, grace: float) -> str:
+async def _release_worktree(worktree: Worktree | None, grace: float) -> str:
     """Remove the *worktree* of an agent that has ended, unless there is work in it; returns its state in a sentence.
 
     Shielded, for *grace* seconds; the doctor removes a worktree that is left.
     """
+    if worktree is None:
+        return ""
     left = describe_work(worktree, WORK_NOT_CHECKED)
     with trio.move_on_after(grace, shield=True):
         try:

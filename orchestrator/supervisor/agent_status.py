@@ -33,17 +33,17 @@ class StatusPublisher:
         """The root, in mail."""
         return Sender(name=ROOT_NAME, incarnation=1, session=self._office.session.id, kind="system")
 
-    async def report(self, duty: AgentSpec, outcome: AgentOutcome, left: str = "") -> None:
+    async def report(self, spec: AgentSpec, outcome: AgentOutcome, left: str = "") -> None:
         """Tell the parent what became of an agent that did not end well, and what it has *left*.
 
         Dropped where it arrives, if the agent had told it before.
         """
-        if duty.parent is None:
+        if spec.parent is None:
             return
         summary = f"{outcome.summary} {left}".rstrip()
         status: Literal["failed", "killed"] = "failed" if outcome.end == "failed" else "killed"
-        report = TaskNotification(status=status, summary=summary, agent=duty.name)
-        await self._report(duty.name, duty.parent, duty.report, report)
+        report = TaskNotification(status=status, summary=summary, agent=spec.name)
+        await self._report(spec.name, spec.parent, spec.report, report)
 
     async def publish_failure(self, name: str, parent: str, id_: MessageId, reason: str) -> None:
         """Tell *parent*, who expects the report *id_*, that *name* could not be run on after a crash."""

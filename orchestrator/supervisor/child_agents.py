@@ -18,7 +18,7 @@ from coterie.orchestrator.supervisor.agent_status import StatusPublisher
 from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec, read_only_spec, resolve_spec
+from coterie.orchestrator.supervisor.spawn import read_only_spec, resolve_run
 from coterie.session_directory import MAIN
 from coterie.suggestions import did_you_mean
 
@@ -26,8 +26,8 @@ ClaimName = Callable[[SpawnRequest], AbstractContextManager[str]]
 """Reserves the name of a new agent within a block. Raises `SpawnRefused`."""
 
 
-KeepAgent = Callable[..., Awaitable[AgentOutcome]]
-"""Runs an agent until no message can start it again, as `Supervisor.keep_agent`."""
+RunAgent = Callable[..., Awaitable[AgentOutcome]]
+"""Runs the agent of an `AgentRun`, as `Supervisor.run_agent`."""
 
 
 async def spawn_team(
@@ -64,7 +64,7 @@ class ChildAgents:
     unfinished: UnfinishedAgents
     changes: StateChanges
     claim: ClaimName
-    keep: KeepAgent
+    run_agent: RunAgent
     _is_closed: bool = attrs.field(default=False, init=False)
 
     def close(self) -> None:
@@ -75,12 +75,12 @@ class ChildAgents:
         """Spawn a child, as `Spawner.spawn`."""
         try:
             with self.claim(request) as name:
-                spec = await self._resolve(request, name)
+                run = await self._resolve(request, name)
                 # An earlier agent of that name may have approvals, if no root was there when it ended.
                 await self.services.approvals.close_for_agent(name)
                 if self._is_closed:
                     raise SpawnRefused(f"{self.parent.name} has ended, and with it all that it could have started.")
-                spawned: Spawned = await self.nursery.start(self.keep, spec)
+                spawned: Spawned = await self.nursery.start(self.run_agent, run)
         except (StartFailed, MailboxError) as exc:
             raise SpawnRefused(f"No agent was started: {exc}.") from exc
         return spawned
@@ -116,12 +116,12 @@ class ChildAgents:
 
     def has_teammate(self) -> bool:
         """Return True if a child is a teammate, also one of an earlier root that is still to be resumed."""
-        is_kept = any(child.spec.stays for child in self._children())
+        is_kept = any(child.spec.is_teammate for child in self._children())
         return is_kept or any(each.request.stays for each in self.unfinished.of(self.parent.name))
 
     def expected_reports(self) -> tuple[Spawned, ...]:
         """Children that the agent had started before it crashed, and that have not reported."""
-        busy = (child for child in self._children() if not child.is_idle and not child.spec.stays)
+        busy = (child for child in self._children() if not child.is_idle and not child.spec.is_teammate)
         to_come = (each for each in self.unfinished.of(self.parent.name) if not each.is_done and not each.request.stays)
         return (
             *(child.process.spawned() for child in busy if child.process is not None),
@@ -135,15 +135,16 @@ class ChildAgents:
                 await self.changes.next()
             for left in self.unfinished.of(self.parent.name):
                 await self._resume(left)
-            await spawn_team(self.parent.spec.team, self, self.parent.name, self.services.status, self.services.emit)
+            await spawn_team(self.parent.team, self, self.parent.name, self.services.status, self.services.emit)
 
     async def _resume(self, left: UnfinishedAgent) -> None:
         """Run or keep an agent of an earlier root again; one that cannot be is reported as failed."""
         try:
-            spec = attrs.evolve(await self._resolve(left.request, left.name), report=left.report, is_taken_up=True)
-            done = await self._resumed_outcome(left) if left.is_done else None
+            run = await self._resolve(left.request, left.name)
+            spec = attrs.evolve(run.spec, report=left.report)
+            outcome = await self._resumed_outcome(left) if left.is_done else None
             self.unfinished.mark_resumed(left.name)
-            await self.nursery.start(self.keep, spec, done)
+            await self.nursery.start(self.run_agent, attrs.evolve(run, spec=spec, is_resumed=True, outcome=outcome))
         except (SpawnRefused, StartFailed, MailboxError) as exc:
             reason = f"{left.name} could not be taken up again: {exc}"
             self.services.emit(LayerFailed(layer="supervisor", reason=reason))
@@ -158,17 +159,17 @@ class ChildAgents:
         incarnation = roster.members()[left.name].incarnation
         return AgentOutcome(name=left.name, incarnation=incarnation, end="done", status=0)
 
-    async def _resolve(self, request: SpawnRequest, name: str) -> SpawnSpec:
+    async def _resolve(self, request: SpawnRequest, name: str) -> AgentRun:
         """Resolve *request* within the rights that the agent has now. Raises `SpawnRefused`.
 
         An agent that must plan passes on that it may only read. So does one whose plan a rule has approved, because the
         rule has not seen what the children would change.
         """
-        spec, project = self.parent.placed, self.services.mail.session.project
+        spec = attrs.evolve(self.parent.spec, workspace=self.parent.workspace)
         is_approved = self.services.approvals.is_approved(spec.name)
         is_free = spec.plan is None or (spec.plan.by != "rule" and is_approved)
         parent = spec if is_free else read_only_spec(spec)
-        return await trio.to_thread.run_sync(resolve_spec, request, name, parent, project)
+        return await trio.to_thread.run_sync(resolve_run, request, name, parent, self.services.mail.session.project)
 
     def _children(self) -> Sequence[AgentRun]:
         return [run for run in self.runs.values() if run.spec.parent == self.parent.name]

@@ -58,7 +58,7 @@ def _message_counts(runs: Sequence[AgentRun] | None) -> Mapping[str, tuple[int, 
         return None
     processes = {run.name: run.process for run in runs}
     return {
-        name: (process.spec.incarnation, process.message_count) if process else (0, 0)
+        name: (process.spec.incarnation.number, process.message_count) if process else (0, 0)
         for name, process in processes.items()
     }
 

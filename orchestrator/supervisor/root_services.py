@@ -7,6 +7,7 @@ import attrs
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.permissions.types import UserPrompter
+from coterie.agents.runtime.spec import Services
 from coterie.clock import Clock
 from coterie.mailbox.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import ApprovalService
@@ -37,3 +38,15 @@ class RootServices:
     """True if questions without a prompter wait until the user answers from a shell."""
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
     """Environment of agent processes."""
+
+    @property
+    def of_agents(self) -> Services:
+        """Services that an agent process connects to, if it is started now."""
+        keys = self.mail.keys
+        return Services(
+            session_id=self.mail.session.id,
+            api_url=self.server,
+            mail_key=None if keys is None else keys.to_hex(),
+            mcp=None if self.mcp is None else self.mcp.access,
+            can_prompt=self.user is not None or self.asks_later,
+        )

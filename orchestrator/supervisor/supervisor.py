@@ -9,9 +9,8 @@ import trio
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.spec import AgentSpec, Incarnation
 from coterie.agents.settings import AgentSettings
-from coterie.mailbox.contract import Member
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
@@ -21,7 +20,7 @@ from coterie.orchestrator.supervisor.child_agents import ChildAgents
 from coterie.orchestrator.supervisor.idle import StateChanges
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec, choose_name
+from coterie.orchestrator.supervisor.spawn import choose_name
 from coterie.session_directory import MAIN
 
 TaskStatus = trio.TaskStatus[Spawned]
@@ -125,27 +124,18 @@ class Supervisor:
                 self.move_to_background(name, "a plan waits for your answer")
             name = run.spec.parent
 
-    async def keep_agent(
-        self, spec: SpawnSpec, done: AgentOutcome | None = None, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
-    ) -> AgentOutcome:
-        """Run an agent, and run it again, from its transcript, whenever a message comes for it after it was *done*.
-
-        Returns when it has ended otherwise, or cannot be run again. In all else as `run_agent`.
-        """
-        return await self.run_agent(attrs.evolve(spec, is_kept=True), done, task_status=task_status)
-
-    async def run_agent(
-        self, spec: SpawnSpec, done: AgentOutcome | None = None, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
-    ) -> AgentOutcome:
+    async def run_agent(self, run: AgentRun, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED) -> AgentOutcome:
         """Own one agent's process from its start until it is reaped; started once it is ready.
 
         Its children end with it. After a crash it is restarted from its transcript, as `restarts` says; those of its
         children that have processes of their own work on meanwhile. The parent has received one report when this
-        returns, from the agent, or from the root for one that could not. One that is *done* has no process before a
-        message comes for it. Cancellation asks the agent to end, waits, terminates it, waits, and kills the rest.
-        Raises `StartFailed`, and `MailboxError` for a name that cannot be used.
+        returns, from the agent, or from the root for one that could not. One that is kept is started again, from its
+        transcript, whenever a message comes for it after it was done, which it may be already under an earlier root;
+        this returns when it has ended otherwise, or cannot be started. Cancellation asks the agent to end, waits,
+        terminates it, waits, and kills the rest. Each *run* is for one call. Raises `StartFailed`, and `MailboxError`
+        for a name that cannot be used.
         """
-        run = self.runs[spec.name] = AgentRun(spec=spec, outcome=done)
+        self.runs[run.name] = run
         try:
             with run.cancel_scope:
                 await self._supervise(run, task_status)
@@ -163,7 +153,7 @@ class Supervisor:
         else:
             task_status.started(Spawned(name=run.name, incarnation=outcome.incarnation, report=run.report))
         try:
-            while run.spec.is_kept and outcome.end == "done":
+            while run.is_kept and outcome.end == "done":
                 await self._wait_for_mail(outcome)
                 outcome = await self._run_until_done(run, trio.TASK_STATUS_IGNORED)
         except (StartFailed, MailboxError) as exc:
@@ -174,7 +164,7 @@ class Supervisor:
     async def _release(self, run: AgentRun) -> None:
         """Remove the run, so that the agent takes no more mail."""
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
-            if run.spec.is_kept and run.is_done:
+            if run.is_kept and run.is_done:
                 await self.services.status.set_state(run.name, "ended")
             if run.stopped_by is not None:
                 await self.unfinished.discard(run.name)
@@ -197,7 +187,7 @@ class Supervisor:
                 run.begin_task(self.restarts, children)
                 if run.recovery_record is not None:
                     await self.unfinished.begin(run.recovery_record)
-                if run.spec.team or self.unfinished.of(run.name):
+                if run.team or self.unfinished.of(run.name):
                     nursery.start_soon(children.start_team)
                 try:
                     await self._run_with_restarts(run, children, task_status)
@@ -223,7 +213,7 @@ class Supervisor:
             unfinished=self.unfinished,
             changes=self._changes,
             claim=self.claim,
-            keep=self.keep_agent,
+            run_agent=self.run_agent,
         )
 
     async def _run_with_restarts(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> None:
@@ -231,7 +221,7 @@ class Supervisor:
         while wait is not None:
             await trio.sleep(wait)
             # A teammate in the process of its parent restarts with its parent, or ends with it.
-            while run.spec.is_shared and not self.runs[run.spec.parent or MAIN].is_ready:
+            while run.is_in_process and not self.runs[run.spec.parent or MAIN].is_ready:
                 await self._changes.next()
             try:
                 wait = await self._run_once(run, children, trio.TASK_STATUS_IGNORED)
@@ -241,27 +231,27 @@ class Supervisor:
 
     async def _run_once(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> float | None:
         """Run one process from the roster until it is reaped; returns the seconds before a restart, None for none."""
-        services, spec = self.services, run.spec
+        services, parent = self.services, run.spec.parent
         await run.open_workspace(services.mail.session)
-        member = await services.mail.roster.join(run.name, spec.member_origin)
+        member = await services.mail.roster.join(run.name, run.member_origin)
         process = AgentProcess(
-            spec=self._incarnation_spec(run, member, children),
+            spec=self._incarnation_spec(run, member.incarnation, children),
             services=services,
             limits=self.limits,
             spawner=children,
             emit=self._emit_change,
             shutdown_reason=lambda: run.shutdown_reason,
             has_busy_children=children.has_busy,
-            is_in_process=spec.is_shared,
+            is_in_process=run.is_in_process,
         )
         run.begin_process(process)
         wait: float | None = None
         try:
             async with services.gateway.open_client(
-                run.name, incarnation=member.incarnation, parent=spec.parent, own=spec.own, subtree=spec.subtree
+                run.name, incarnation=member.incarnation, parent=parent, subtree=run.subtree_limits
             ) as client:
-                parent = self.runs.get(spec.parent or "")
-                await process.run(client, None if parent is None else parent.process, task_status)
+                host = self.runs.get(parent or "")
+                await process.run(client, None if host is None else host.process, task_status)
         finally:
             if process.child is not None:
                 wait = run.end_process(process)
@@ -271,36 +261,22 @@ class Supervisor:
         self.services.emit(event)
         self._changes.notify()
 
-    def _incarnation_spec(self, run: AgentRun, member: Member, children: ChildAgents) -> AgentSpec:
-        """Spec of the next start of *run*, which is *member* of the roster; valid only at this moment."""
-        services, spec = self.services, run.placed
-        mail = services.mail
-        return AgentSpec(
-            session=mail.session.id,
-            name=spec.name,
-            incarnation=member.incarnation,
-            parent=spec.parent,
-            report=run.report,
+    def _incarnation_spec(self, run: AgentRun, number: int, children: ChildAgents) -> AgentSpec:
+        """Spec of start *number* of *run*; valid only at this moment."""
+        services, name, plan = self.services, run.name, run.spec.plan
+        return attrs.evolve(
+            run.spec,
             task=run.task,
-            model=spec.model,
-            settings=spec.settings,
-            definition=spec.definition,
-            server=services.server,
-            is_bare=spec.is_bare,
-            fork=spec.fork,
-            stays=spec.stays,
-            directory=spec.directory,
-            worktree=spec.worktree,
-            can_ask=services.user is not None or services.asks_later,
-            above=spec.above,
-            keys=None if mail.keys is None else mail.keys.to_hex(),
-            believed=tuple(mail.files.trusted.get(spec.name, ())),
-            chore=spec.chore,
-            plan=None if spec.plan is None else spec.plan.resolve(is_lead=spec.name == MAIN),
-            is_approved=services.approvals.is_approved(spec.name),
-            memory=spec.memory,
-            at_work=children.expected_reports(),
-            has_teammate=children.has_teammate(),
-            is_taken_up=spec.is_taken_up,
-            mcp=None if services.mcp is None else services.mcp.access,
+            report=run.report,
+            plan=None if plan is None else plan.resolve(is_lead=name == MAIN),
+            workspace=run.workspace,
+            services=services.of_agents,
+            incarnation=Incarnation(
+                number=number,
+                is_resumed=run.is_resumed,
+                is_plan_approved=services.approvals.is_approved(name),
+                running_children=children.expected_reports(),
+                has_teammate=children.has_teammate(),
+                trusted_digests=tuple(services.mail.files.trusted.get(name, ())),
+            ),
         )

@@ -18,11 +18,11 @@ from coterie.orchestrator.supervisor.in_process_agents import RunningChild
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_child_pids, read_environment, wait_ended
 
 
-def shutdown_envelope(duty: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:
-    """What asks one start of one agent to end; another start of the name does not heed it."""
+def shutdown_envelope(spec: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:
+    """Request that the incarnation of *spec* ends; another incarnation ignores it."""
     return Envelope(
         sender=sender,
-        recipient=Recipient(name=duty.name, incarnation=duty.incarnation),
+        recipient=Recipient(name=spec.name, incarnation=spec.incarnation.number),
         sequence=1,
         kind=request.kind,
         body=request.to_body(),

@@ -16,13 +16,13 @@ from coterie.agents.events.agent_events import Finished, ToolEnded
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
 from coterie.orchestrator.processes.api_server_process import ApiServerHandle, open_api_server
 from coterie.orchestrator.session.root import open_root
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.paths import HOME_VARIABLE
 from coterie.session_directory import MAIN, SessionDirectory
 
@@ -72,11 +72,11 @@ async def run_fan_out(project: Path, home: Path, console: Console) -> FanOutResu
         return FanOutResult(report=build_cost_report(session.directory), reports=view.reports, billed=billed)
 
 
-def _lead() -> SpawnSpec:
+def _lead() -> AgentSpec:
     settings = {"model": MODEL, "permissions.mode": "acceptEdits", "permissions.allow": ("Bash(python3:*)",)}
     sources = {"permissions.allow": ("the demo",)}
     model = known_models().get(MODEL).id
-    return SpawnSpec(name=MAIN, task=TASK, model=model, settings=Settings.build(settings, sources), is_bare=True)
+    return AgentSpec(name=MAIN, task=TASK, model=model, settings=Settings.build(settings, sources), is_bare=True)
 
 
 @contextmanager

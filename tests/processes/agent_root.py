@@ -11,7 +11,7 @@ from tests.processes.root_harness import open_root_harness
 
 async def _run(project: Path, script: str) -> None:
     async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
         await tree.until_state("sleeper", "running")
         sys.stdout.write("running\n")
         sys.stdout.flush()

@@ -54,7 +54,7 @@ async def _run(project: Path, budget: Decimal) -> None:
 
 async def _run_one(tree: RootHarness, name: str) -> None:
     with contextlib.suppress(StartFailed):  # the zygote was killed, and the next one too
-        await tree.supervisor.run_agent(tree.spawn_spec(name))
+        await tree.supervisor.run_agent(tree.agent_run(name))
 
 
 async def _cancel_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:

@@ -23,7 +23,7 @@ async def run(project: Path, fifo: str) -> None:
         with ExitStack() as stack:
             if find_root(tree.session) is None:
                 stack.enter_context(open_root_record(tree.session, Clock()))
-            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
+            await tree.supervisor.run_agent(tree.agent_run("scout"))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import trio
 
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Sender
@@ -19,7 +20,7 @@ from coterie.mailbox.router import OutgoingMessage
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.processes.process_starters import ZygoteStarter
 from coterie.orchestrator.session.root import SessionRoot, open_root
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.embedded_server import Served, open_served
@@ -50,10 +51,16 @@ class RootHarness:
         told = (observed.event for observed in read_session(self.session.directory))
         return [event for event in told if isinstance(event, AgentChanged)]
 
-    def spawn_spec(self, name: str, task: str = "go", *, mode: str = "bypassPermissions") -> SpawnSpec:
-        """An agent without instruction files, who may do anything."""
+    def agent_spec(self, name: str, task: str = "go", *, mode: str = "bypassPermissions") -> AgentSpec:
+        """Spec of an agent without instruction files, which may do anything."""
         settings = Settings.build({"permissions.mode": mode}, {})
-        return SpawnSpec(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
+        return AgentSpec(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
+
+    def agent_run(
+        self, name: str, task: str = "go", *, mode: str = "bypassPermissions", is_kept: bool = False
+    ) -> AgentRun:
+        """Run of such an agent."""
+        return AgentRun(spec=self.agent_spec(name, task, mode=mode), is_kept=is_kept)
 
     @property
     def zygote(self) -> int | None:

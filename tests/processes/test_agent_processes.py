@@ -20,7 +20,7 @@ from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
-from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun
 from coterie.session_directory import TRANSCRIPT
 from tests.processes.root_harness import open_root_harness
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
-            outcome = await tree.supervisor.run_agent(tree.spawn_spec("scout", "look around"))
+            outcome = await tree.supervisor.run_agent(tree.agent_run("scout", "look around"))
             assert outcome == AgentOutcome(name="scout", incarnation=1, end="done", status=0)
             assert (project / "found.txt").read_text() == "found\n"
             [stored] = await tree.mail()
@@ -56,7 +56,7 @@ async def test_many_agents_at_once_each_report_once(project: Path) -> None:
         async with open_root_harness(project, SCRIPT) as tree:
             async with trio.open_nursery() as nursery:
                 for number in range(12):
-                    nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec(f"agent-{number}"))
+                    nursery.start_soon(tree.supervisor.run_agent, tree.agent_run(f"agent-{number}"))
             reports = await tree.reports()
             assert {name: report.status for name, report in reports.items()} == {
                 f"agent-{number}": "completed" for number in range(12)
@@ -77,7 +77,7 @@ right: [{text: "a door on the right"}]
 async def test_an_agent_starts_others_at_once_and_gets_their_reports_as_results(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, DELEGATING) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             report = (await tree.reports())["boss"]
             assert report.status == "completed"
             assert "left has ended. Status: completed." in report.result
@@ -101,7 +101,7 @@ default: [{text: "nothing", times: always}]
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert {event.name for event in tree.events} == {"boss", "explore-1", "explore-2", "explore-3"}
             assert {event.incarnation for event in tree.events} == {1}
 
@@ -120,7 +120,7 @@ scout:
 async def test_an_agent_waits_for_those_in_the_background_and_is_woken_by_their_reports(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_state("boss", "waiting")
             (project / "go").touch()
             await tree.until_state("boss", "done")
@@ -145,7 +145,7 @@ async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_le
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = NO_RESTARTS
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("sleeper")
             shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
             directory = tree.session.agent_directory("sleeper")
@@ -185,7 +185,7 @@ async def test_children_end_with_their_parent_and_all_within_the_grace(project: 
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=0.5) as tree:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+                nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
                 await tree.until_shell_runs("sleeper")
                 below = psutil.Process().children(recursive=True)
                 nursery.cancel_scope.cancel()
@@ -205,7 +205,7 @@ writer:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("planner", mode="plan"))
+            await tree.supervisor.run_agent(tree.agent_run("planner", mode="plan"))
             assert "In plan mode you may only read" in (await tree.reports())["planner"].result
             assert not (project / "a.txt").exists()
 
@@ -228,7 +228,7 @@ boss:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert reason in (await tree.reports())["boss"].result
 
 
@@ -242,7 +242,7 @@ scout:
 async def test_a_busy_agent_gets_a_message_at_its_next_tool_round(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, BUSY) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
             await tree.until_shell_runs("scout")
             await tree.write("scout", "look behind the <door>")
             (project / "go").touch()
@@ -255,7 +255,9 @@ async def test_a_teammate_is_woken_by_a_message_and_ends_when_it_is_asked_to(pro
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("mate"), stays=True))
+                nursery.start_soon(
+                    tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("mate"), is_teammate=True))
+                )
                 await tree.until_state("mate", "idle")
                 await tree.write("mate", "are you there?")
                 while tree.states("mate").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
@@ -283,7 +285,7 @@ default: [{text: "done: {{agent}}", times: always}]
 async def test_forks_are_processes_that_read_their_parents_prefix_from_the_cache(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, FORKING) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss", "x" * 20_000))
+            await tree.supervisor.run_agent(tree.agent_run("boss", "x" * 20_000))
             by_agent: dict[str, list[dict[str, Any]]] = {}
             for request in tree.served.requests:
                 by_agent.setdefault(request["agent"], []).append(request["usage"])
@@ -309,7 +311,7 @@ async def test_a_finished_agent_is_taken_up_again_by_a_message(project: Path) ->
     script = 'scout: [{text: "a door"}, {text: "You said: {{last_user_text}}"}]'
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.keep_agent, tree.spawn_spec("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout", is_kept=True))
             await tree.until_state("scout", "done")
             await tree.write("scout", "which colour?")
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
@@ -327,8 +329,10 @@ async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -
     with trio.fail_after(60):
         async with open_root_harness(project, BUSY) as tree, trio.open_nursery() as nursery:
             (project / "go").touch()
-            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
-            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("scout"), stays=True))
+            await tree.supervisor.run_agent(tree.agent_run("scout"))
+            nursery.start_soon(
+                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("scout"), is_teammate=True))
+            )
             await tree.until_state("scout", "idle")
             office = tree.supervisor.services.mail
             boss = Sender(name="main", incarnation=1, session=tree.session.id, kind="lead")
@@ -351,7 +355,7 @@ async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -
 async def test_a_budget_of_the_session_holds_in_every_process(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, budget=Decimal("0.0001")) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
+            await tree.supervisor.run_agent(tree.agent_run("scout"))
             report = (await tree.reports())["scout"]
             assert report.status == "blocked"
             assert "$0.0001" in report.summary

@@ -13,7 +13,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
-from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun, RestartPolicy
 from coterie.session_directory import TRANSCRIPT
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -60,7 +60,7 @@ async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: 
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
             await tree.until_shell_runs("scout")
             await tree.write("scout", "look behind the door")
             os.kill(tree.pid("scout"), signal.SIGKILL)
@@ -95,7 +95,7 @@ async def test_an_agent_that_was_killed_still_waits_for_its_teammate(project: Pa
     with trio.fail_after(60):
         async with open_root_harness(project, LEADING) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("mate")
             await tree.until_shell_runs("boss")
             os.kill(tree.pid("boss"), signal.SIGKILL)
@@ -112,7 +112,7 @@ async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path
         async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
             send_at_start(tree, [signal.SIGKILL] * 9)
-            outcome = await tree.supervisor.run_agent(tree.spawn_spec("scout"))
+            outcome = await tree.supervisor.run_agent(tree.agent_run("scout"))
             assert (outcome.end, outcome.incarnation) == ("killed", 3)
             [(sender, report)] = (await tree.reports()).items()
             assert (sender, report.status) == ("root", "killed")
@@ -127,7 +127,7 @@ async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: 
         async with open_root_harness(project, script) as tree:
             tree.supervisor.restarts = AT_ONCE
             send_at_start(tree, [signal.SIGKILL])
-            await tree.supervisor.run_agent(tree.spawn_spec("scout", "look left"))
+            await tree.supervisor.run_agent(tree.agent_run("scout", "look left"))
             report = (await tree.reports())["scout"]
             assert (report.status, report.turns) == ("completed", 1)
             assert "look left" in report.result
@@ -137,8 +137,8 @@ async def test_what_was_said_before_a_crash_is_reported_after_it(project: Path) 
     """An agent that died between its last words and its report has nothing to do but to report."""
     with trio.fail_after(60):
         async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("scout"))
-            await tree.supervisor.run_agent(tree.spawn_spec("scout", ""))
+            await tree.supervisor.run_agent(tree.agent_run("scout"))
+            await tree.supervisor.run_agent(tree.agent_run("scout", ""))
             reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
             assert [(report.status, report.result) for report in reports] == [("completed", "a door")] * 2
             assert len(tree.served.requests) == 1
@@ -160,7 +160,7 @@ async def test_subagents_outlive_a_crash_of_their_parent_and_report_to_its_next_
     with trio.fail_after(60):
         async with open_root_harness(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             for name in ("left", "right"):
                 await tree.until_shell_runs(name)
             os.kill(tree.pid("boss"), signal.SIGKILL)
@@ -191,7 +191,7 @@ async def test_what_the_user_must_mend_is_not_tried_again(project: Path) -> None
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
-            await tree.supervisor.run_agent(attrs.evolve(tree.spawn_spec("scout"), definition="nobody"))
+            await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec("scout"), definition="nobody")))
             assert tree.states("scout") == ["starting", "failed"]
             [report] = (await tree.reports()).values()
             assert report.status == "failed"
@@ -207,7 +207,7 @@ async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
             tree.supervisor.restarts = AT_ONCE
             tree.supervisor.limits.stall_after = 0.2
             send_at_start(tree, [signal.SIGSTOP])
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
             await tree.until_state("scout", "stalled")
             tree.supervisor.limits.stall_after = 600.0
             await tree.until_state("scout", "done")
@@ -236,6 +236,6 @@ sleeper:
 
 async def _stop_when_at_work(tree: RootHarness) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
         await tree.until_shell_runs("sleeper")
         os.kill(tree.pid("sleeper"), signal.SIGSTOP)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 async def test_a_parent_goes_on_when_its_subagent_was_stopped(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("sleeper")
             shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
             await tree.supervisor.stop("sleeper")
@@ -44,7 +44,7 @@ async def test_a_parent_goes_on_when_its_subagent_was_stopped(project: Path) -> 
 async def test_the_subagents_of_one_that_is_stopped_end_with_it(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.keep_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss", is_kept=True))
             await tree.until_shell_runs("sleeper")
             below = [psutil.Process(tree.pid(name)) for name in ("boss", "sleeper")]
             await tree.supervisor.stop("boss", by="the lead")
@@ -58,7 +58,7 @@ async def test_the_subagents_of_one_that_is_stopped_end_with_it(project: Path) -
 async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=0.1) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("sleeper"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
             await tree.until_shell_runs("sleeper")
             os.kill(tree.pid("sleeper"), signal.SIGSTOP)
             await tree.supervisor.stop("sleeper")
@@ -70,7 +70,7 @@ async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(proje
 async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.keep_agent, tree.spawn_spec("scout"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout", is_kept=True))
             await tree.until_state("scout", "done")
             await tree.supervisor.stop("scout")
             await _assert_mail_refused(tree, "scout")
@@ -83,7 +83,7 @@ async def test_an_agent_that_is_stopped_before_it_has_begun_was_never_started(pr
         async with open_root_harness(project, SCRIPT) as tree:
             with pytest.RaisesGroup(StartFailed, flatten_subgroups=True):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("sleeper"))
+                    nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
                     await trio.testing.wait_all_tasks_blocked()
                     await tree.supervisor.stop("sleeper")
             assert await tree.mail() == []

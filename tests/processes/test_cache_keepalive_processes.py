@@ -9,6 +9,7 @@ import trio
 
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ async def test_a_waiting_agent_reads_its_prefix_back_from_the_cache(
 ) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, calls) as tree, trio.open_nursery() as nursery:
-            order = attrs.evolve(tree.spawn_spec("boss", "x" * 100_000), stays=stays)
+            order = AgentRun(spec=attrs.evolve(tree.agent_spec("boss", "x" * 100_000), is_teammate=stays))
             nursery.start_soon(tree.supervisor.run_agent, order)
             await until_asked(tree, "boss", "turn", turns_before)
             await tree.until_state("left", "running")

@@ -12,8 +12,7 @@ import trio.testing
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted
 from coterie.agents.settings import Settings
 from coterie.orchestrator.supervisor.agent_connection import AGENT_GONE
-from coterie.orchestrator.supervisor.agent_run import NO_PROCESS, NO_RESTARTS, NotRunning
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.orchestrator.supervisor.agent_run import NO_PROCESS, NO_RESTARTS, AgentRun, NotRunning
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
@@ -24,14 +23,14 @@ default:
 """
 
 
-def order(tree: RootHarness, name: str) -> SpawnSpec:
+def order(tree: RootHarness, name: str) -> AgentRun:
     """An agent that keeps little of the end of its conversation."""
     values = {
         "permissions.mode": "bypassPermissions",
         "layers.compaction.keep_least": 1,
         "layers.compaction.keep_texts": 1,
     }
-    return attrs.evolve(tree.spawn_spec(name), settings=Settings.build(values, {}))
+    return AgentRun(spec=attrs.evolve(tree.agent_spec(name), settings=Settings.build(values, {})))
 
 
 async def compact(tree: RootHarness, name: str) -> CompactionDone | NotCompacted:
@@ -96,7 +95,7 @@ kept:
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = NO_RESTARTS
-            nursery.start_soon(tree.supervisor.keep_agent, order(tree, "kept"))
+            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(order(tree, "kept"), is_kept=True))
             await tree.until_state("kept", "done")
             assert await compact(tree, "kept") == NotCompacted(call=0, reason=NO_PROCESS)
             nursery.start_soon(tree.supervisor.run_agent, order(tree, "boss"))

@@ -9,6 +9,7 @@ import trio
 from coterie.agents.events.agent_events import RunStarted
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import COORDINATOR, MAIN, TRANSCRIPT
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -51,7 +52,7 @@ def texts_for(tree: RootHarness, name: str) -> str:
 
 
 async def coordinate(tree: RootHarness) -> None:
-    order = attrs.evolve(tree.spawn_spec(MAIN), parent=None, definition=COORDINATOR)
+    order = AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None, definition=COORDINATOR))
     outcome = await tree.supervisor.run_agent(order)
     assert outcome.end == "done"
 

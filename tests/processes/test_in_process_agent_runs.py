@@ -69,7 +69,7 @@ async def test_a_shared_agent_works_in_its_parents_process_and_is_seen_as_any_ot
     )
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             reports = await tree.reports()
             assert list(reports) == ["boss"]
             assert "guest has ended. Status: completed." in reports["boss"].result
@@ -87,7 +87,7 @@ async def test_what_a_shared_agent_spends_is_its_own_and_the_sessions(project: P
     script = delegating('{text: "done"}', '{text: "a door"}')
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             lines = read_ledger(tree.session.directory / LEDGER).lines
             assert [(line.agent, line.parent) for line in lines] == [
                 ("boss", "main"),
@@ -114,7 +114,7 @@ guest:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_state("boss", "waiting")
             (project / "go").touch()
             await tree.until_state("boss", "done")
@@ -140,7 +140,7 @@ guest:
 async def test_parent_and_shared_agent_write_by_queue_and_others_through_its_files(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, MAILING) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_state("boss", "waiting")
             await tree.write("guest", "from outside")
             (project / "go").touch()
@@ -183,7 +183,7 @@ guest:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_state("guest", "done")
             (project / "go").touch()
             while tree.states("guest").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
@@ -201,7 +201,7 @@ WAITING = delegating('{text: "It says {{last_tool_result}}"}', '{tools: [{Bash: 
 async def test_a_shared_agent_that_is_stopped_leaves_nothing_and_its_parent_goes_on(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=0.3) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("guest")
             shells = psutil.Process(tree.pid("boss")).children(recursive=True)
             await tree.supervisor.stop("guest")
@@ -228,7 +228,7 @@ guest:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_state("guest", "done")
             assert not psutil.pid_exists(int((project / "left").read_text()))
             assert psutil.pid_exists(tree.pid("boss"))
@@ -242,7 +242,7 @@ async def test_a_shared_agent_that_hangs_with_its_process_ends_with_it(
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=0.1) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = NO_RESTARTS
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("guest")
             os.kill(tree.pid("boss"), signal.SIGSTOP)
             await tree.supervisor.stop("guest")
@@ -258,7 +258,7 @@ async def test_killed_parent_is_notified_once_that_its_in_process_agent_ended(pr
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("guest")
             first = psutil.Process(tree.pid("boss"))
             shells = first.children(recursive=True)
@@ -279,7 +279,7 @@ async def test_a_shared_agent_that_cannot_begin_is_reported_and_its_parent_goes_
         async with open_root_harness(project, script) as tree:
             transcript = tree.session.agent_directory("guest") / TRANSCRIPT
             transcript.write_text("this is no record\n" * 3)
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             result = (await tree.reports())["boss"].result
             assert "guest has ended. Status: failed. It could not do its work: " in result
             assert "is damaged" in result
@@ -298,7 +298,7 @@ lowest: [{text: "a door far below"}]
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert "a door far below" in (await tree.reports())["boss"].result
             assert len({tree.pid(name) for name in ("boss", "middle", "lowest")}) == 1
             parents = {e.name: e.parent for e in tree.events}
@@ -313,7 +313,7 @@ async def test_a_shared_agent_may_do_no_more_than_its_parent(project: Path) -> N
     )
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss", mode="plan"))
+            await tree.supervisor.run_agent(tree.agent_run("boss", mode="plan"))
             assert not (project / "a.txt").exists()
             assert "plan" in (await tree.reports())["boss"].result
 
@@ -321,7 +321,7 @@ async def test_a_shared_agent_may_do_no_more_than_its_parent(project: Path) -> N
 async def test_the_turn_of_a_parent_ends_and_its_shared_agents_with_the_process(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             await tree.until_shell_runs("guest")
             shells = psutil.Process(tree.pid("boss")).children(recursive=True)
             tree.supervisor.interrupt("boss")
@@ -344,7 +344,7 @@ twig: [{text: "a leaf"}]
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert tree.states("twig")[-1] == "done"
             assert tree.pid("twig") != tree.pid("guest") == tree.pid("boss")
             assert {e.parent for e in tree.events if e.name == "twig"} == {"guest"}
@@ -362,7 +362,7 @@ guest:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert (await tree.reports())["boss"].status == "completed"
             assert tree.pid("guest") == tree.pid("boss")
             place = project / ".coterie" / "worktrees" / f"{tree.session.id}-guest"
@@ -375,7 +375,7 @@ async def test_a_shared_agent_that_stalls_is_stopped_and_its_parent_told(project
         async with open_root_harness(project, WAITING, grace=1.0) as tree:
             tree.supervisor.restarts = NO_RESTARTS
             tree.supervisor.limits.stall_after = 1.0
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert "stalled" in tree.states("guest")
             assert tree.states("boss") == ["starting", "running", "done"]
             assert "guest has ended. Status: killed." in (await tree.reports())["boss"].result

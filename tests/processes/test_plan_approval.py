@@ -23,7 +23,7 @@ from coterie.mailbox.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, read_approvals
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 from tests.embedded_server import Served, open_served
 from tests.processes.root_harness import RootHarness, open_root_harness
@@ -76,8 +76,8 @@ def files_in(project: Path) -> dict[str, str]:
     return {path.name: path.read_text().strip() for path in project.rglob("*") if path.is_file()}
 
 
-def lead_of(tree: RootHarness) -> SpawnSpec:
-    return attrs.evolve(tree.spawn_spec(MAIN), parent=None)
+def lead_of(tree: RootHarness) -> AgentRun:
+    return AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None))
 
 
 def transcript(session: SessionDirectory, name: str) -> str:
@@ -152,7 +152,7 @@ async def test_the_lead_rejects_twice_and_approves_nobody_else_does_and_a_rule_i
             assert tree.states("builder").count("plan_pending") == 3
 
             rule = PlanPolicy(by="rule", paths=("tests/**",))
-            await tree.supervisor.run_agent(attrs.evolve(tree.spawn_spec("tester"), plan=rule))
+            await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec("tester"), plan=rule)))
             assert approval_events(tree.session)[8:] == [
                 ("asked", "plan-4", "tester", "rule"),
                 ("rejected", "plan-4", "rule", "Only tests/** may be changed, and not src/a.py."),

@@ -9,6 +9,7 @@ import trio
 from coterie.agents.settings import Settings
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ async def test_an_agent_and_its_guest_in_one_process_are_each_seen_at_their_work
     settings = {"permissions.mode": "bypassPermissions", "progress.enabled": True, "progress.every": 0.1}
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
-            order = attrs.evolve(tree.spawn_spec("boss"), settings=Settings.build(settings, {}))
+            order = AgentRun(spec=attrs.evolve(tree.agent_spec("boss"), settings=Settings.build(settings, {})))
             nursery.start_soon(tree.supervisor.run_agent, order)
             await _seen(tree, {"boss": "Sharing out the work", "guest": "Reading run_agent.py"})
             tree.served.server.control.signals.raise_signal("seen")

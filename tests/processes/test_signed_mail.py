@@ -25,6 +25,7 @@ from coterie.mailbox.session_mail import SessionMail
 from coterie.orchestrator.control.requests import DeliveryStatuses, NotStored, ReleaseHeldMessage, SendMail
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
 from tests.processes.root_harness import RootHarness, open_root_harness
 from tests.processes.session_processes import has_no_processes
@@ -72,12 +73,14 @@ forger:
             open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec("teammate"), stays=True))
+            nursery.start_soon(
+                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("teammate"), is_teammate=True))
+            )
             await idle_again(tree, "teammate", 1)
             await tree.write("teammate", "a word of the lead")
             await idle_again(tree, "teammate", 2)
             (project / "LOG").symlink_to(tree.supervisor.services.mail.directory / "teammate" / "000001.log")
-            await tree.supervisor.run_agent(tree.spawn_spec("forger"))
+            await tree.supervisor.run_agent(tree.agent_run("forger"))
             await idle_again(tree, "teammate", 3)
             nursery.cancel_scope.cancel()
         letters = [letter for _, letter in tree.supervisor.services.mail.dead_letters.pending()]
@@ -111,7 +114,7 @@ scout: [{text: "nothing there", times: always}]
             trio.open_nursery() as nursery,
         ):
             office = tree.supervisor.services.mail
-            nursery.start_soon(tree.supervisor.run_agent, tree.spawn_spec("boss"))
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
                 await trio.sleep(0.005)
             (project / "LOG").symlink_to(office.directory / "scout" / "000001.log")

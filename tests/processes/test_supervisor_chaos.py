@@ -79,7 +79,7 @@ async def _inject_faults(tree: RootHarness, names: list[str], chance: random.Ran
 
 async def _run(tree: RootHarness, name: str) -> None:
     with contextlib.suppress(StartFailed):  # the zygote was killed, and the next one too
-        await tree.supervisor.run_agent(tree.spawn_spec(name))
+        await tree.supervisor.run_agent(tree.agent_run(name))
 
 
 async def _do_harm(tree: RootHarness, names: list[str], chance: random.Random) -> None:

@@ -18,7 +18,7 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.orchestrator.supervisor.agent_run import RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import MAIN, TRANSCRIPT
 from tests.processes.root_harness import RootHarness, open_root_harness
@@ -179,7 +179,9 @@ async def test_members_outlive_a_crash_of_their_lead_and_what_they_write_reaches
             tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
             await start_team_record(tree.session, MEMBERS, tree.supervisor.services.clock)
             team = tuple(map(unfit, MEMBERS.requests()))
-            nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(tree.spawn_spec(MAIN), parent=None, team=team))
+            nursery.start_soon(
+                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None), team=team)
+            )
             for name in (MAIN, "left", "right"):
                 await tree.until_shell_runs(name)
             os.kill(tree.pid(MAIN), signal.SIGKILL)

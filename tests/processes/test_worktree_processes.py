@@ -5,7 +5,6 @@ import os
 import signal
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 from click.testing import CliRunner
@@ -15,7 +14,7 @@ from coterie.agents.worktrees.worktree_lifecycle import open_worktree
 from coterie.clock import Clock
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.main import main
-from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun, RestartPolicy
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
 from tests.agents.worktrees.git_repositories import branches, commit, git, make_repository, worktrees
 from tests.processes.root_harness import RootHarness, open_root_harness
@@ -56,7 +55,7 @@ async def test_work_in_a_worktree_is_reported_and_kept_and_a_worktree_without_wo
     (project / "readme.txt").write_text("not committed\n")
     with trio.fail_after(60):
         async with open_root_harness(project, TWO_AT_ONCE) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
             branch = f"coterie/{tree.session.id}/writer"
             assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
@@ -88,7 +87,7 @@ scout:
 """
     with trio.fail_after(60):
         async with open_root_harness(below, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             place = place_of(tree, project, "scout") / "services"
             assert str(place) in (await tree.reports())["boss"].result
             assert (place / "made").exists()
@@ -108,7 +107,7 @@ scout:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss", mode="acceptEdits"))
+            await tree.supervisor.run_agent(tree.agent_run("boss", mode="acceptEdits"))
             report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
             assert (place / "inside.txt").exists()
             assert not (project / "outside.txt").exists()
@@ -128,7 +127,7 @@ boss:
 """
     with trio.fail_after(60):
         async with open_root_harness(tmp_path / "plain", script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             report = (await tree.reports())["boss"].result
             assert "No agent was started: there can be no worktree of" in report
             assert "not a git repository" in report
@@ -149,7 +148,7 @@ one:
 async def test_a_fork_in_a_worktree_is_told_that_its_files_are_elsewhere(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, FORKING) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             place = place_of(tree, project, "one")
             assert (place / "where.txt").read_text() == f"{place}\n"
             assert f"Its work is in {place}" in (await tree.reports())["boss"].result
@@ -173,7 +172,7 @@ helper:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.spawn_spec("boss"))
+            await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert (place_of(tree, project, "scout") / "helped").exists()
             assert worktrees(project) == [place_of(tree, project, "scout").name]
 
@@ -188,8 +187,8 @@ scout:
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            order = attrs.evolve(tree.spawn_spec("scout"), isolation="worktree")
-            nursery.start_soon(tree.supervisor.keep_agent, order)
+            order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree", is_kept=True)
+            nursery.start_soon(tree.supervisor.run_agent, order)
             await tree.until_state("scout", "done")
             await tree.write("scout", "go on")
             while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
@@ -223,7 +222,7 @@ async def test_the_work_of_a_killed_agent_is_kept_and_its_parent_told_where(proj
             tree.supervisor.restarts = NO_RESTARTS
             place = place_of(tree, project, "scout")
             async with trio.open_nursery() as nursery:
-                order = attrs.evolve(tree.spawn_spec("scout"), isolation="worktree")
+                order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
                 nursery.start_soon(tree.supervisor.run_agent, order)
                 await kill_at_work(tree, place)
             summary = (await tree.reports())["root"].summary
@@ -238,7 +237,7 @@ async def test_an_agent_that_is_started_again_after_a_crash_finds_its_work(proje
             tree.supervisor.restarts = RestartPolicy(first_wait=0)
             place = place_of(tree, project, "scout")
             async with trio.open_nursery() as nursery:
-                order = attrs.evolve(tree.spawn_spec("scout"), isolation="worktree")
+                order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
                 nursery.start_soon(tree.supervisor.run_agent, order)
                 await kill_at_work(tree, place)
             report = (await tree.reports())["scout"]

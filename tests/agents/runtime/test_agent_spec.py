@@ -3,8 +3,11 @@
 from decimal import Decimal
 from pathlib import Path
 
+from coterie.agents.mcp.client import McpAccess
+from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_main import combine_lead_task
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.spec import AgentSpec, Incarnation, Services, Workspace
 from coterie.agents.settings import SETTINGS, Settings
 from coterie.agents.worktrees.worktree import Worktree
 from coterie.mailbox.envelope import MessageId
@@ -32,31 +35,37 @@ WORKTREE = Worktree(
 )
 
 
-def test_a_duty_is_read_as_it_was_written() -> None:
+def test_a_spec_is_read_as_it_was_written() -> None:
     settings = Settings.build(
         GIVEN, {"permissions.allow": ("a.toml", "b.toml"), "model": ("flag",)}, frozenset({"model"})
     )
-    duty = AgentSpec(
-        session="20260101-000000-abcdef",
+    spec = AgentSpec(
         name="scout",
-        incarnation=3,
         parent="main",
         report=MessageId("r"),
         task='say "hello"\n',
         model="m",
         settings=settings,
-        server="http://127.0.0.1:1",
-        stays=True,
-        directory="/project/.coterie/worktrees/w/below",
-        worktree=WORKTREE,
-        above=(settings, Settings()),
+        parent_settings=(settings, Settings()),
+        is_teammate=True,
+        plan=PlanPolicy(by="rule", paths=("tests/**",)),
         memory="local",
-        keys="5ec7e7",
-        believed=(MessageDigest("d1"), MessageDigest("d2")),
+        workspace=Workspace(directory=WORKTREE.directory, worktree=WORKTREE),
+        services=Services(
+            session_id="20260101-000000-abcdef",
+            api_url="http://127.0.0.1:1",
+            mail_key="5ec7e7",
+            mcp=McpAccess(address="/run/mcp", token="7"),  # noqa: S106 - no secret
+        ),
+        incarnation=Incarnation(
+            number=3,
+            running_children=(Spawned(name="child", incarnation=1, report=MessageId("c")),),
+            trusted_digests=(MessageDigest("d1"), MessageDigest("d2")),
+        ),
     )
-    read = AgentSpec.from_bytes(duty.to_bytes())
-    assert read == duty
-    assert "5ec7e7" not in repr(duty)
+    read = AgentSpec.from_bytes(spec.to_bytes())
+    assert read == spec
+    assert "5ec7e7" not in repr(spec)
     assert {key: read.settings.item_sources(key) for key in SETTINGS} == {
         key: settings.item_sources(key) for key in SETTINGS
     }

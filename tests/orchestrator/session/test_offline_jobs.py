@@ -8,8 +8,8 @@ import pytest
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, OfflineJob, Pivot, parse_offline_job
 from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
-from coterie.mailbox.envelope import MessageId
 from coterie.orchestrator.session.session_request import SessionRequest
+from coterie.orchestrator.supervisor.agent_run import AgentRun
 
 CHORES = [
     None,
@@ -24,20 +24,9 @@ def test_a_chore_travels_from_the_command_to_the_agent(chore: OfflineJob | None)
     wanted = SessionRequest(project=Path("/project"), task="Dream.", model="m", settings=Settings(), chore=chore)
     read = SessionRequest.from_bytes(wanted.to_bytes())
     assert read == wanted
-    order = read.lead_spec()
-    assert (order.member_origin is None) == (chore is not None)
-    duty = AgentSpec(
-        session="s",
-        name=order.name,
-        incarnation=1,
-        parent=None,
-        report=MessageId("r"),
-        task=order.task,
-        model=order.model,
-        settings=order.settings,
-        chore=order.chore,
-    )
-    assert AgentSpec.from_bytes(duty.to_bytes()).chore == chore
+    spec = read.lead_spec()
+    assert (AgentRun(spec=spec).member_origin is None) == (chore is not None)
+    assert AgentSpec.from_bytes(spec.to_bytes()).job == chore
 
 
 def test_what_is_no_chore_is_refused() -> None:

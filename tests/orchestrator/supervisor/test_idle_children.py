@@ -8,30 +8,20 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from coterie.agents.root_link.messages import Activity, ActivityChanged
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.mailbox.message_bodies import Idle
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from tests.mailbox.file_mail import envelope, transport
 from tests.orchestrator.supervisor.process_samples import make_process
 
 
 def make_run(services: RootServices, name: str, state: Activity) -> AgentRun:
     """A run whose process has said that it is in *state*."""
-    run = AgentRun(spec=SpawnSpec(name=name, task="look", model="m", settings=Settings(), parent="main"))
-    spec = AgentSpec(
-        session="s",
-        name=name,
-        incarnation=1,
-        parent="main",
-        report=run.report,
-        task="look",
-        model="m",
-        settings=Settings(),
-    )
+    run = AgentRun(spec=AgentSpec(name=name, task="look", model="m", settings=Settings(), parent="main"))
+    spec = attrs.evolve(run.spec, task=run.task, incarnation=Incarnation(number=1))
     run.begin_process(make_process(services, spec, lambda _: None))
     report_state(run, state)
     return run

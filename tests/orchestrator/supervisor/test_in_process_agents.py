@@ -16,7 +16,7 @@ from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, Run
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.in_process import FAILED, Interrupting, open_in_process_host
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.spec import AgentSpec, Incarnation, Services
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId
@@ -73,14 +73,14 @@ class SharedProcess:
     def run(self, name: str, task: str = "") -> InProcessAgent:
         """Have a guest that does what its name says."""
         duty = AgentSpec(
-            session="s",
             name=name,
-            incarnation=1,
             parent="host",
             report=MessageId("r"),
             task=task,
             model="m",
             settings=Settings(),
+            services=Services(session_id="s"),
+            incarnation=Incarnation(number=1),
         )
         return self.desk.in_process.run(duty, self.process)
 

@@ -8,13 +8,13 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRequest
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import new_message_id
 from coterie.orchestrator.approvals.store import ApprovalKey
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.recovery import UNFINISHED_FILE, UnfinishedAgent, UnfinishedAgents
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from coterie.session_directory import MAIN, SessionDirectory
 
 REQUEST = SpawnRequest(
@@ -73,9 +73,9 @@ async def test_who_is_done_is_found_as_such_and_who_has_ended_is_not(
 
 
 def test_the_lead_is_not_recorded_because_the_user_starts_it() -> None:
-    spec = SpawnSpec(name=MAIN, task="Find it.", model="m", settings=Settings())
+    spec = AgentSpec(name=MAIN, task="Find it.", model="m", settings=Settings())
     assert AgentRun(spec=spec).recovery_record is None
-    scout = AgentRun(spec=attrs.evolve(spec, name="scout", parent=MAIN, request=REQUEST, report=REPORT))
+    scout = AgentRun(spec=attrs.evolve(spec, name="scout", parent=MAIN, report=REPORT), request=REQUEST)
     assert scout.recovery_record == record("scout")
 
 

@@ -8,19 +8,18 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentMessage, RunFailed
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec
 from tests.orchestrator.supervisor.process_samples import make_process
 from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
 
 MODEL = known_models().get("sonnet")
-ORDER = SpawnSpec(name="ann", task="look", model=MODEL.id, settings=Settings(), parent="main")
+SPEC = AgentSpec(name="ann", task="look", model=MODEL.id, settings=Settings(), parent="main")
 INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=1, max_tokens=1, prefix=b"")
 
 
@@ -30,7 +29,7 @@ class Restarted:
 
     services: RootServices
     restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
-    run: AgentRun = attrs.field(factory=lambda: AgentRun(spec=ORDER))
+    run: AgentRun = attrs.field(factory=lambda: AgentRun(spec=SPEC))
     events: list[Event] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -39,16 +38,7 @@ class Restarted:
     def begin(self) -> AgentProcess:
         """Begin another start."""
         run = self.run
-        spec = AgentSpec(
-            session="s",
-            name="ann",
-            incarnation=run.crash_count + 1,
-            parent="main",
-            report=run.report,
-            task=run.task,
-            model=MODEL.id,
-            settings=Settings(),
-        )
+        spec = attrs.evolve(run.spec, task=run.task, incarnation=Incarnation(number=run.crash_count + 1))
         process = make_process(self.services, spec, self.events.append)
         run.begin_process(process)
         return process

@@ -21,13 +21,14 @@ from coterie.agents.definitions.team_definition import (
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import MemoryScope, Process, SpawnRequest
+from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.tasks.task import USER, TaskId
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.orchestrator.gateway.budgets import BudgetLimits
-from coterie.orchestrator.supervisor.spawn_spec import SpawnSpec, resolve_spec
+from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
 
@@ -228,18 +229,24 @@ async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: Sessi
     [
         (
             TeamMember(name="a", type="worker", budget_usd=Decimal(2)),
-            {"subtree": BudgetLimits(dollars=Decimal(2)), "own": None},
+            {"subtree_limits": BudgetLimits(dollars=Decimal(2))},
         ),
         (
             TeamMember(name="a", type="worker", process="shared", worktree=True),
-            {"is_shared": True, "isolation": "worktree"},
+            {"is_in_process": True, "isolation": "worktree"},
         ),
-        (TeamMember(name="a", type="explore", process="own"), {"is_shared": False}),
-        (TeamMember(name="a", type="explore", memory="user"), {"is_shared": True, "memory": "user", "stays": True}),
+        (TeamMember(name="a", type="explore", process="own"), {"is_in_process": False}),
+        (
+            TeamMember(name="a", type="explore", memory="user"),
+            {"is_in_process": True, "memory": "user", "is_teammate": True},
+        ),
         (TeamMember(name="a", type="worker", plan=PlanPolicy()), {"plan": PlanPolicy(by="human")}),
         (TeamMember(name="a", type="worker", plan=PlanPolicy(by="lead")), {"plan": PlanPolicy(by="lead")}),
         (TeamMember(name="a", type="worker", model="haiku"), {"model": known_models().get("haiku").id}),
-        (TeamMember(name="a", type="worker"), {"model": known_models().get("opus").id, "plan": None, "subtree": None}),
+        (
+            TeamMember(name="a", type="worker"),
+            {"model": known_models().get("opus").id, "plan": None, "subtree_limits": None},
+        ),
     ],
 )
 def test_what_a_member_is_to_have_is_what_it_gets(
@@ -248,6 +255,7 @@ def test_what_a_member_is_to_have_is_what_it_gets(
     """A budget is for all that it starts, too: else it could spend without end by delegating."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     settings = Settings.build({"approvals.plans": "human"}, {})
-    lead = SpawnSpec(name="main", task="t", model=known_models().get("opus").id, settings=settings)
-    order = resolve_spec(member.request(), member.name, lead, tmp_path)
-    assert {name: getattr(order, name) for name in expected} == expected
+    lead = AgentSpec(name="main", task="t", model=known_models().get("opus").id, settings=settings)
+    run = resolve_run(member.request(), member.name, lead, tmp_path)
+    found = {name: getattr(run if hasattr(run, name) else run.spec, name) for name in expected}
+    assert found == expected
