@@ -6,6 +6,7 @@ AgentError
 ├── ToolFailed               a tool call did not work: the model can fix it, so the reason is its result
 ├── TranscriptCorrupt        a transcript is not what was written
 ├── ControlLost              the root of the session cannot be talked to: the agent must end
+│   └── FrameTooLarge        a message does not fit into a frame, and was not sent
 ├── BudgetSpent              a call could cost more than is left: the user decides whether to go on
 └── ModelError               the model call failed; `retryable` says whether asking again may help
     ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is at fault
@@ -67,6 +68,10 @@ class ControlLost(AgentError):
 
     def __str__(self) -> str:
         return f"the control socket is lost: {self.reason}"
+
+
+class FrameTooLarge(ControlLost):
+    """A message does not fit into a frame; nothing was sent."""
 
 
 @attrs.define(eq=False)

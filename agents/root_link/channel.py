@@ -10,45 +10,54 @@ import attrs
 import msgspec
 import trio
 
-from coterie.agents.errors import ControlLost
+from coterie.agents.errors import ControlLost, FrameTooLarge
 from coterie.agents.root_link.message import WireMessage
-from coterie.framing import PeerInvalid, read_frame, write_frame
+from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 
 OUTGOING_LIMIT = 1_000
-"""Words that may wait for the other end to read; it has hung, or is stopped, when there are more."""
+"""Messages that may wait for the other end to read; it has hung, or is stopped, when there are more."""
 FLUSH_SECONDS = 1.0
-"""Seconds that words said before the end of the block may take to leave."""
+"""Seconds that messages sent before the end of the block may take to leave."""
 
 Heard = TypeVar("Heard")
 Heard_co = TypeVar("Heard_co", covariant=True)
 
 
 class MessageChannel(Protocol[Heard_co]):
-    """What words go over; one task hears, any may speak."""
+    """A channel that carries messages in order; one task receives, any may send."""
 
-    def send(self, word: WireMessage) -> None:
-        """Let the other end hear *word* behind all that was said before. Raises `ControlLost`."""
+    def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
+        """Send *message* behind all that was sent before. Raises `ControlLost`, and `FrameTooLarge` above *limit*."""
         ...
 
     async def receive(self) -> Heard_co | None:
-        """The next word; None when the other end has closed. Raises `ControlLost` for what is no word."""
+        """Return the next message; None when the other end has closed. Raises `ControlLost` for what is none."""
         ...
+
+
+def encode_frame(message: msgspec.Struct, limit: int = FRAME_LIMIT) -> bytes:
+    """Return the bytes of *message*. Raises `FrameTooLarge` if there are more than *limit*."""
+    frame = msgspec.json.encode(message)
+    if len(frame) > limit:
+        raise FrameTooLarge(f"a message of {len(frame):,} bytes cannot be sent: at most {limit:,} can")
+    return frame
 
 
 @attrs.define(eq=False)
 class SocketChannel(Generic[Heard]):
-    """A `MessageChannel` over a socket, made by `open_channel`."""
+    """A `MessageChannel` on a socket, made by `open_channel`."""
 
     _stream: trio.SocketStream
-    _outgoing: trio.MemorySendChannel[WireMessage]
+    _outgoing: trio.MemorySendChannel[bytes]
     _decoder: msgspec.json.Decoder[Heard]
 
-    def send(self, word: WireMessage) -> None:
+    def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
         """As `MessageChannel.send`."""
+        frame = encode_frame(message, limit)
         try:
-            self._outgoing.send_nowait(word)
+            self._outgoing.send_nowait(frame)
         except trio.WouldBlock as exc:
-            raise ControlLost(f"{OUTGOING_LIMIT:,} words wait, and the other end does not listen") from exc
+            raise ControlLost(f"{OUTGOING_LIMIT:,} messages wait, and the other end does not listen") from exc
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             raise ControlLost("the other end has gone") from exc
 
@@ -58,7 +67,7 @@ class SocketChannel(Generic[Heard]):
             frame = await read_frame(self._stream)
             return None if frame is None else self._decoder.decode(frame)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return None  # killed in the middle of a word: nothing more will come, which is all one can know
+            return None  # killed in the middle of a frame: nothing more will come, which is all one can know
         except (PeerInvalid, msgspec.DecodeError) as exc:
             raise ControlLost(str(exc)) from exc
 
@@ -67,13 +76,13 @@ class SocketChannel(Generic[Heard]):
 async def open_channel(
     stream: trio.SocketStream, decoder: msgspec.json.Decoder[Heard]
 ) -> AsyncIterator[SocketChannel[Heard]]:
-    """Speak over *stream* until the block ends, which closes it; *decoder* reads what the other end says.
+    """Open a channel on *stream* until the block ends, which closes it; *decoder* decodes what the other end sends.
 
-    What was said before the end of the block is sent, if the other end takes it within `FLUSH_SECONDS` seconds.
+    What was sent before the end of the block leaves, if the other end reads it within `FLUSH_SECONDS`.
     """
-    outgoing, unsaid = trio.open_memory_channel[WireMessage](OUTGOING_LIMIT)
+    outgoing, unsent = trio.open_memory_channel[bytes](OUTGOING_LIMIT)
     async with stream, trio.open_nursery() as nursery:
-        sending = await nursery.start(_send_all, stream, unsaid)
+        sending = await nursery.start(_send_all, stream, unsent)
         try:
             yield SocketChannel(stream, outgoing, decoder)
         finally:
@@ -83,17 +92,17 @@ async def open_channel(
 
 async def _send_all(
     stream: trio.SocketStream,
-    unsaid: trio.MemoryReceiveChannel[WireMessage],
+    unsent: trio.MemoryReceiveChannel[bytes],
     task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    # Whoever is cancelled says so in its last words; the end of the block sets the deadline.
-    with unsaid, trio.CancelScope(shield=True) as scope:
+    # A process that is cancelled says so in its last messages; the end of the block sets the deadline.
+    with unsent, trio.CancelScope(shield=True) as scope:
         task_status.started(scope)
         try:
-            async for word in unsaid:
-                await write_frame(stream, msgspec.json.encode(word))
+            async for frame in unsent:
+                await write_frame(stream, frame)
         except trio.BrokenResourceError:
-            return  # the other end has gone, as whoever hears or speaks next finds out
+            return  # the other end has gone, as the next task that receives or sends finds out
 
 
 class ReplyMessage(Protocol):
@@ -109,18 +118,18 @@ A = TypeVar("A", bound=ReplyMessage)
 
 
 @attrs.define(eq=False)
-class _PendingRequest(Generic[A]):
+class _OldPendingRequest(Generic[A]):
     answer: A | None = None
     is_answered: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class PendingRequests(Generic[A]):
-    """Those of one kind. Whoever reads the line passes the replies to `resolve`."""
+    """Those of one kind. Whoever reads the line passes the answers to `hear`."""
 
     _say: Callable[[WireMessage], None]
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
-    _open: dict[int, _PendingRequest[A]] = attrs.field(factory=dict, init=False)
+    _open: dict[int, _OldPendingRequest[A]] = attrs.field(factory=dict, init=False)
 
     async def request(
         self, word: Callable[[int], WireMessage], take_back: Callable[[int], WireMessage] | None = None
@@ -129,7 +138,7 @@ class PendingRequests(Generic[A]):
 
         Cancelled while it waits, it says *take_back*. Raises `ControlLost`.
         """
-        number, question = next(self._numbers), _PendingRequest[A]()
+        number, question = next(self._numbers), _OldPendingRequest[A]()
         self._open[number] = question
         try:
             self._say(word(number))

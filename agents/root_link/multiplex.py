@@ -8,9 +8,10 @@ import msgspec
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.root_link.channel import OUTGOING_LIMIT, Heard
+from coterie.agents.root_link.channel import OUTGOING_LIMIT, Heard, encode_frame
 from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import RelayedMessage
+from coterie.framing import FRAME_LIMIT
 
 
 @attrs.define(eq=False)
@@ -22,9 +23,9 @@ class SubChannel(Generic[Heard]):
     _incoming: trio.MemoryReceiveChannel[msgspec.Raw]
     _decoder: msgspec.json.Decoder[Heard]
 
-    def send(self, word: WireMessage) -> None:
-        """As `MessageChannel.send`. At an end that has closed it is not heard."""
-        self._say(RelayedMessage(line=self._number, said=msgspec.Raw(msgspec.json.encode(word))))
+    def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
+        """As `MessageChannel.send`. An end that has closed ignores it."""
+        self._say(RelayedMessage(line=self._number, said=msgspec.Raw(encode_frame(message, limit))))
 
     async def receive(self) -> Heard | None:
         """As `MessageChannel.receive`."""

@@ -1,0 +1,210 @@
+"""Requests, replies and cancellation on a message channel, the same for both ends."""
+
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
+from typing import Any, Generic, TypeVar, get_args
+
+import attrs
+import msgspec
+import trio
+
+from coterie.agents.errors import BudgetSpent, ControlLost
+from coterie.agents.root_link.channel import MessageChannel
+from coterie.agents.root_link.message import Body, Frame, RemoteError, Reply, WireMessage, WireRequest
+from coterie.agents.root_link.spawn_request import SpawnRefused
+from coterie.errors import AgentError
+from coterie.framing import FRAME_LIMIT
+
+PEER_GONE = "the other end has gone"
+REMOTE_ERRORS: dict[str, type[BudgetSpent | SpawnRefused]] = {
+    "BudgetSpent": BudgetSpent,
+    "SpawnRefused": SpawnRefused,
+}
+"""Errors that a handler may raise to refuse a request; any other error is a bug of the handler."""
+
+Handled = TypeVar("Handled")
+
+
+@attrs.frozen(kw_only=True)
+class MessageHandlers(Generic[Handled]):
+    """Callbacks of one end of a channel."""
+
+    on_message: Callable[[Handled], Awaitable[None]]
+    """Handles a message that is not answered; the next frame is read when it returns."""
+    on_request: Callable[[Handled], Awaitable[object]]
+    """Returns the reply to a request, or raises one of `REMOTE_ERRORS`; runs in a task of its own."""
+    on_withdrawn: Callable[[Handled], Awaitable[None]] | None = None
+    """Called after a request was cancelled by the requester; not when the connection is lost."""
+
+
+@attrs.define(eq=False)
+class _PendingRequest:
+    reply: Frame[Any] | None = None
+    """None while there is none, and when the connection is lost."""
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class ServedRequest(Generic[Body]):
+    """A request of the other end. Whoever receives it calls `answer`."""
+
+    request: Body
+    _number: int
+    _channel: "RequestChannel[Body]"
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _is_withdrawn: bool = attrs.field(default=False, init=False)
+
+    async def answer(
+        self,
+        handle: Callable[[Body], Awaitable[object]],
+        on_withdrawn: Callable[[Body], Awaitable[None]] | None = None,
+    ) -> None:
+        """Send what *handle* returns, or the error that it raises. Raises `ControlLost`.
+
+        If the requester cancels, *handle* is cancelled, nothing is sent and *on_withdrawn* is called.
+        """
+        try:
+            with self._scope:
+                try:
+                    reply = Frame[Body](reply_to=self._number, result=_encode(await handle(self.request)))
+                except tuple(REMOTE_ERRORS.values()) as exc:
+                    reply = Frame[Body](reply_to=self._number, error=_to_remote(exc))
+                self._channel.send_frame(reply)
+            if self._is_withdrawn and self._scope.cancelled_caught and on_withdrawn is not None:
+                await on_withdrawn(self.request)
+        finally:
+            self._channel.forget(self._number)
+
+    def withdraw(self) -> None:
+        """Cancel the handler, because the requester does not wait any more."""
+        self._is_withdrawn = True
+        self._scope.cancel()
+
+    def drop(self) -> None:
+        """Cancel the handler, because there is no requester any more."""
+        self._scope.cancel()
+
+
+@attrs.define(eq=False)
+class RequestChannel(Generic[Body]):
+    """One end of a channel: sends messages and requests, and serves those of the other end.
+
+    One task receives, by `serve` or `receive`; any may send. *Body* is the union of all that the other end sends.
+    """
+
+    _channel: MessageChannel[Frame[Body]]
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
+    _pending: dict[int, _PendingRequest] = attrs.field(factory=dict, init=False)
+    _serving: dict[int, ServedRequest[Body]] = attrs.field(factory=dict, init=False)
+    is_closed: bool = attrs.field(default=False, init=False)
+    """Whether no reply can come any more."""
+
+    def send(self, message: WireMessage) -> None:
+        """Send *message* behind everything that was sent before. Raises `ControlLost` and `FrameTooLarge`."""
+        self._channel.send(Frame(body=message))
+
+    async def request(self, message: WireRequest[Reply], limit: int = FRAME_LIMIT) -> Reply:
+        """Send *message*, of at most *limit* bytes, and return the reply.
+
+        Cancelled, it cancels the request at the other end too, unless that `runs_to_end`; a reply that comes all the
+        same is ignored. Raises `ControlLost`, also when the connection is lost meanwhile, `FrameTooLarge`, and one of
+        `REMOTE_ERRORS` if the other end did.
+        """
+        if self.is_closed:
+            raise ControlLost(PEER_GONE)
+        number, pending = next(self._numbers), _PendingRequest()
+        self._pending[number] = pending
+        try:
+            self._channel.send(Frame(id=number, body=message), limit)
+            await pending.is_over.wait()
+        except trio.Cancelled:
+            if not message.runs_to_end:
+                # The task that receives finds out that the connection is lost.
+                with contextlib.suppress(ControlLost):
+                    self._channel.send(Frame(cancel=number))
+            raise
+        finally:
+            del self._pending[number]
+        if pending.reply is None:
+            raise ControlLost(PEER_GONE)
+        return _decode_reply(type(message), pending.reply)
+
+    async def serve(self, handlers: MessageHandlers[Body], nursery: trio.Nursery) -> None:
+        """Handle what the other end sends until it closes; requests are handled in *nursery*.
+
+        The caller cancels *nursery* then: what is unfinished is cancelled, and no withdrawal is reported. Raises
+        `ControlLost` for what cannot be understood.
+        """
+        while (received := await self.receive()) is not None:
+            if isinstance(received, ServedRequest):
+                nursery.start_soon(received.answer, handlers.on_request, handlers.on_withdrawn)
+            else:
+                await handlers.on_message(received)
+
+    async def receive(self) -> Body | ServedRequest[Body] | None:
+        """Return the next message or request, None when the other end has closed. Raises `ControlLost`.
+
+        Replies and cancellations that come before it take effect here.
+        """
+        while (frame := await self._channel.receive()) is not None:
+            if frame.reply_to is not None:
+                if (pending := self._pending.get(frame.reply_to)) is not None:  # else it was cancelled
+                    pending.reply = frame
+                    pending.is_over.set()
+            elif frame.cancel is not None:
+                if (served := self._serving.get(frame.cancel)) is not None:  # else the reply is on its way
+                    served.withdraw()
+            elif frame.body is None or isinstance(frame.body, WireRequest) != (frame.id is not None):
+                raise ControlLost("a frame is neither a message nor a request")
+            elif frame.id is not None:
+                served = self._serving[frame.id] = ServedRequest(frame.body, frame.id, self)
+                return served
+            else:
+                return frame.body
+        return None
+
+    def close(self) -> None:
+        """Raise `ControlLost` in all requests that wait, and in all later ones; cancel what is served."""
+        self.is_closed = True
+        for pending in self._pending.values():
+            pending.is_over.set()
+        for served in self._serving.values():
+            served.drop()
+
+    def send_frame(self, frame: Frame[Body]) -> None:
+        """Send a reply. Raises `ControlLost` and `FrameTooLarge`."""
+        self._channel.send(frame)
+
+    def forget(self, number: int) -> None:
+        """Drop the record of a request that is answered or cancelled."""
+        del self._serving[number]
+
+
+def _encode(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _to_remote(error: AgentError) -> RemoteError:
+    return RemoteError(kind=type(error).__name__, fields=_encode(error))
+
+
+def _decode_reply(kind: type[WireRequest[Reply]], frame: Frame[Any]) -> Reply:
+    """Return the result of *frame*, or raise its error. Raises `ControlLost` for what is neither."""
+    try:
+        if frame.error is None:
+            decoder: msgspec.json.Decoder[Reply] = _reply_decoder(kind)
+            return decoder.decode(frame.result)
+        error = msgspec.json.decode(frame.error.fields, type=REMOTE_ERRORS[frame.error.kind])
+    except (KeyError, msgspec.DecodeError) as exc:
+        raise ControlLost(f"the reply to {kind.__name__} cannot be read: {exc}") from exc
+    # Made by its constructor, without which an exception has no arguments.
+    raise type(error)(**attrs.asdict(error, recurse=False))
+
+
+@cache
+def _reply_decoder(kind: type[WireRequest[Reply]]) -> msgspec.json.Decoder[Reply]:
+    """The decoder for the reply that *kind* declares: the parameter of `WireRequest`."""
+    [reply] = get_args(kind.__orig_bases__[0])  # type: ignore[attr-defined]  # set for each subclass of a generic
+    return msgspec.json.Decoder(reply)

@@ -1,0 +1,243 @@
+"""Requests and replies over a real socket: cancellation, errors, and the end of the connection."""
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+import attrs
+import msgspec
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coterie.agents.errors import BudgetSpent, ControlLost, FrameTooLarge
+from coterie.agents.root_link.channel import SocketChannel, open_channel
+from coterie.agents.root_link.message import Frame, WireMessage, WireRequest
+from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused
+from coterie.framing import FRAME_LIMIT
+from coterie.mailbox.envelope import MessageId
+
+
+class Ping(WireRequest[Spawned], tag="ping", frozen=True):
+    """Answered by the handler of a test."""
+
+    text: str = ""
+
+
+class Keep(WireRequest[None], tag="keep", frozen=True):
+    """Goes on when the requester does not wait any more."""
+
+    runs_to_end = True
+
+
+class Note(WireMessage, tag="note", frozen=True):
+    """Not answered."""
+
+    text: str
+
+
+Anything = Ping | Keep | Note
+decoder = msgspec.json.Decoder(Frame[Anything])
+SPAWNED = Spawned(name="bob", incarnation=2, report=MessageId("r"))
+Handler = Callable[[Anything], Awaitable[object]]
+
+
+async def forever(_request: Anything) -> object:
+    await trio.sleep_forever()
+
+
+async def reply(_request: Anything) -> object:
+    await trio.lowlevel.checkpoint()
+    return SPAWNED
+
+
+@attrs.define(eq=False)
+class TwoEnds:
+    """Both ends of a channel; the far one answers."""
+
+    near: RequestChannel[Anything]
+    far: RequestChannel[Anything]
+    raw: SocketChannel[Frame[Anything]]
+    """What the near end sends through."""
+    _socket: socket.socket
+    notes: list[str] = attrs.field(factory=list)
+    withdrawn: list[Anything] = attrs.field(factory=list)
+
+    def cut(self) -> None:
+        """End the connection as the death of a process would."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    async def on_message(self, message: Anything) -> None:
+        """Keep the text."""
+        assert isinstance(message, Note)
+        self.notes.append(message.text)
+
+    async def on_withdrawn(self, request: Anything) -> None:
+        """Keep the request."""
+        self.withdrawn.append(request)
+
+    async def serve(self, channel: RequestChannel[Anything], handle: Handler) -> None:
+        """Serve one end until it is closed."""
+        handlers = MessageHandlers(on_message=self.on_message, on_request=handle, on_withdrawn=self.on_withdrawn)
+        async with trio.open_nursery() as nursery:
+            await channel.serve(handlers, nursery)
+            nursery.cancel_scope.cancel()
+        channel.close()
+
+
+@asynccontextmanager
+async def open_ends(handle: Handler = reply) -> AsyncIterator[TwoEnds]:
+    near, far = socket.socketpair()
+    streams = [trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in (near, far)]
+    with trio.fail_after(10):
+        async with open_channel(streams[0], decoder) as one, open_channel(streams[1], decoder) as other:
+            ends = TwoEnds(RequestChannel(one), RequestChannel(other), one, near)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ends.serve, ends.near, forever)
+                nursery.start_soon(ends.serve, ends.far, handle)
+                yield ends
+                nursery.cancel_scope.cancel()
+
+
+async def test_a_request_returns_the_value_that_the_handler_returned() -> None:
+    async with open_ends() as ends:
+        assert await ends.near.request(Ping()) == SPAWNED
+
+
+async def test_replies_reach_their_requests_in_any_order() -> None:
+    async def later(request: Anything) -> object:
+        assert isinstance(request, Ping)
+        await trio.sleep(0.05 if request.text == "first" else 0)
+        return attrs.evolve(SPAWNED, name=request.text)
+
+    names: list[str] = []
+    async with open_ends(later) as ends, trio.open_nursery() as nursery:
+
+        async def ask(text: str) -> None:
+            names.append((await ends.near.request(Ping(text=text))).name)
+
+        nursery.start_soon(ask, "first")
+        nursery.start_soon(ask, "second")
+    assert names == ["second", "first"]
+
+
+async def test_messages_arrive_in_order_and_are_not_answered() -> None:
+    async with open_ends() as ends:
+        for text in ("a", "b"):
+            ends.near.send(Note(text=text))
+        await ends.near.request(Ping())
+        assert ends.notes == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SpawnRefused("There is no room."),
+        BudgetSpent(budget=Decimal("1.50"), spent=Decimal(1), reserve=Decimal("0.7"), scope="agent", name="ann"),
+    ],
+)
+async def test_the_error_of_a_handler_is_raised_where_the_request_was_made(error: SpawnRefused | BudgetSpent) -> None:
+    async def refuse(_request: Anything) -> object:
+        raise error
+
+    async with open_ends(refuse) as ends:
+        with pytest.raises((SpawnRefused, BudgetSpent)) as raised:
+            await ends.near.request(Ping())
+        assert type(raised.value) is type(error)
+        assert attrs.asdict(raised.value) == attrs.asdict(error)
+        assert raised.value.args == error.args
+
+
+async def test_a_cancelled_request_is_cancelled_at_the_other_end_and_reported() -> None:
+    async with open_ends(forever) as ends:
+        with trio.move_on_after(0.02):
+            await ends.near.request(Ping(text="x"))
+        await wait_all_tasks_blocked(0.01)
+        assert ends.withdrawn == [Ping(text="x")]
+
+
+async def test_a_request_that_runs_to_its_end_is_not_cancelled() -> None:
+    done: list[bool] = []
+
+    async def slow(_request: Anything) -> None:
+        await trio.sleep(0.05)
+        done.append(True)
+
+    async with open_ends(slow) as ends:
+        with trio.move_on_after(0.01):
+            await ends.near.request(Keep())
+        await trio.sleep(0.1)
+        assert (done, ends.withdrawn) == ([True], [])
+
+
+async def test_a_reply_after_the_cancellation_is_ignored() -> None:
+    async def stubborn(_request: Anything) -> object:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.03)
+        return SPAWNED
+
+    async with open_ends(stubborn) as ends:
+        with trio.move_on_after(0.01):
+            await ends.near.request(Ping())
+        await trio.sleep(0.05)
+        assert await ends.near.request(Ping()) == SPAWNED
+        assert ends.withdrawn == []
+        ends.raw.send(Frame(cancel=0))  # of a request that was answered
+        assert await ends.near.request(Ping()) == SPAWNED
+
+
+async def test_a_lost_connection_raises_in_waiting_and_later_requests_and_withdraws_nothing() -> None:
+    async with open_ends(forever) as ends:
+        lost: list[ControlLost] = []
+
+        async def ask() -> None:
+            try:
+                await ends.near.request(Ping())
+            except ControlLost as exc:
+                lost.append(exc)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(ask)
+            await wait_all_tasks_blocked(0.01)
+            ends.cut()
+        assert len(lost) == 2
+        with pytest.raises(ControlLost):
+            await ends.near.request(Ping())
+        assert ends.withdrawn == []
+
+
+async def test_a_message_that_does_not_fit_is_refused_and_the_connection_stays() -> None:
+    async with open_ends() as ends:
+        with pytest.raises(FrameTooLarge):
+            ends.near.send(Note(text="x" * FRAME_LIMIT))
+        with pytest.raises(FrameTooLarge):
+            await ends.near.request(Ping(text="x" * 200), limit=200)
+        assert await ends.near.request(Ping()) == SPAWNED
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame[Anything](),
+        Frame[Anything](body=Ping()),
+        Frame[Anything](id=0, body=Note(text="")),
+    ],
+)
+async def test_a_frame_of_no_known_form_ends_the_connection(frame: Frame[Anything]) -> None:
+    with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
+        async with open_ends() as ends:
+            ends.raw.send(frame)
+            await trio.sleep_forever()
+
+
+async def test_a_reply_of_the_wrong_type_is_the_end_of_the_connection() -> None:
+    async def garbled(_request: Anything) -> object:
+        await trio.lowlevel.checkpoint()
+        return 7
+
+    async with open_ends(garbled) as ends:
+        with pytest.raises(ControlLost, match="the reply to Ping cannot be read"):
+            await ends.near.request(Ping())
