@@ -2,64 +2,73 @@
 
 from typing import Literal
 
+import msgspec
+
+from coterie.agents.permissions.plan_approval import PlanDecision
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.message import WireRequest
 
 
-class SubmitPlan(WireMessage, tag="submit_plan", frozen=True):
-    """The agent's plan, for a yes. Answered by `PlanReviewed`, however long that takes."""
+class SubmitPlan(WireRequest[PlanDecision], tag="submit_plan", frozen=True):
+    """Asks for approval of the agent's plan, however long that takes. Cancellation withdraws the plan."""
 
-    call: int
     plan: str
     files: tuple[str, ...] = ()
-    """What it would change, relative to where the agent works."""
+    """The files that it would change, relative to where the agent works."""
 
 
-class WithdrawPlan(WireMessage, tag="withdraw_plan", frozen=True):
-    """The agent does not wait for this answer any more."""
+class PlanDecided(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to `DecidePlan`."""
 
-    call: int
-
-
-class PlanReviewed(WireMessage, tag="plan_judged", frozen=True):
-    """What was decided over a plan."""
-
-    call: int
-    approve: bool
-    by: str
-    """lead, human, or rule."""
-    feedback: str = ""
+    refusal: str | None = None
+    """Why the decision does not count; None if it does."""
 
 
-class DecidePlan(WireMessage, tag="decide_plan", frozen=True):
-    """An agent decides over the plan of another. Answered by `PlanDecided`."""
+class DecidePlan(WireRequest[PlanDecided], tag="decide_plan", frozen=True):
+    """Carries the decision of an agent over the plan of another."""
 
-    call: int
+    runs_to_end = True
     id: str
     """Of the approval."""
     approve: bool
     feedback: str = ""
     asker: str | None = None
-    """Whose plan it is meant to be; None for whoever's it is."""
-
-
-class PlanDecided(WireMessage, tag="plan_decided", frozen=True):
-    """Whether that counted."""
-
-    call: int
-    refusal: str | None = None
-    """Why it did not."""
+    """The agent whose plan it is meant to be; None for any."""
 
 
 LONGEST_SHOWN = 20_000
 """Characters of one argument in a question: more than anybody reads, and few enough for a frame."""
 
 
-class PromptUser(WireMessage, tag="ask", frozen=True):
-    """May this call be made? Asked of the user; answered by `PromptAnswered`, or taken back by `WithdrawPrompt`."""
+class PromptAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to `PromptUser`."""
 
-    call: int
+    verdict: Literal["once", "session", "no"]
+    reason: str = ""
+
+    @classmethod
+    def of(cls, answer: Answer) -> "PromptAnswered":
+        """Encode *answer*."""
+        if isinstance(answer, DenyCall):
+            return cls(verdict="no", reason=answer.reason)
+        return cls(verdict="session" if isinstance(answer, AllowForSession) else "once")
+
+    def answer(self) -> Answer:
+        """Return the user's answer."""
+        if self.verdict == "no":
+            return DenyCall(self.reason)
+        return AllowForSession() if self.verdict == "session" else AllowOnce()
+
+
+class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=True):
+    """Asks the user for permission to make a call. Cancellation withdraws the prompt.
+
+    It is also stored in approvals, so its JSON must not change.
+    """
+
+    call: int = 0
+    """Not used; a part of the stored form."""
     agent: str
     tool: str
     subject: str
@@ -69,10 +78,9 @@ class PromptUser(WireMessage, tag="ask", frozen=True):
     remedy: str
 
     @classmethod
-    def of(cls, call: int, question: Question) -> "PromptUser":
-        """The word for *question*; of what is too long to be looked at, its beginning."""
+    def of(cls, question: Question) -> "PromptUser":
+        """Encode *question*; of what is too long to be looked at, its beginning."""
         return cls(
-            call=call,
             agent=question.agent,
             tool=question.tool,
             subject=_beginning(question.subject),
@@ -83,37 +91,10 @@ class PromptUser(WireMessage, tag="ask", frozen=True):
         )
 
     def question(self) -> Question:
-        """What is asked. Raises `ConfigInvalid` for rules that are none."""
+        """Return the question. Raises `ConfigInvalid` for rules that are none."""
         members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
         rules = tuple(Rule.parse(text, "a question") for text in self.rules)
         return Question(**members | {"rules": rules})
-
-
-class WithdrawPrompt(WireMessage, tag="take_back", frozen=True):
-    """A question needs no answer any more."""
-
-    call: int
-
-
-class PromptAnswered(WireMessage, tag="answered", frozen=True):
-    """What the user said."""
-
-    call: int
-    verdict: Literal["once", "session", "no"]
-    reason: str = ""
-
-    @classmethod
-    def of(cls, call: int, answer: Answer) -> "PromptAnswered":
-        """The word for *answer*."""
-        if isinstance(answer, DenyCall):
-            return cls(call=call, verdict="no", reason=answer.reason)
-        return cls(call=call, verdict="session" if isinstance(answer, AllowForSession) else "once")
-
-    def answer(self) -> Answer:
-        """What to make of it."""
-        if self.verdict == "no":
-            return DenyCall(self.reason)
-        return AllowForSession() if self.verdict == "session" else AllowOnce()
 
 
 def _beginning(text: str) -> str:

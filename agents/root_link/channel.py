@@ -1,8 +1,6 @@
-"""Message channel between two processes, and the requests on it that have no reply yet."""
+"""Message channel between two processes."""
 
-import contextlib
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
@@ -11,7 +9,6 @@ import msgspec
 import trio
 
 from coterie.agents.errors import ControlLost, FrameTooLarge
-from coterie.agents.root_link.message import WireMessage
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 
 OUTGOING_LIMIT = 1_000
@@ -103,63 +100,3 @@ async def _send_all(
                 await write_frame(stream, frame)
         except trio.BrokenResourceError:
             return  # the other end has gone, as the next task that receives or sends finds out
-
-
-class ReplyMessage(Protocol):
-    """A word that answers a question."""
-
-    @property
-    def call(self) -> int:
-        """The number of the question."""
-        ...
-
-
-A = TypeVar("A", bound=ReplyMessage)
-
-
-@attrs.define(eq=False)
-class _OldPendingRequest(Generic[A]):
-    answer: A | None = None
-    is_answered: trio.Event = attrs.field(factory=trio.Event)
-
-
-@attrs.define(eq=False)
-class PendingRequests(Generic[A]):
-    """Those of one kind. Whoever reads the line passes the answers to `hear`."""
-
-    _say: Callable[[WireMessage], None]
-    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
-    _open: dict[int, _OldPendingRequest[A]] = attrs.field(factory=dict, init=False)
-
-    async def request(
-        self, word: Callable[[int], WireMessage], take_back: Callable[[int], WireMessage] | None = None
-    ) -> A:
-        """Say *word*, made with the number of the question, and wait for what answers it.
-
-        Cancelled while it waits, it says *take_back*. Raises `ControlLost`.
-        """
-        number, question = next(self._numbers), _OldPendingRequest[A]()
-        self._open[number] = question
-        try:
-            self._say(word(number))
-            await question.is_answered.wait()
-        except trio.Cancelled:
-            if take_back is not None:
-                # Whoever listens on the line finds out that it is lost.
-                with contextlib.suppress(ControlLost):
-                    self._say(take_back(number))
-            raise
-        finally:
-            del self._open[number]
-        assert question.answer is not None
-        return question.answer
-
-    def resolve(self, answer: A) -> None:
-        """Let whoever asked go on; nobody may be left who did."""
-        if (question := self._open.get(answer.call)) is not None:
-            question.answer = answer
-            question.is_answered.set()
-
-    def numbers(self) -> tuple[int, ...]:
-        """The questions that are open."""
-        return tuple(self._open)

@@ -7,7 +7,7 @@ import msgspec
 
 from coterie.agents.events.layer_events import Compacted
 from coterie.agents.loop.conversation.transcript_records import Way
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.message import WireMessage, WireRequest
 
 Side = Literal["from", "up_to"]
 
@@ -21,29 +21,9 @@ class Pivot:
     """Counted from 1."""
 
 
-class CompactJob(WireMessage, tag="compact", frozen=True):
-    """Compact the conversation, or a part of it. Answered by `CompactionDone` or `NotCompacted`."""
-
-    call: int = 0
-    side: Side | None = None
-    """None for the older part of it, as when it is nearly full."""
-    message: int = 1
-    """With a side: the message that parts what stays from what leaves, counted from 1."""
-
-    @classmethod
-    def of(cls, call: int, pivot: Pivot | None) -> "CompactJob":
-        """The word for *pivot*."""
-        return cls(call=call) if pivot is None else cls(call=call, side=pivot.side, message=pivot.message)
-
-    def pivot(self) -> Pivot | None:
-        """Which part is meant."""
-        return None if self.side is None else Pivot(side=self.side, message=self.message)
-
-
 class CompactionDone(WireMessage, tag="compaction", frozen=True):
     """It was compacted; the event tells more."""
 
-    call: int
     by: Way
     tokens_before: int
     tokens_after: int
@@ -53,19 +33,25 @@ class CompactionDone(WireMessage, tag="compaction", frozen=True):
     cost_usd: str
 
     @classmethod
-    def of(cls, call: int, told: Compacted) -> "CompactionDone":
-        """The word for what was *told*."""
-        members = (name for name in cls.__struct_fields__ if name != "call")
-        return cls(call=call, **{name: getattr(told, name) for name in members})
+    def of(cls, event: Compacted) -> "CompactionDone":
+        """Take the facts from *event*."""
+        return cls(**{name: getattr(event, name) for name in cls.__struct_fields__})
 
 
 class NotCompacted(WireMessage, tag="not_compacted", frozen=True):
     """It was not, and nothing has changed."""
 
-    call: int
     reason: str
     is_for_user: bool = False
     """Whether what was asked for makes no sense."""
+
+
+class CompactJob(WireRequest[CompactionDone | NotCompacted], tag="compact", frozen=True):
+    """Compacts the conversation, or a part of it."""
+
+    runs_to_end = True
+    pivot: Pivot | None = None
+    """None for the older part of it, as when it is nearly full."""
 
 
 class ExtractJob(WireMessage, tag="extract", frozen=True):

@@ -1,70 +1,36 @@
 """Messages between an agent and the root of its session."""
 
-from decimal import Decimal
 from typing import Literal
 
-import attrs
 import msgspec
 
-from coterie.agents.errors import BudgetScope, BudgetSpent, BudgetUnit
-from coterie.agents.loop.conversation.cache_markers import Ttl
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
-from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.root_link.approval_messages import (
-    DecidePlan,
-    PlanDecided,
-    PlanReviewed,
-    PromptAnswered,
-    PromptUser,
-    SubmitPlan,
-    WithdrawPlan,
-    WithdrawPrompt,
-)
-from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
-from coterie.agents.root_link.message import WireMessage
-from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process, Spawned, SpawnRequest
+from coterie.agents.root_link.approval_messages import DecidePlan, PromptUser, SubmitPlan
+from coterie.agents.root_link.job_messages import CompactJob
+from coterie.agents.root_link.message import Frame, WireMessage, WireRequest
+from coterie.agents.root_link.spawn_request import Spawned, SpawnRequest
 from coterie.mailbox.envelope import Envelope, MessageId
 
 
-class AdmitCall(WireMessage, tag="admit", frozen=True):
-    """May this call be sent? Answered by `CallAdmitted` or `CallRefused`; ended by `CallAbandoned`, answered or not."""
+class AdmitCall(WireRequest[None], tag="admit", frozen=True):
+    """Asks for admission of a model call; refused with `BudgetSpent`. Ended by `CallAbandoned`, answered or not."""
 
-    call: int
-    """Names the call on this line."""
-    agent: str
-    purpose: str
-    model: str
-    prompt_tokens: int
-    max_tokens: int
-    prefix: bytes
-    expected_read: int | None
-    shared: bytes | None
-    ttl: Ttl
-
-    @classmethod
-    def of(cls, call: int, intent: CallIntent) -> "AdmitCall":
-        """The question whether *intent* may be carried out."""
-        members = attrs.asdict(intent, recurse=False) | {"model": intent.model.id}
-        return cls(call=call, **members)
-
-    def intent(self) -> CallIntent:
-        """What the agent is going to do. Raises `ConfigInvalid` for a model that is not in the table."""
-        members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
-        return CallIntent(**members | {"model": known_models().get(self.model)})
+    permit: int
+    """Names the permit; chosen by the agent, which may give it up before it knows the reply."""
+    intent: CallIntent
 
 
 class ReplyBegan(WireMessage, tag="began", frozen=True):
     """The reply to a call has begun."""
 
-    call: int
+    permit: int
 
 
 class CallUsed(WireMessage, tag="used", frozen=True):
-    """What a call has used."""
+    """Reports the usage of a call."""
 
-    call: int
+    permit: int
     usage: Usage
     is_whole: bool
 
@@ -72,47 +38,19 @@ class CallUsed(WireMessage, tag="used", frozen=True):
 class CallVoided(WireMessage, tag="voided", frozen=True):
     """A call cost nothing."""
 
-    call: int
+    permit: int
 
 
 class CallAbandoned(WireMessage, tag="left", frozen=True):
     """A call is over, or not wanted any more."""
 
-    call: int
+    permit: int
 
 
 class RateLimited(WireMessage, tag="cool_down", frozen=True):
     """The service told one of us to wait."""
 
     seconds: float
-
-
-class CallAdmitted(WireMessage, tag="admitted", frozen=True):
-    """The call may be sent."""
-
-    call: int
-
-
-class CallRefused(WireMessage, tag="refused", frozen=True):
-    """The call may not be sent, because a budget does not bear it."""
-
-    call: int
-    budget: Decimal
-    spent: Decimal
-    reserve: Decimal
-    scope: BudgetScope
-    name: str | None
-    unit: BudgetUnit
-
-    @classmethod
-    def of(cls, call: int, error: BudgetSpent) -> "CallRefused":
-        """What the gate said."""
-        return cls(call=call, **attrs.asdict(error))
-
-    def error(self) -> BudgetSpent:
-        """The error that the agent's own gate would have raised."""
-        members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
-        return BudgetSpent(**members)
 
 
 Activity = Literal["running", "waiting", "idle", "plan_pending"]
@@ -127,107 +65,42 @@ class ActivityChanged(WireMessage, tag="doing", frozen=True):
     """What it waits for."""
 
 
-class Spawn(WireMessage, tag="spawn", frozen=True):
-    """Start a subagent. Answered by `SpawnStarted` or `SpawnFailed`."""
+class Spawn(WireRequest[Spawned], tag="spawn", frozen=True):
+    """Starts a subagent; refused with `SpawnRefused`."""
 
-    call: int
-    task: str
-    definition: str
-    name: str | None
-    model: str | None
-    fork: str | None
-    stays: bool
-    isolation: Isolation | None
-    plan: PlanPolicy | None = None
-    budget_usd: Decimal | None = None
-    memory: MemoryScope | None = None
-    process: Process | None = None
-
-    @classmethod
-    def of(cls, call: int, request: SpawnRequest) -> "Spawn":
-        """The word for *request*."""
-        return cls(call=call, **attrs.asdict(request, recurse=False))
-
-    def request(self) -> SpawnRequest:
-        """What is wanted."""
-        members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
-        return SpawnRequest(**members)
+    runs_to_end = True
+    request: SpawnRequest
 
 
-class SpawnStarted(WireMessage, tag="begun", frozen=True):
-    """The subagent is at work."""
+class StopTask(WireRequest[None], tag="stop_task", frozen=True):
+    """Stops an agent that this one has started, with all that it had started; refused with `SpawnRefused`."""
 
-    call: int
-    name: str
-    incarnation: int
-    report: str
-
-    @classmethod
-    def of(cls, call: int, spawned: Spawned) -> "SpawnStarted":
-        """The word for *spawned*."""
-        return cls(call=call, **attrs.asdict(spawned))
-
-    def spawned(self) -> Spawned:
-        """What the parent gets to know."""
-        return Spawned(name=self.name, incarnation=self.incarnation, report=MessageId(self.report))
-
-
-class SpawnFailed(WireMessage, tag="not_begun", frozen=True):
-    """There is no subagent."""
-
-    call: int
-    reason: str
-
-
-class StopTask(WireMessage, tag="stop_task", frozen=True):
-    """Stop an agent that this one has started. Answered by `TaskStopped`."""
-
-    call: int
+    runs_to_end = True
     name: str
 
 
-class TaskStopped(WireMessage, tag="task_stopped", frozen=True):
-    """It is over, with all that it had started."""
+class RequestShutdown(WireRequest[None], tag="ask_to_end", frozen=True):
+    """Forwards a shutdown request to an agent; refused with `SpawnRefused`."""
 
-    call: int
-    refusal: str | None = None
-    """Why nothing was stopped."""
-
-
-class RequestShutdown(WireMessage, tag="ask_to_end", frozen=True):
-    """Hand on to an agent that it is to end. Answered by `ShutdownForwarded`."""
-
-    call: int
+    runs_to_end = True
     content: msgspec.Raw
     """The bytes of an envelope, for one start of one agent."""
 
     @classmethod
-    def of(cls, call: int, envelope: Envelope) -> "RequestShutdown":
-        """The word for *envelope*."""
-        return cls(call=call, content=msgspec.Raw(envelope.to_bytes()))
+    def of(cls, envelope: Envelope) -> "RequestShutdown":
+        """Wrap *envelope*."""
+        return cls(content=msgspec.Raw(envelope.to_bytes()))
 
     def envelope(self) -> Envelope:
-        """The request. Raises `EnvelopeCorrupt`."""
+        """Return the shutdown request. Raises `EnvelopeCorrupt`."""
         return Envelope.from_bytes(bytes(self.content))
 
 
-class ShutdownForwarded(WireMessage, tag="asked_to_end", frozen=True):
-    """The agent has it, or why not."""
+class AwaitIdle(WireRequest[None], tag="await_rest", frozen=True):
+    """Waits until those whom this agent has started have nothing left to do.
 
-    call: int
-    refusal: str | None = None
-
-
-class AwaitIdle(WireMessage, tag="await_rest", frozen=True):
-    """Say when those whom this agent has started have nothing left to do. Answered by `ChildrenIdle`."""
-
-    call: int
-
-
-class ChildrenIdle(WireMessage, tag="at_rest", frozen=True):
-    """None of them is at work, and no mail waits in a file that would wake one."""
-
-    call: int
+    None of them is at work then, and no mail waits in a file that would wake one.
+    """
 
 
 class DeliverMessage(WireMessage, tag="deliver", frozen=True):
@@ -298,42 +171,28 @@ class RunFailed(WireMessage, tag="unable", frozen=True):
     """Whether the user gave what cannot be used, and must mend it."""
 
 
-GatewayMessage = AdmitCall | ReplyBegan | CallUsed | CallVoided | CallAbandoned | RateLimited
-AgentRequest = (
-    ActivityChanged
-    | Spawn
-    | PromptUser
-    | WithdrawPrompt
+OwnMessage = (
+    AdmitCall
+    | ReplyBegan
+    | CallUsed
+    | CallVoided
+    | CallAbandoned
+    | RateLimited
+    | ActivityChanged
     | RunFailed
-    | SubmitPlan
-    | WithdrawPlan
-    | DecidePlan
+    | Spawn
     | StopTask
     | RequestShutdown
     | AwaitIdle
+    | PromptUser
+    | SubmitPlan
+    | DecidePlan
 )
-OwnMessage = GatewayMessage | AgentRequest | CompactionDone | NotCompacted
-"""What an agent says for itself."""
+"""Messages and requests that an agent sends for itself."""
 AgentMessage = OwnMessage | RelayedMessage | RunOver
-RootMessage = (
-    CallAdmitted
-    | CallRefused
-    | SpawnStarted
-    | SpawnFailed
-    | TaskStopped
-    | ShutdownForwarded
-    | ChildrenIdle
-    | DeliverMessage
-    | PromptAnswered
-    | PlanReviewed
-    | PlanDecided
-    | StopWaiting
-    | ExpectReport
-    | CompactJob
-    | StartInProcess
-    | RelayedMessage
-    | SignalAgent
-)
+RootMessage = DeliverMessage | StopWaiting | ExpectReport | CompactJob | StartInProcess | RelayedMessage | SignalAgent
+AgentFrame = Frame[AgentMessage]
+RootFrame = Frame[RootMessage]
 
-agent_decoder: msgspec.json.Decoder[AgentMessage] = msgspec.json.Decoder(AgentMessage)
-root_decoder: msgspec.json.Decoder[RootMessage] = msgspec.json.Decoder(RootMessage)
+agent_decoder: msgspec.json.Decoder[AgentFrame] = msgspec.json.Decoder(AgentFrame)
+root_decoder: msgspec.json.Decoder[RootFrame] = msgspec.json.Decoder(RootFrame)

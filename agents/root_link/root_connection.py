@@ -8,29 +8,22 @@ import attrs
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.root_link.approval_messages import PlanDecided, PlanReviewed, PromptAnswered
 from coterie.agents.root_link.channel import MessageChannel, open_channel
-from coterie.agents.root_link.job_messages import CompactJob, NotCompacted
+from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import (
     Activity,
     ActivityChanged,
-    CallAdmitted,
-    CallRefused,
-    ChildrenIdle,
     DeliverMessage,
     ExpectReport,
     RelayedMessage,
+    RootFrame,
     RootMessage,
     RunFailed,
     RunOver,
-    ShutdownForwarded,
     SignalAgent,
-    SpawnFailed,
-    SpawnStarted,
     StartInProcess,
     StopWaiting,
-    TaskStopped,
     root_decoder,
 )
 from coterie.agents.root_link.remote_services import (
@@ -40,6 +33,7 @@ from coterie.agents.root_link.remote_services import (
     RemotePrompter,
     RemoteSpawner,
 )
+from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
 from coterie.mailbox.envelope import Envelope, MessageId
 
 StoreMessage = Callable[[Envelope], Awaitable[object]]
@@ -50,19 +44,19 @@ InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
 
 @attrs.define(eq=False)
 class RootConnection:
-    """What an agent has of its root."""
+    """The agent's end of the connection, with the services of the root."""
 
     gate: RemoteGateway
     spawner: RemoteSpawner
     asker: RemotePrompter
     approver: RemoteApprover
     authority: RemoteMailAuthority
-    _line: MessageChannel[RootMessage]
+    _channel: RequestChannel[RootMessage]
     release: Callable[[str, str], None] = lambda _name, _why: None
     """Lets the agent go on without waiting for the one named, and says why."""
     expect: Callable[[MessageId], None] = lambda _report: None
     """Lets the agent wait for the report of one that was started for it before it ends."""
-    compact: Callable[[CompactJob], None] | None = None
+    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] | None = None
     """Has the agent's conversation compacted; None as long as there is none."""
     hosting: Callable[[InProcessMessage], None] | None = None
     """Told what is about agents that run here as tasks; None where there can be none, or no more."""
@@ -70,12 +64,13 @@ class RootConnection:
     _is_taking: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @classmethod
-    def on(cls, line: MessageChannel[RootMessage]) -> "RootConnection":
-        """What there is at the near end of *line*."""
-        say = line.send
-        spawner = RemoteSpawner.over(say)
-        remote = (RemotePrompter.over(say), RemoteApprover.over(say), RemoteMailAuthority.over(say, spawner))
-        return cls(RemoteGateway(say), spawner, *remote, line)
+    def on(cls, channel: RequestChannel[RootMessage]) -> "RootConnection":
+        """Make the services at the near end of *channel*."""
+        spawner = RemoteSpawner(channel)
+        authority = RemoteMailAuthority(channel, spawner)
+        return cls(
+            RemoteGateway(channel), spawner, RemotePrompter(channel), RemoteApprover(channel), authority, channel
+        )
 
     @contextmanager
     def delivering_to(self, take: StoreMessage) -> Iterator[None]:
@@ -93,9 +88,9 @@ class RootConnection:
         assert self._take is not None
         await self._take(envelope)
 
-    def send(self, word: WireMessage) -> None:
-        """As `MessageChannel.send`."""
-        self._line.send(word)
+    def send(self, message: WireMessage) -> None:
+        """As `RequestChannel.send`."""
+        self._channel.send(message)
 
     def report_activity(self, activity: Activity, what: str = "") -> None:
         """Say what the agent does from now on. Raises `ControlLost`."""
@@ -105,29 +100,35 @@ class RootConnection:
         """Say why the agent ends without having done its work. Raises `ControlLost`."""
         self.send(RunFailed(reason=reason, is_for_user=is_for_user))
 
-    def handle_compact(self, word: CompactJob) -> None:
-        """Pass on that the conversation is to be compacted, or say that it cannot be yet."""
-        if self.compact is not None:
-            self.compact(word)
-        else:
-            self.send(NotCompacted(call=word.call, reason="it has only begun"))
+    async def serve(self, nursery: trio.Nursery) -> None:
+        """Handle what the root sends until it has gone, then raise `ControlLost`; requests are handled in *nursery*."""
+        handlers = MessageHandlers(on_message=self._handle_message, on_request=self._handle_request)
+        await self._channel.serve(handlers, nursery)
+        raise ControlLost("the root has gone")
 
-    def handle_answer(self, word: PromptAnswered | PlanReviewed | PlanDecided) -> None:
-        """Let whoever asked somebody, or decided over somebody, go on."""
-        match word:
-            case PromptAnswered():
-                self.asker.handle(word)
-            case PlanReviewed():
-                self.approver.handle(word)
-            case PlanDecided():
-                self.authority.handle(word)
+    async def _handle_message(self, message: RootMessage) -> None:
+        match message:
+            case StopWaiting():
+                self.release(message.name, message.why)
+            case ExpectReport():
+                self.expect(message.report)
+            case StartInProcess() | RelayedMessage() | SignalAgent():
+                self._handle_in_process(message)
+            case DeliverMessage():
+                await self.deliver(message.envelope())
 
-    def handle_in_process(self, word: InProcessMessage) -> None:
+    async def _handle_request(self, request: RootMessage) -> CompactionDone | NotCompacted:
+        assert isinstance(request, CompactJob), "the root makes no other request"
+        if self.compact is None:
+            return NotCompacted(reason="it has only begun")
+        return await self.compact(request)
+
+    def _handle_in_process(self, message: InProcessMessage) -> None:
         """Pass on what is about an agent that is a task here; one that there is no place for has ended."""
         if self.hosting is not None:
-            self.hosting(word)
-        elif isinstance(word, StartInProcess):
-            self.send(RunOver(line=word.line, status=-signal.SIGKILL))
+            self.hosting(message)
+        elif isinstance(message, StartInProcess):
+            self.send(RunOver(line=message.line, status=-signal.SIGKILL))
 
 
 @asynccontextmanager
@@ -145,48 +146,29 @@ async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootC
 
 
 @asynccontextmanager
-async def open_root_connection_on(line: MessageChannel[RootMessage]) -> AsyncIterator[RootConnection]:
+async def open_root_connection_on(line: MessageChannel[RootFrame]) -> AsyncIterator[RootConnection]:
     """Talk to the root on *line* until the block ends; believed mail waits until `delivering_to` says where to.
 
     When the root has gone, or cannot be understood, the block is cancelled and `ControlLost` raised: an agent that
     nobody supervises must end.
     """
     lost: ControlLost | None = None
-    station = RootConnection.on(line)
+    channel: RequestChannel[RootMessage] = RequestChannel(line)
+    station = RootConnection.on(channel)
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:
             nonlocal lost
             try:
-                await _listen(line, station)
+                await station.serve(nursery)
             except ControlLost as exc:
                 lost = exc
+                # Before the channel is closed: requests that wait are cancelled with everything else.
                 nursery.cancel_scope.cancel()
+                channel.close()
 
         nursery.start_soon(listen, name="control")
         yield station
         nursery.cancel_scope.cancel()
     if lost is not None:
         raise lost
-
-
-async def _listen(line: MessageChannel[RootMessage], station: RootConnection) -> None:
-    while (word := await line.receive()) is not None:
-        match word:
-            case CallAdmitted() | CallRefused():
-                station.gate.handle(word)
-            case SpawnStarted() | SpawnFailed() | TaskStopped() | ShutdownForwarded() | ChildrenIdle():
-                station.spawner.handle(word)
-            case PromptAnswered() | PlanReviewed() | PlanDecided():
-                station.handle_answer(word)
-            case StopWaiting():
-                station.release(word.name, word.why)
-            case ExpectReport():
-                station.expect(word.report)
-            case CompactJob():
-                station.handle_compact(word)
-            case StartInProcess() | RelayedMessage() | SignalAgent():
-                station.handle_in_process(word)
-            case DeliverMessage():
-                await station.deliver(word.envelope())
-    raise ControlLost("the root has gone")

@@ -14,7 +14,7 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.messages import (
     RelayedMessage,
-    RootMessage,
+    RootFrame,
     RunOver,
     SignalAgent,
     StartInProcess,
@@ -78,7 +78,7 @@ class _InProcessHost:
     _root: RootConnection
     _life: AgentMain
     _nursery: trio.Nursery
-    _channels: SubChannels[RootMessage]
+    _channels: SubChannels[RootFrame]
     _agents: dict[int, _InProcessAgent] = attrs.field(factory=dict, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
 
@@ -104,7 +104,7 @@ class _InProcessHost:
             if not guest.has_worked:
                 guest.scope.cancel()
 
-    async def _run(self, word: StartInProcess, guest: _InProcessAgent, line: SubChannel[RootMessage]) -> None:
+    async def _run(self, word: StartInProcess, guest: _InProcessAgent, line: SubChannel[RootFrame]) -> None:
         """Own one agent from its start until nothing of it is left, and say so; an error in it is its own."""
         status = -signal.SIGKILL
         try:
@@ -119,7 +119,7 @@ class _InProcessHost:
             with contextlib.suppress(ControlLost):
                 self._root.send(RunOver(line=word.line, status=status))
 
-    async def _run_agent(self, word: StartInProcess, guest: _InProcessAgent, line: SubChannel[RootMessage]) -> int:
+    async def _run_agent(self, word: StartInProcess, guest: _InProcessAgent, line: SubChannel[RootFrame]) -> int:
         status = FAILED
         async with open_root_connection_on(line) as station:
             try:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import attrs
 
-from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
-from coterie.agents.root_link.approval_messages import DecidePlan, PlanDecided, PlanReviewed, PromptUser, SubmitPlan
+from coterie.agents.root_link.approval_messages import DecidePlan, PlanDecided, PromptUser, SubmitPlan
 from coterie.orchestrator.approvals.approval_policy import HUMAN, AnswerInvalid, ApprovalDecision, ApprovalNotStored
 from coterie.orchestrator.approvals.service import ApprovalService
 from coterie.orchestrator.approvals.store import ApprovalSubject
@@ -28,16 +28,16 @@ class AgentApprovals:
     directory: Path
     """Where the agent works."""
 
-    async def submit(self, word: SubmitPlan) -> PlanReviewed:
+    async def submit(self, word: SubmitPlan) -> PlanDecision:
         """What is decided over a plan, however long that takes. Cancelled, the request stays open."""
         if self.policy is None:
-            return PlanReviewed(call=word.call, approve=False, by=ROOT, feedback="No plan was asked for.")
+            return PlanDecision(approve=False, by=ROOT, feedback="No plan was asked for.")
         try:
             approval = await self.approvals.request(self._plan(self.policy, word), self.directory)
         except ApprovalNotStored as exc:
-            return PlanReviewed(call=word.call, approve=False, by=ROOT, feedback=f"Nobody was asked: {exc}.")
+            return PlanDecision(approve=False, by=ROOT, feedback=f"Nobody was asked: {exc}.")
         is_approved = approval.state == "approved"
-        return PlanReviewed(call=word.call, approve=is_approved, by=approval.by, feedback=approval.feedback)
+        return PlanDecision(approve=is_approved, by=approval.by, feedback=approval.feedback)
 
     async def withdraw(self, word: SubmitPlan) -> None:
         """The agent does not wait for that judgement any more."""
@@ -52,8 +52,8 @@ class AgentApprovals:
         try:
             await self.approvals.decide(decision)
         except AnswerInvalid as exc:
-            return PlanDecided(call=word.call, refusal=exc.reason)
-        return PlanDecided(call=word.call)
+            return PlanDecided(refusal=exc.reason)
+        return PlanDecided()
 
     async def ask(self, question: Question) -> Answer:
         """As `UserPrompter.ask`: the user answers from a shell, at any time. Cancelled, the question stays open."""
@@ -80,7 +80,7 @@ class AgentApprovals:
         )
 
     def _permission(self, question: Question) -> ApprovalSubject:
-        asked = PromptUser.of(0, question)
+        asked = PromptUser.of(question)
         return ApprovalSubject(
             what="permission", agent=self.agent, incarnation=self.incarnation, approver=HUMAN, question=asked
         )

@@ -11,9 +11,10 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.permissions.types import Answer, Question
-from coterie.agents.root_link.approval_messages import PromptAnswered, PromptUser, WithdrawPrompt
-from coterie.agents.root_link.channel import MessageChannel, open_channel
+from coterie.agents.root_link.approval_messages import PromptAnswered, PromptUser
+from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
+from coterie.agents.root_link.request_channel import RequestChannel, ServedRequest
 from coterie.orchestrator.control.root_protocol import (
     ClientMessage,
     Detach,
@@ -32,19 +33,23 @@ ROOT_EXIT_TIMEOUT = 20.0
 
 @attrs.define(eq=False)
 class RootClient:
-    """A root, as whoever started it sees it."""
+    """The client's end of the connection to a root that it launched."""
 
-    _channel: MessageChannel[RootMessage]
+    _channel: RequestChannel[RootMessage]
     is_detached: bool = attrs.field(default=False, init=False)
     """Whether it goes on when nobody looks any more."""
 
-    def send(self, word: ClientMessage) -> None:
-        """Let the root hear *word*. Raises `ControlLost`."""
-        self._channel.send(word)
+    def send(self, message: ClientMessage) -> None:
+        """Send *message* to the root. Raises `ControlLost`."""
+        self._channel.send(message)
 
-    async def receive(self) -> RootMessage | None:
-        """What the root says next; None when it has ended. Raises `ControlLost`."""
+    async def receive(self) -> RootMessage | ServedRequest[RootMessage] | None:
+        """Return the next message or request of the root; None when it has ended. Raises `ControlLost`."""
         return await self._channel.receive()
+
+    def drop_requests(self) -> None:
+        """Cancel the requests of the root that are not answered: nobody waits for the answers."""
+        self._channel.close()
 
     def detach(self) -> None:
         """Let the root go on alone. Raises `ControlLost`."""
@@ -71,7 +76,7 @@ async def open_root_client(assignment: SessionRequest) -> AsyncIterator[RootClie
     host: RootClient | None = None
     try:
         async with open_channel(trio.SocketStream(trio.socket.from_stdlib_socket(near)), root_message_decoder) as line:
-            host = RootClient(line)
+            host = RootClient(RequestChannel(line))
             yield host
     finally:
         if host is not None and host.is_detached:
@@ -109,7 +114,7 @@ PromptHandler = Callable[[Question], Awaitable[Answer]]
 
 @attrs.define(eq=False)
 class RootEvents:
-    """Hears one root."""
+    """Receives from one root, and answers its prompts, one at a time."""
 
     _host: RootClient
     _on_question: PromptHandler | None
@@ -117,38 +122,32 @@ class RootEvents:
     _opened: Callable[[str], None] = lambda _session: None
     """Told which session it is, if that is not known yet."""
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
 
     async def run(self, nursery: trio.Nursery) -> FinalMessage | None:
-        """The root's last word, once it is said; None if it ends without one. Questions are answered in *nursery*.
+        """Return the root's last message; None if it ends without one. Prompts are answered in *nursery*.
 
         Those that are open by then are dropped: nobody waits for the answers.
         """
         try:
             with suppress(ControlLost):
-                while (word := await self._host.receive()) is not None:
-                    match word:
+                while (received := await self._host.receive()) is not None:
+                    match received:
                         case SessionEnded() | RunFailed():
-                            return word
+                            return received
                         case SessionOpened():
-                            self._opened(word.session)
-                        case PromptUser():
-                            scope = self._questions[word.call] = trio.CancelScope()
-                            nursery.start_soon(self._ask, word, scope)
-                        case WithdrawPrompt() if word.call in self._questions:
-                            self._questions[word.call].cancel()
+                            self._opened(received.session)
+                        case ServedRequest():
+                            nursery.start_soon(self._answer, received)
             return None
         finally:
-            for scope in self._questions.values():
-                scope.cancel()
+            self._host.drop_requests()
 
-    async def _ask(self, word: PromptUser, scope: trio.CancelScope) -> None:
+    async def _answer(self, served: ServedRequest[RootMessage]) -> None:
+        with suppress(ControlLost):
+            await served.answer(self._ask)
+
+    async def _ask(self, request: RootMessage) -> PromptAnswered:
+        assert isinstance(request, PromptUser), "the root makes no other request"
         assert self._on_question is not None, "the root was told that somebody can be asked"
-        try:
-            with scope:
-                async with self._asking:
-                    answer = await self._on_question(word.question())
-                with suppress(ControlLost):
-                    self._host.send(PromptAnswered.of(word.call, answer))
-        finally:
-            del self._questions[word.call]
+        async with self._asking:
+            return PromptAnswered.of(await self._on_question(request.question()))

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from coterie.agents.root_link.approval_messages import PromptAnswered, PromptUser, WithdrawPrompt
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.approval_messages import PromptUser
+from coterie.agents.root_link.message import Frame, WireMessage
 from coterie.agents.root_link.messages import RunFailed
 
 
@@ -34,8 +34,8 @@ class Detach(WireMessage, tag="leave", frozen=True):
     """Go on alone: nobody looks any more, and nobody can be asked."""
 
 
-RootMessage = SessionOpened | SessionEnded | PromptUser | WithdrawPrompt | RunFailed
-ClientMessage = InterruptTurn | EndSession | Detach | PromptAnswered
+RootMessage = SessionOpened | SessionEnded | PromptUser | RunFailed
+ClientMessage = InterruptTurn | EndSession | Detach
 
-root_message_decoder: msgspec.json.Decoder[RootMessage] = msgspec.json.Decoder(RootMessage)
-client_message_decoder: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
+root_message_decoder: msgspec.json.Decoder[Frame[RootMessage]] = msgspec.json.Decoder(Frame[RootMessage])
+client_message_decoder: msgspec.json.Decoder[Frame[ClientMessage]] = msgspec.json.Decoder(Frame[ClientMessage])

@@ -70,8 +70,8 @@ async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCom
     done = await run_offline_job(assignment)
     compacted = [event for event in done.events if isinstance(event, Compacted)]
     if compacted and not done.is_for_user:
-        return CompactionDone.of(0, compacted[-1])
-    return NotCompacted(call=0, reason=done.failure_reason(), is_for_user=done.is_for_user)
+        return CompactionDone.of(compacted[-1])
+    return NotCompacted(reason=done.failure_reason(), is_for_user=done.is_for_user)
 
 
 async def _receive_result(host: RootClient) -> tuple[str | None, SessionEnded | RunFailed | None]:

@@ -16,10 +16,10 @@ from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import Budgeted
 from coterie.agents.permissions.types import UserPrompter
-from coterie.agents.root_link.approval_messages import PromptAnswered
 from coterie.agents.root_link.channel import MessageChannel
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.message import Frame, WireMessage
 from coterie.agents.root_link.remote_services import RemotePrompter
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import AgentSettings, McpSettings
@@ -245,20 +245,21 @@ async def _open_bridges(office: SessionMail, tell: Callable[[Event], None], stac
 
 @attrs.frozen
 class LaunchClient:
-    """The root's end of the line to it."""
+    """The root's end of the connection to the client that launched it."""
 
     prompter: RemotePrompter
-    _line: MessageChannel[ClientMessage]
+    _channel: RequestChannel[ClientMessage]
 
     @classmethod
-    def over(cls, line: MessageChannel[ClientMessage]) -> "LaunchClient":
-        """Whoever is at the other end of *line*."""
-        return cls(RemotePrompter.over(line.send), line)
+    def over(cls, line: MessageChannel[Frame[ClientMessage]]) -> "LaunchClient":
+        """Make the one whose client is at the other end of *line*."""
+        channel: RequestChannel[ClientMessage] = RequestChannel(line)
+        return cls(RemotePrompter(channel), channel)
 
-    def send(self, word: WireMessage) -> None:
-        """Let it know; nobody may be there any more to hear it."""
+    def send(self, message: WireMessage) -> None:
+        """Send *message*; nothing happens if the client has gone."""
         with contextlib.suppress(ControlLost):
-            self._line.send(word)
+            self._channel.send(message)
 
     async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
         """Heed what it says of *root* until it leaves. If it goes without a word, or says what is none, *stop*."""
@@ -270,15 +271,13 @@ class LaunchClient:
             self.prompter.leave()
 
     async def _listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
-        while (word := await self._line.receive()) is not None:
-            match word:
+        while (message := await self._channel.receive()) is not None:
+            match message:
                 case InterruptTurn():
                     root.interrupt_lead()
                 case EndSession():
                     root.kill_immediately()
                     stop()
-                case PromptAnswered():
-                    self.prompter.handle(word)
                 case Detach():
                     return
         raise ControlLost("the viewer has gone")

@@ -6,51 +6,37 @@ from functools import partial
 import attrs
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost
+from coterie.agents.errors import ControlLost
+from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway, Permit
 from coterie.agents.permissions.types import DenyCall, UserPrompter
-from coterie.agents.root_link.approval_messages import (
-    DecidePlan,
-    PromptAnswered,
-    PromptUser,
-    SubmitPlan,
-    WithdrawPlan,
-    WithdrawPrompt,
-)
-from coterie.agents.root_link.channel import MessageChannel, PendingRequests
+from coterie.agents.root_link.approval_messages import DecidePlan, PromptAnswered, PromptUser, SubmitPlan
+from coterie.agents.root_link.channel import MessageChannel
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot
 from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import (
     ActivityChanged,
     AdmitCall,
+    AgentFrame,
     AgentMessage,
-    AgentRequest,
     AwaitIdle,
     CallAbandoned,
-    CallAdmitted,
-    CallRefused,
     CallUsed,
     CallVoided,
-    ChildrenIdle,
     DeliverMessage,
     ExpectReport,
-    GatewayMessage,
-    OwnMessage,
     RateLimited,
     RelayedMessage,
     ReplyBegan,
     RequestShutdown,
     RunFailed,
     RunOver,
-    ShutdownForwarded,
     Spawn,
-    SpawnFailed,
-    SpawnStarted,
     StopTask,
     StopWaiting,
-    TaskStopped,
 )
 from coterie.agents.root_link.remote_services import NO_USER
+from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
 from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
@@ -61,145 +47,76 @@ AGENT_GONE = "it has ended before that was done"
 
 
 @attrs.define(eq=False)
-class CompactionClient:
-    """Asks one agent's process. Whoever reads the line passes the answers to `handle`. Several may ask at once."""
+class _HeldPermit:
+    """A permit that the agent has, until it gives it back."""
 
-    _questions: PendingRequests[CompactionDone | NotCompacted]
-    _is_there: bool = attrs.field(default=True, init=False)
-
-    @classmethod
-    def over(cls, say: Callable[[WireMessage], None]) -> "CompactionClient":
-        """One that asks by *say*."""
-        return cls(PendingRequests(say))
-
-    async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Wait for the agent's answer. Cancelled, the agent is compacted all the same. Raises `ControlLost`."""
-        if not self._is_there:
-            raise ControlLost("the agent has gone")
-        return await self._questions.request(partial(CompactJob.of, pivot=pivot))
-
-    def handle(self, answer: CompactionDone | NotCompacted) -> None:
-        """Let whoever asked go on."""
-        self._questions.resolve(answer)
-
-    def close(self) -> None:
-        """The agent answers no more."""
-        self._is_there = False
-        for number in self._questions.numbers():
-            self.handle(NotCompacted(call=number, reason=AGENT_GONE))
-
-
-PlanMessage = SubmitPlan | WithdrawPlan | DecidePlan
-
-
-@attrs.define(eq=False)
-class PlanRequestHandler:
-    """Serves one start of one agent."""
-
-    _send: Callable[[WireMessage], None]
-    _approvals: AgentApprovals | None
-    """None where nobody judges."""
-    _open: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
-
-    def handle(self, word: PlanMessage, nursery: trio.Nursery) -> None:
-        """Begin what *word* asks for, in *nursery*. Raises `ControlLost` where nobody judges."""
-        if self._approvals is None:
-            raise ControlLost("there are no approvals here")
-        match word:
-            case SubmitPlan():
-                scope = self._open[word.call] = trio.CancelScope()
-                nursery.start_soon(self._submit, self._approvals, word, scope)
-            case WithdrawPlan() if word.call in self._open:  # else the judgement is on its way
-                self._open[word.call].cancel()
-            case DecidePlan():
-                nursery.start_soon(self._decide, self._approvals, word)
-
-    async def _submit(self, approvals: AgentApprovals, word: SubmitPlan, scope: trio.CancelScope) -> None:
-        """Have a plan judged. It stays open if the agent dies: only its own word withdraws it."""
-        try:
-            with scope:
-                self._send(await approvals.submit(word))
-            if scope.cancelled_caught:
-                await approvals.withdraw(word)
-        finally:
-            del self._open[word.call]
-
-    async def _decide(self, approvals: AgentApprovals, word: DecidePlan) -> None:
-        self._send(await approvals.decide(word))
-
-
-@attrs.define(eq=False)
-class _Call:
-    """A call of the agent, from its question to its last word."""
-
-    permit: Permit | None = None
-    has_left: trio.Event = attrs.field(factory=trio.Event)
-    waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-    def leave(self) -> None:
-        """The agent is done with it, or does not want it any more."""
-        self.has_left.set()
-        if self.permit is None:
-            self.waiting.cancel()
+    permit: Permit
+    is_released: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class AgentConnection:
-    """Serves one start of one agent; `run` ends when the agent's end of the line does."""
+    """Serves one incarnation of one agent; `run` ends when the agent's end of the channel does."""
 
     _gate: Gateway
     """Closed by the caller when the agent is gone."""
     _on_message: Callable[[AgentMessage], None]
-    """Told of every word."""
+    """Told of every message and request."""
     _spawner: Spawner
     _prompter: UserPrompter | None = None
-    """Who is asked for permissions; None refuses."""
+    """Asked for permissions; None refuses."""
     _agent: str = ""
-    """Whose desk it is."""
+    """The name of the agent."""
     _approvals: AgentApprovals | None = None
-    """What the agent asks others for, and decides; None where it has nobody."""
+    """Takes the plans and decisions of the agent; None where it has nobody."""
     in_process: InProcessAgents = attrs.field(init=False)
-    """Those whom the agent has started as tasks of its own process."""
-    compactor: CompactionClient = attrs.field(init=False)
-    """Has the agent compact its conversation."""
-    _channel: MessageChannel[AgentMessage] | None = attrs.field(default=None, init=False)
-    _calls: dict[int, _Call] = attrs.field(factory=dict, init=False)
-    _questions: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
-    _idle_wait: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Around the wait for those whom the agent has started."""
-    _plans: PlanRequestHandler = attrs.field(init=False)
+    """The agents that the agent has started as tasks of its own process."""
+    _channel: RequestChannel[AgentMessage] | None = attrs.field(default=None, init=False)
+    _permits: dict[int, _HeldPermit] = attrs.field(factory=dict, init=False)
+    _open_prompts: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.in_process = InProcessAgents(self._send)
-        self.compactor = CompactionClient.over(self._send)
-        self._plans = PlanRequestHandler(self._send, self._approvals)
 
-    async def run(self, line: MessageChannel[AgentMessage]) -> None:
+    async def run(self, line: MessageChannel[AgentFrame]) -> None:
         """Talk on *line* until the agent has gone; what it holds at the gate by then is counted as used up.
 
-        Its guests have ended then too. Raises `ControlLost`, in a group, for what is no word.
+        Agents in its process have ended then too. Raises `ControlLost`, in a group, for what cannot be understood.
         """
-        self._channel = line
+        channel = self._channel = RequestChannel[AgentMessage](line)
         try:
             async with trio.open_nursery() as nursery:
-                while (word := await line.receive()) is not None:
-                    if isinstance(word, RelayedMessage | RunOver):
-                        self.in_process.handle(word)  # no word of the agent's own
-                    else:
-                        self._handle(word, nursery)
+                handlers = MessageHandlers[AgentMessage](
+                    on_message=self._handle_message,
+                    on_request=partial(self._handle_request, nursery),
+                    on_withdrawn=self._handle_withdrawal,
+                )
+                await channel.serve(handlers, nursery)
                 nursery.cancel_scope.cancel()
         finally:
             self.in_process.close()
-            self.compactor.close()
+            channel.close()
 
     def deliver(self, envelope: Envelope) -> None:
         """Hand the agent a message that it believes. Raises `ControlLost` if it has gone."""
         self._send(DeliverMessage.of(envelope))
 
+    async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
+        """Have the agent compact its conversation, and wait for that. Several may ask at once.
+
+        Cancelled, the agent is compacted all the same. Raises `ControlLost` if it has not begun, or has gone.
+        """
+        if self._channel is None or self._channel.is_closed:
+            raise ControlLost("the agent has no connection")
+        try:
+            return await self._channel.request(CompactJob(pivot=pivot))
+        except ControlLost:
+            return NotCompacted(reason=AGENT_GONE)
+
     @property
     def is_awaiting_answer(self) -> bool:
         """Whether the agent waits for the user's answer."""
-        return bool(self._questions)
+        return self._open_prompts > 0
 
     def send_release(self, name: str, why: str = "") -> None:
         """Let the agent go on without waiting for *name*, which it started. Raises `ControlLost` if it has gone."""
@@ -209,122 +126,99 @@ class AgentConnection:
         """Let the agent expect a report of one that was started for it. Raises `ControlLost` if it has gone."""
         self._send(ExpectReport(report=spawned.report))
 
-    def _send(self, word: WireMessage) -> None:
+    def _send(self, message: WireMessage) -> None:
         if self._channel is None:
             raise ControlLost("the agent has not begun")
-        self._channel.send(word)
+        self._channel.send(message)
 
-    def _handle(self, word: OwnMessage, nursery: trio.Nursery) -> None:
-        self._on_message(word)
-        if isinstance(word, CompactionDone | NotCompacted):
-            self.compactor.handle(word)
-        elif isinstance(word, AdmitCall | RateLimited | CallAbandoned | ReplyBegan | CallUsed | CallVoided):
-            self._handle_call(word, nursery)
-        else:
-            self._handle_request(word, nursery)
-
-    def _handle_call(self, word: GatewayMessage, nursery: trio.Nursery) -> None:
-        match word:
-            case AdmitCall():
-                call = self._calls[word.call] = _Call()
-                nursery.start_soon(self._admit, word, call)
-            case RateLimited():
-                self._gate.cool_down(word.seconds)
-            case CallAbandoned():
-                self._call(word.call).leave()
-            case ReplyBegan() | CallUsed() | CallVoided():
-                self._report(word)
-
-    def _handle_request(self, word: AgentRequest, nursery: trio.Nursery) -> None:
-        match word:
-            case Spawn():
-                nursery.start_soon(self._spawn, word)
-            case StopTask():
-                nursery.start_soon(self._stop_task, word)
-            case RequestShutdown():
-                nursery.start_soon(self._request_shutdown, word)
-            case AwaitIdle():
-                self._idle_wait.cancel()  # who asks again does not wait for the last answer
-                self._idle_wait = trio.CancelScope()
-                nursery.start_soon(self._await_idle, word, self._idle_wait)
+    async def _handle_message(self, message: AgentMessage) -> None:
+        if isinstance(message, RelayedMessage | RunOver):
+            self.in_process.handle(message)  # no message of the agent's own
+            return
+        self._on_message(message)
+        match message:
             case ActivityChanged() | RunFailed():
-                pass  # it says so, and that is all
-            case PromptUser():
-                scope = self._questions[word.call] = trio.CancelScope()
-                nursery.start_soon(self._ask, word, scope)
-            case WithdrawPrompt():
-                if (open_ := self._questions.get(word.call)) is not None:  # else the answer is on its way
-                    open_.cancel()
-            case SubmitPlan() | WithdrawPlan() | DecidePlan():
-                self._plans.handle(word, nursery)
-
-    def _report(self, word: ReplyBegan | CallUsed | CallVoided) -> None:
-        permit = self._call(word.call).permit
-        if permit is None:
-            raise ControlLost(f"call {word.call} was not admitted")
-        match word:
+                pass  # whoever is told of every message acts on it
+            case RateLimited():
+                self._gate.cool_down(message.seconds)
             case ReplyBegan():
-                permit.begin()
+                self._permit(message.permit).begin()
             case CallUsed():
-                permit.settle(word.usage, is_whole=word.is_whole)
+                self._permit(message.permit).settle(message.usage, is_whole=message.is_whole)
             case CallVoided():
-                permit.void()
+                self._permit(message.permit).void()
+            case CallAbandoned():
+                if (held := self._permits.get(message.permit)) is not None:  # else it was never given
+                    held.is_released.set()
 
-    def _call(self, number: int) -> _Call:
+    async def _handle_request(self, nursery: trio.Nursery, request: AgentMessage) -> object:
+        self._on_message(request)
+        match request:
+            case AdmitCall():
+                # The permit outlives the request: it is held until the agent gives it back.
+                await nursery.start(self._hold_permit, request)
+            case PromptUser():
+                return await self._prompt(request)
+            case SubmitPlan():
+                return await self._require_approvals().submit(request)
+            case DecidePlan():
+                return await self._require_approvals().decide(request)
+            case Spawn():
+                return await self._spawner.spawn(request.request)
+            case StopTask():
+                await self._spawner.stop(request.name)
+            case AwaitIdle():
+                await self._spawner.wait_until_idle()
+            case RequestShutdown():
+                await self._request_shutdown(request)
+        return None
+
+    async def _handle_withdrawal(self, request: AgentMessage) -> None:
+        """Withdraw what the agent does not wait for any more. A plan or prompt of an agent that died stays open."""
+        match request:
+            case SubmitPlan():
+                await self._require_approvals().withdraw(request)
+            case PromptUser() if self._approvals is not None:
+                await self._approvals.withdraw_prompt(attrs.evolve(request.question(), agent=self._agent))
+
+    async def _hold_permit(
+        self, request: AdmitCall, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Wait for admission, and hold the permit until it is given back. Raises `BudgetSpent`."""
+        # Prices are those of the root's own table.
+        intent = attrs.evolve(request.intent, model=known_models().get(request.intent.model.id))
+        async with self._gate.admit(intent) as permit:
+            held = self._permits[request.permit] = _HeldPermit(permit)
+            try:
+                task_status.started()
+                await held.is_released.wait()
+            finally:
+                del self._permits[request.permit]
+
+    def _permit(self, number: int) -> Permit:
         try:
-            return self._calls[number]
+            return self._permits[number].permit
         except KeyError as exc:
-            raise ControlLost(f"there is no call {number}") from exc
+            raise ControlLost(f"there is no permit {number}") from exc
 
-    async def _admit(self, word: AdmitCall, call: _Call) -> None:
+    async def _prompt(self, request: PromptUser) -> PromptAnswered:
+        if self._prompter is None:
+            return PromptAnswered.of(DenyCall(NO_USER))
+        self._open_prompts += 1
         try:
-            with call.waiting:
-                async with self._gate.admit(word.intent()) as call.permit:
-                    self._send(CallAdmitted(call=word.call))
-                    await call.has_left.wait()
-        except BudgetSpent as exc:
-            self._send(CallRefused.of(word.call, exc))
-            await call.has_left.wait()
+            answer = await self._prompter.ask(attrs.evolve(request.question(), agent=self._agent))
         finally:
-            del self._calls[word.call]
+            self._open_prompts -= 1
+        return PromptAnswered.of(answer)
 
-    async def _ask(self, word: PromptUser, scope: trio.CancelScope) -> None:
-        question = attrs.evolve(word.question(), agent=self._agent)
+    def _require_approvals(self) -> AgentApprovals:
+        if self._approvals is None:
+            raise ControlLost("there are no approvals here")
+        return self._approvals
+
+    async def _request_shutdown(self, request: RequestShutdown) -> None:
         try:
-            with scope:
-                answer = DenyCall(NO_USER) if self._prompter is None else await self._prompter.ask(question)
-                self._send(PromptAnswered.of(word.call, answer))
-            if scope.cancelled_caught and self._approvals is not None:
-                await self._approvals.withdraw_prompt(question)
-        finally:
-            del self._questions[word.call]
-
-    async def _spawn(self, word: Spawn) -> None:
-        try:
-            spawned = await self._spawner.spawn(word.request())
-        except SpawnRefused as exc:
-            self._send(SpawnFailed(call=word.call, reason=exc.reason))
-        else:
-            self._send(SpawnStarted.of(word.call, spawned))
-
-    async def _await_idle(self, word: AwaitIdle, scope: trio.CancelScope) -> None:
-        with scope:
-            await self._spawner.wait_until_idle()
-            self._send(ChildrenIdle(call=word.call))
-
-    async def _request_shutdown(self, word: RequestShutdown) -> None:
-        try:
-            await self._spawner.request_shutdown(word.envelope())
-        except (SpawnRefused, EnvelopeCorrupt) as exc:
-            reason = exc.reason if isinstance(exc, SpawnRefused) else str(exc)
-            self._send(ShutdownForwarded(call=word.call, refusal=reason))
-        else:
-            self._send(ShutdownForwarded(call=word.call))
-
-    async def _stop_task(self, word: StopTask) -> None:
-        try:
-            await self._spawner.stop(word.name)
-        except SpawnRefused as exc:
-            self._send(TaskStopped(call=word.call, refusal=exc.reason))
-        else:
-            self._send(TaskStopped(call=word.call))
+            envelope = request.envelope()
+        except EnvelopeCorrupt as exc:
+            raise SpawnRefused(str(exc)) from exc
+        await self._spawner.request_shutdown(envelope)

@@ -14,7 +14,14 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged, AgentState
 from coterie.agents.root_link.channel import MessageChannel, open_channel
-from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentMessage, RunFailed, agent_decoder
+from coterie.agents.root_link.messages import (
+    ActivityChanged,
+    AdmitCall,
+    AgentFrame,
+    AgentMessage,
+    RunFailed,
+    agent_decoder,
+)
 from coterie.agents.root_link.spawn_request import Spawned, Spawner
 from coterie.agents.runtime.spec import AGENT_ENTRY, AgentSpec
 from coterie.errors import first_exception
@@ -38,7 +45,7 @@ from coterie.orchestrator.supervisor.termination import kill_orphans, remove_dra
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import SessionDirectory
 
-OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentMessage]]
+OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentFrame]]
 FINAL_MESSAGES_TIMEOUT = 1.0
 """Seconds in which messages that an agent sent before it ended are received."""
 

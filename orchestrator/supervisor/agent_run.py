@@ -254,11 +254,11 @@ class AgentRun:
         """Have the agent compact its conversation, and wait for that."""
         connection = None if self.process is None else self.process.connection
         if connection is None:
-            return NotCompacted(call=0, reason=NO_PROCESS)
+            return NotCompacted(reason=NO_PROCESS)
         try:
-            return await connection.compactor.compact(pivot)
+            return await connection.compact(pivot)
         except ControlLost:
-            return NotCompacted(call=0, reason=NO_PROCESS)
+            return NotCompacted(reason=NO_PROCESS)
 
     @property
     def recovery_record(self) -> UnfinishedAgent | None:

@@ -13,7 +13,7 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import (
-    AgentMessage,
+    AgentFrame,
     RelayedMessage,
     RunOver,
     SignalAgent,
@@ -72,7 +72,7 @@ class InProcessAgent:
     """An agent that is a task in another's process. A signal is a word to that process, which does what it means."""
 
     process: ChildProcess
-    channel: SubChannel[AgentMessage]
+    channel: SubChannel[AgentFrame]
     _number: int
     _send: Callable[[WireMessage], None]
     status: int | None = None
@@ -130,7 +130,7 @@ class InProcessAgents:
 
     _send: Callable[[WireMessage], None]
     """Speaks to that agent's process."""
-    _channels: SubChannels[AgentMessage] = attrs.field(init=False)
+    _channels: SubChannels[AgentFrame] = attrs.field(init=False)
     _by_channel: dict[int, InProcessAgent] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
     _is_closed: bool = attrs.field(default=False, init=False)

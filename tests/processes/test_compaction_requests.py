@@ -97,7 +97,7 @@ kept:
             tree.supervisor.restarts = NO_RESTARTS
             nursery.start_soon(tree.supervisor.run_agent, attrs.evolve(order(tree, "kept"), is_kept=True))
             await tree.until_state("kept", "done")
-            assert await compact(tree, "kept") == NotCompacted(call=0, reason=NO_PROCESS)
+            assert await compact(tree, "kept") == NotCompacted(reason=NO_PROCESS)
             nursery.start_soon(tree.supervisor.run_agent, order(tree, "boss"))
             await tree.until_shell_runs("boss")
             async with trio.open_nursery() as asking:

@@ -225,7 +225,7 @@ class PipelineBuilder:
             compaction_hook=compaction_hook,
             messaging=self.mail.messaging,
             session_notes=notes,
-            on_demand_compaction=OnDemandCompaction(compaction, self.root.send),
+            on_demand_compaction=OnDemandCompaction(compaction),
             extraction=self._extraction(agent),
             dreaming=self._dreaming(agent),
             recall=self._recall(agent),

@@ -93,11 +93,11 @@ def _compact_offline(
     session: SessionDirectory, agent: str, pivot: Pivot | None, script: Path | None
 ) -> CompactionDone | NotCompacted:
     """Have an agent of a session that does not run compacted. Raises `ConfigInvalid` and `UsageRefused`."""
-    return trio.run(compact_offline, offline_job_request(session, agent, CompactJob.of(0, pivot), script))
+    return trio.run(compact_offline, offline_job_request(session, agent, CompactJob(pivot=pivot), script))
 
 
 def _print_result(session: SessionDirectory, agent: str, done: CompactionDone, *, is_json: bool) -> None:
-    facts = {name: getattr(done, name) for name in done.__struct_fields__ if name != "call"}
+    facts = {name: getattr(done, name) for name in done.__struct_fields__}
     words = (
         f"compacted {agent} of session {session.id} by {done.by}: {done.tokens_before:,} -> {done.tokens_after:,} "
         f"tokens ({done.left} messages left, {done.kept} stay), ${done.cost_usd}"

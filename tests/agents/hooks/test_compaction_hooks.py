@@ -112,7 +112,7 @@ async def test_by_hand_it_is_refused_with_the_reason(tmp_path: Path) -> None:
         compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
         agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         await run_loop(agent, LIMITS)
-        said = await OnDemandCompaction(compact, lambda _: None).run_request(agent, CompactJob(call=1))
-        assert said == NotCompacted(call=1, reason="a hook objects: not now")
+        said = await OnDemandCompaction(compact).run_request(agent, CompactJob())
+        assert said == NotCompacted(reason="a hook objects: not now")
         assert '"trigger": "manual"' in (tmp_path / "told").read_text()
         assert course(events) == ["PreCompact block"]

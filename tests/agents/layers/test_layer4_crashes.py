@@ -25,7 +25,7 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.transcript import LoadedTranscript, TranscriptWriter, load_transcript
 from coterie.agents.loop.conversation.transcript_records import Addition, Boundary, EpochRecord, read_line
 from coterie.agents.loop.loop import close_open_calls, run_loop
-from coterie.agents.root_link.job_messages import CompactJob, Side
+from coterie.agents.root_link.job_messages import CompactJob, Pivot, Side
 from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.tools.files.edit import Edit
 from coterie.files import Operation, SeededFaults, file_faults
@@ -93,12 +93,12 @@ async def compacted_by(way: str, directory: Path, *others: dict[str, Any]) -> As
 
     async def act(word: str) -> str:
         if word == str(ASKED_AT) and way in SIDES:
-            by_hand.request(CompactJob(side=SIDES[way], message=8))
+            by_hand.enqueue(CompactJob(pivot=Pivot(side=SIDES[way], message=8)))
         if compact.notes is not None:
             await compact.notes.wait_until_written()
         return long(5_000)(word)
 
-    by_hand = OnDemandCompaction(compact, lambda _: None)
+    by_hand = OnDemandCompaction(compact)
     tools = (NotingTool(name="Note", act=act), Edit())
     script = working(TURNS, noting(directory), SUMMARY, *others)
     async with open_agent(script, directory, *tools, layers=LAYERS, window=WINDOW, compact=compact) as (agent, served):

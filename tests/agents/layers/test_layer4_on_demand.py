@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
+from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, PendingCompaction
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
@@ -15,7 +15,6 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
-from coterie.agents.root_link.message import WireMessage
 from coterie.agents.runtime.mail_loop import run_mail_loop
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.clock import Clock
@@ -48,21 +47,18 @@ default:
 """
 
 
-def asking(*words: CompactJob) -> tuple[OnDemandCompaction, list[WireMessage]]:
-    """Compaction by hand for which *words* have come, and what it answers."""
-    answers: list[WireMessage] = []
-    by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE), answers.append)
-    for word in words:
-        by_hand.request(word)
-    return by_hand, answers
+def asking(*jobs: CompactJob) -> tuple[OnDemandCompaction, list[PendingCompaction]]:
+    """Compaction on demand for which *jobs* are asked."""
+    by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE))
+    return by_hand, [by_hand.enqueue(job) for job in jobs]
 
 
 async def test_a_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path) -> None:
-    by_hand, answers = asking()
+    by_hand, pending = asking()
 
     async def note(text: str) -> str:
         if text == "2":
-            by_hand.request(CompactJob(call=7))
+            pending.append(by_hand.enqueue(CompactJob()))
         return text
 
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note", act=note), layers=LAYERS) as (agent, server):
@@ -70,22 +66,18 @@ async def test_a_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Pa
         ended = await run_loop(agent, LIMITS)
         assert ended.text == "three"
         assert [entry["purpose"] for entry in server.requests] == ["turn", "turn", "compaction", "turn"]
-        [answer] = answers
+        answer = await pending[0].wait()
         assert isinstance(answer, CompactionDone)
-        assert (answer.call, answer.by, answer.left) == (7, "summary", 3)
+        assert (answer.by, answer.left) == ("summary", 3)
         assert "Went well." in agent.conversation.messages[0].blocks[0].decode()
 
 
 async def test_all_who_ask_are_answered(tmp_path: Path) -> None:
-    by_hand, answers = asking(CompactJob(call=1, side="from", message=9), CompactJob(call=2), CompactJob(call=3))
+    by_hand, pending = asking(CompactJob(pivot=Pivot(side="from", message=9)), CompactJob(), CompactJob())
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         await by_hand.serve(agent)
-    assert [(type(answer), getattr(answer, "call", None)) for answer in answers] == [
-        (NotCompacted, 1),
-        (CompactionDone, 2),
-        (NotCompacted, 3),
-    ]
+    assert [type(asked.answer) for asked in pending] == [NotCompacted, CompactionDone, NotCompacted]
 
 
 @pytest.mark.parametrize(
@@ -104,28 +96,27 @@ async def test_what_cannot_be_done_changes_nothing(
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         before = agent.conversation.prefix_bytes()
-        answer = await by_hand.run_request(agent, CompactJob.of(1, Pivot(side=side, message=message)))
-        assert answer == NotCompacted(call=1, reason=reason, is_for_user=is_for_user)
+        answer = await by_hand.run_request(agent, CompactJob(pivot=Pivot(side=side, message=message)))
+        assert answer == NotCompacted(reason=reason, is_for_user=is_for_user)
         assert agent.conversation.prefix_bytes() == before
 
 
 async def test_without_a_summary_nothing_leaves_by_hand(tmp_path: Path) -> None:
-    by_hand = OnDemandCompaction(CompactionStep(limits=attrs.evolve(LITTLE, by_model=False)), lambda _word: None)
+    by_hand = OnDemandCompaction(CompactionStep(limits=attrs.evolve(LITTLE, by_model=False)))
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         before = agent.conversation.prefix_bytes()
-        answer = await by_hand.run_request(agent, CompactJob(call=1))
+        answer = await by_hand.run_request(agent, CompactJob())
         assert isinstance(answer, NotCompacted)
         assert "no summary to be had" in answer.reason
         assert agent.conversation.prefix_bytes() == before
 
 
 async def test_where_compaction_is_switched_off_it_says_so(tmp_path: Path) -> None:
-    answers: list[WireMessage] = []
-    by_hand = OnDemandCompaction(None, answers.append)
+    by_hand = OnDemandCompaction(None)
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        answer = await by_hand.run_request(agent, CompactJob(call=1))
-    assert answer == NotCompacted(call=1, reason="compaction is switched off in its settings")
+        answer = await by_hand.run_request(agent, CompactJob())
+    assert answer == NotCompacted(reason="compaction is switched off in its settings")
 
 
 @attrs.frozen
@@ -150,14 +141,14 @@ async def test_an_idle_agent_is_compacted_at_once_and_hears_what_comes_with_it(
     roster = LocalRoster()
     roster.join("main")
     transport = MemoryTransport(roster, None, Clock(), dead.append)
-    router, idle, answers = Router(roster, NoKeys(), transport), Idle(), list[WireMessage]()
+    router, idle = Router(roster, NoKeys(), transport), Idle()
     async with (
         open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, server),
         transport.open_inbox("main", 1) as inbox,
         trio.open_nursery() as nursery,
     ):
         mail = Messaging(inbox)
-        by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE, mail=mail), answers.append)
+        by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE, mail=mail))
         agent.pipeline = with_mail(with_on_demand_compaction(agent.pipeline, by_hand), mail)
         membership = TeamMembership(router=router, sender=attrs.evolve(USER, name="main", kind="lead"))
 
@@ -166,22 +157,21 @@ async def test_an_idle_agent_is_compacted_at_once_and_hears_what_comes_with_it(
 
         nursery.start_soon(run)
         await idle.until(1)
-        by_hand.request(CompactJob.of(1, pivot))
-        while not answers:
-            await trio.testing.wait_all_tasks_blocked(0.01)
+        await by_hand.request(CompactJob(pivot=pivot))
         assert [entry["purpose"] for entry in server.requests] == ["turn"] * 3 + ["compaction"], (
             "nothing was to be done"
         )
         assert idle.on_reply.count("idle") == 1
 
+        last = CompactJob(pivot=Pivot(side="from", message=1))
         if comes_first == "request":
-            by_hand.request(CompactJob.of(2, Pivot(side="from", message=1)))
+            pending = by_hand.enqueue(last)
         await router.send(USER, OutgoingMessage(to="main", body="Wake up."))
         if comes_first == "message":
-            by_hand.request(CompactJob.of(2, Pivot(side="from", message=1)))
+            pending = by_hand.enqueue(last)
         await idle.until(2)
         assert [entry["purpose"] for entry in server.requests].count("turn") == 4, "it was woken, and once"
         assert len(load_transcript(agent.transcript.path).mail) == 1
-        assert len(answers) == 2
+        assert pending.answer is not None
         await router.send(USER, OutgoingMessage(to="main", body=ShutdownRequest().to_body(), kind="shutdown_request"))
     assert dead == []

@@ -1,14 +1,21 @@
-"""Questions for the user that travel over a line."""
+"""Questions for the user that travel over a channel."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import msgspec
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
-from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser, WithdrawPrompt
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser
+from coterie.agents.root_link.channel import open_channel
+from coterie.agents.root_link.message import Frame
 from coterie.agents.root_link.remote_services import NO_USER, RemotePrompter
+from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
 
 QUESTION = Question(
     tool="Write",
@@ -19,48 +26,90 @@ QUESTION = Question(
     remedy="a rule",
     agent="scout",
 )
+decoder = msgspec.json.Decoder(Frame[PromptUser])
+
+
+@attrs.define(eq=False)
+class User:
+    """The other end."""
+
+    _answer: Callable[[], Awaitable[Answer]]
+    asked: list[Question] = attrs.field(factory=list)
+    withdrawn: list[Question] = attrs.field(factory=list)
+
+    async def answer(self, request: PromptUser) -> PromptAnswered:
+        """Answer as the test says."""
+        self.asked.append(request.question())
+        return PromptAnswered.of(await self._answer())
+
+    async def withdraw(self, request: PromptUser) -> None:
+        """Keep the question that needs no answer any more."""
+        self.withdrawn.append(request.question())
+
+    async def ignore(self, _message: PromptUser) -> None:
+        """Take no other message."""
+
+
+@asynccontextmanager
+async def open_prompter(user: User) -> AsyncIterator[RemotePrompter]:
+    near, far = (trio.SocketStream(end) for end in trio.socket.socketpair())
+    with trio.fail_after(10):
+        async with open_channel(near, decoder) as one, open_channel(far, decoder) as other:
+            channel: RequestChannel[PromptUser] = RequestChannel(one)
+            served: RequestChannel[PromptUser] = RequestChannel(other)
+            handlers = MessageHandlers(on_message=user.ignore, on_request=user.answer, on_withdrawn=user.withdraw)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(served.serve, handlers, nursery)
+                nursery.start_soon(channel.serve, handlers, nursery)
+                yield RemotePrompter(channel)
+                nursery.cancel_scope.cancel()
+
+
+async def never() -> Answer:
+    await trio.sleep_forever()
+    raise AssertionError
 
 
 @pytest.mark.parametrize("answer", [AllowOnce(), AllowForSession(), DenyCall("Not now.")])
 async def test_a_question_and_its_answer_arrive_as_they_were(answer: Answer) -> None:
-    said: list[WireMessage] = []
-    asker = RemotePrompter.over(said.append)
-    answers: list[Answer] = []
+    async def given() -> Answer:
+        await trio.lowlevel.checkpoint()
+        return answer
 
-    async def ask() -> None:
-        answers.append(await asker.ask(QUESTION))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        await wait_all_tasks_blocked()
-        [word] = said
-        assert isinstance(word, PromptUser)
-        asked = word.question()
-        assert (asked.tool, asked.subject, asked.agent, asked.rules) == ("Write", "a.txt", "scout", QUESTION.rules)
-        assert asked.details["content"].endswith("x\n... 1,234 more characters")
-        asker.handle(PromptAnswered.of(word.call + 1, AllowOnce()))  # of nobody's question
-        asker.handle(PromptAnswered.of(word.call, answer))
-    assert answers == [answer]
+    user = User(given)
+    async with open_prompter(user) as prompter:
+        assert await prompter.ask(QUESTION) == answer
+    [asked] = user.asked
+    assert (asked.tool, asked.subject, asked.agent, asked.rules) == ("Write", "a.txt", "scout", QUESTION.rules)
+    assert asked.details["content"].endswith("x\n... 1,234 more characters")
 
 
-async def test_a_question_that_is_not_wanted_any_more_is_taken_back() -> None:
-    said: list[WireMessage] = []
-    with trio.move_on_after(0.01):
-        await RemotePrompter.over(said.append).ask(QUESTION)
-    [asked, last] = said
-    assert isinstance(asked, PromptUser)
-    assert last == WithdrawPrompt(call=asked.call)
+def test_the_stored_form_of_a_question_stays_as_it_is() -> None:
+    question = attrs.evolve(QUESTION, details={"content": "x"})
+    assert msgspec.json.encode(PromptUser.of(question)) == (
+        b'{"word":"ask","call":0,"agent":"scout","tool":"Write","subject":"a.txt","details":{"content":"x"},'
+        b'"reason":"no rule allows it","rules":["Write(a.txt)","Bash(git push:*)"],"remedy":"a rule"}'
+    )
+
+
+async def test_a_question_that_is_not_wanted_any_more_is_withdrawn() -> None:
+    user = User(never)
+    async with open_prompter(user) as prompter:
+        with trio.move_on_after(0.02):
+            await prompter.ask(QUESTION)
+        await wait_all_tasks_blocked(0.01)
+        assert user.withdrawn == user.asked != []
 
 
 async def test_when_nobody_is_there_any_more_all_questions_are_refused() -> None:
-    asker = RemotePrompter.over(lambda _: None)
     answers: list[Answer] = []
+    async with open_prompter(User(never)) as prompter:
 
-    async def ask() -> None:
-        answers.append(await asker.ask(QUESTION))
+        async def ask() -> None:
+            answers.append(await prompter.ask(QUESTION))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        await wait_all_tasks_blocked()
-        asker.leave()
-    assert [*answers, await asker.ask(QUESTION)] == [DenyCall(NO_USER)] * 2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+            prompter.leave()
+        assert [*answers, await prompter.ask(QUESTION)] == [DenyCall(NO_USER)] * 2

@@ -5,19 +5,16 @@ import msgspec
 import pytest
 import trio
 
-from coterie.agents.errors import ControlLost
-from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
-from coterie.agents.root_link.approval_messages import DecidePlan, PlanDecided, PlanReviewed, SubmitPlan, WithdrawPlan
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.approval_messages import DecidePlan, PlanDecided, SubmitPlan
 from coterie.files import SeededFaults, file_faults
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
-from coterie.orchestrator.supervisor.agent_connection import PlanRequestHandler
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
 
-SUBMIT = SubmitPlan(call=7, plan="1. Look.", files=("a.txt",))
+SUBMIT = SubmitPlan(plan="1. Look.", files=("a.txt",))
 QUESTION = Question(tool="Bash", subject="make", reason="no rule", rules=(), remedy="a rule", agent="builder")
 
 
@@ -38,53 +35,32 @@ BY_LEAD = PlanPolicy(by="lead")
 
 async def test_the_lead_decides_by_its_own_line_and_who_else_says_so_is_told_why_not(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
-        said: list[WireMessage] = []
-        desk = PlanRequestHandler(said.append, of(bench, policy=BY_LEAD))
-        desk.handle(SUBMIT, nursery)
+        decisions: list[PlanDecision] = []
+        builder = of(bench, policy=BY_LEAD)
+
+        async def submit() -> None:
+            decisions.append(await builder.submit(SUBMIT))
+
+        nursery.start_soon(submit)
         await settle()
-        yes = DecidePlan(call=1, id="plan-1", approve=True, feedback="Good.", asker="builder")
-        # Whatever the builder claims to be, its line says who it is.
-        desk.handle(yes, nursery)
-        await settle()
-        assert said == [PlanDecided(call=1, refusal="nobody approves what they ask for themselves")]
-        assert await of(bench, "spy").decide(yes) == PlanDecided(call=1, refusal="only the lead or the user decides")
+        yes = DecidePlan(id="plan-1", approve=True, feedback="Good.", asker="builder")
+        # Whatever the builder claims to be, its connection says who it is.
+        assert await builder.decide(yes) == PlanDecided(refusal="nobody approves what they ask for themselves")
+        assert await of(bench, "spy").decide(yes) == PlanDecided(refusal="only the lead or the user decides")
         assert await of(bench, MAIN).decide(msgspec.structs.replace(yes, asker="spy")) == PlanDecided(
-            call=1, refusal="plan-1 was asked for by builder, not by spy"
+            refusal="plan-1 was asked for by builder, not by spy"
         )
-        assert await of(bench, MAIN).decide(yes) == PlanDecided(call=1)
+        assert decisions == []
+        assert await of(bench, MAIN).decide(yes) == PlanDecided()
         await settle()
-        assert said[1:] == [PlanReviewed(call=7, approve=True, by="lead", feedback="Good.")]
+        assert decisions == [PlanDecision(approve=True, by="lead", feedback="Good.")]
         assert [by for by, _ in bench.refusals] == ["builder", "spy", "lead"]
-
-
-async def test_a_plan_that_is_taken_back_is_withdrawn_and_one_whose_agent_died_is_not(
-    session: SessionDirectory,
-) -> None:
-    async with open_approval_harness(session) as bench:
-        async with trio.open_nursery() as nursery:
-            desk = PlanRequestHandler(lambda _: None, of(bench, policy=BY_LEAD))
-            desk.handle(SUBMIT, nursery)
-            await settle()
-            desk.handle(WithdrawPlan(call=7), nursery)
-            desk.handle(WithdrawPlan(call=8), nursery)  # of one that was judged meanwhile
-        assert bench.kept("plan-1").state == "withdrawn"
-        async with trio.open_nursery() as nursery:
-            PlanRequestHandler(lambda _: None, of(bench, policy=BY_LEAD)).handle(SUBMIT, nursery)
-            await settle()
-            nursery.cancel_scope.cancel()
-        assert bench.kept("plan-2").state == "open"
-
-
-async def test_a_line_without_approvals_is_lost_by_a_plan() -> None:
-    async with trio.open_nursery() as nursery:
-        with pytest.raises(ControlLost):
-            PlanRequestHandler(lambda _: None, None).handle(SUBMIT, nursery)
 
 
 async def test_who_was_not_asked_for_a_plan_is_told_so_and_nobody_else(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         judged = await of(bench).submit(SUBMIT)
-        assert judged == PlanReviewed(call=7, approve=False, by="root", feedback="No plan was asked for.")
+        assert judged == PlanDecision(approve=False, by="root", feedback="No plan was asked for.")
         await of(bench).withdraw(SUBMIT)
         assert bench.events == []
 

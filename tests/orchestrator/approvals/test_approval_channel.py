@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 
+from coterie.agents.errors import ControlLost
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.permissions.plan_mode import PlanMode
-from coterie.agents.root_link.approval_messages import SubmitPlan
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import agent_decoder
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
@@ -33,10 +34,11 @@ BY_LEAD = PlanPolicy(by="lead")
 
 @asynccontextmanager
 async def open_agent(
-    bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None
+    bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None, death: trio.Event | None = None
 ) -> AsyncIterator[RootConnection]:
-    """What the process of *name* has of the root."""
-    near, far = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair())
+    """Give the connection that the process of *name* has to the root; *death* cuts it."""
+    ends = socket.socketpair()
+    near, far = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in ends)
     mine = AgentApprovals(
         approvals=bench.approvals, agent=name, incarnation=1, policy=policy, directory=bench.session.project
     )
@@ -48,8 +50,14 @@ async def open_agent(
         ):
             await AgentConnection(asker, lambda _: None, NoSpawner(), None, name, mine).run(line)
 
+    async def die(event: trio.Event) -> None:
+        await event.wait()
+        ends[0].shutdown(socket.SHUT_RDWR)
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
+        if death is not None:
+            nursery.start_soon(die, death)
         async with open_root_connection(far) as station:
             yield station
 
@@ -136,10 +144,12 @@ async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: S
 
 
 async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirectory) -> None:
+    death = trio.Event()
     async with open_approval_harness(session) as bench:
-        async with open_agent(bench, "builder", BY_LEAD) as builder, trio.open_nursery() as nursery:
-            builder.send(SubmitPlan(call=0, plan="1. Look."))
-            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
-            nursery.cancel_scope.cancel()
+        with pytest.RaisesGroup(ControlLost):
+            async with open_agent(bench, "builder", BY_LEAD, death) as builder, trio.open_nursery() as nursery:
+                nursery.start_soon(builder.approver.submit, "1. Look.", ())
+                await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+                death.set()
         await settle()
         assert bench.kept("plan-1").state == "open"

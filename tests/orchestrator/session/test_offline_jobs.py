@@ -13,7 +13,7 @@ from coterie.orchestrator.supervisor.agent_run import AgentRun
 
 CHORES = [
     None,
-    CompactJob.of(0, Pivot(side="from", message=4)),
+    CompactJob(pivot=Pivot(side="from", message=4)),
     ExtractJob(),
     DreamJob(is_forced=True, deletions="apply"),
 ]

@@ -14,6 +14,7 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.channel import open_channel
+from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, agent_decoder
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
@@ -22,7 +23,7 @@ from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import BudgetLimits
-from coterie.orchestrator.supervisor.agent_connection import AgentConnection
+from coterie.orchestrator.supervisor.agent_connection import AGENT_GONE, AgentConnection
 
 MODEL = known_models().get("sonnet")
 INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900, max_tokens=1_000, prefix=b"\0\xff")
@@ -162,6 +163,48 @@ async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum()
     standing = gate.stats()
     assert (standing.running_calls, standing.session.reserved.dollars) == (0, Decimal(0))
     assert standing.session.estimated.dollars == INTENT.reserve
+
+
+async def test_a_permit_given_when_the_request_was_cancelled_is_released() -> None:
+    async with open_root_with_agent() as office:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with office.station.gate.admit(INTENT):
+                pass
+        await office.settled()
+        standing = office.gate.stats()
+        assert (standing.waiting, standing.running_calls, standing.session.reserved.dollars) == (0, 0, Decimal(0))
+
+
+async def test_a_plan_ends_the_connection_where_there_are_no_approvals() -> None:
+    with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
+        async with open_root_with_agent() as office:
+            await office.station.approver.submit("1. Look.", ())
+
+
+async def test_a_compaction_of_an_agent_that_dies_is_not_done() -> None:
+    answers: list[object] = []
+
+    async def ask(office: RootWithAgent) -> None:
+        answers.append(await office.desk.compact(None))
+
+    async with trio.open_nursery() as nursery:
+        with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
+            async with open_root_with_agent() as office:
+                await ask(office)
+                office.station.compact = _never
+                nursery.start_soon(ask, office)
+                await office.settled()
+                office.cut()
+                await trio.sleep_forever()
+    assert answers == [NotCompacted(reason="it has only begun"), NotCompacted(reason=AGENT_GONE)]
+    with pytest.raises(ControlLost):
+        await office.desk.compact(None)
+
+
+async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:
+    await trio.sleep_forever()
+    raise AssertionError
 
 
 async def test_an_agent_whose_root_has_gone_is_stopped() -> None:

@@ -147,10 +147,11 @@ async def open_shared_process() -> AsyncIterator[SharedProcess]:
 
 async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
     """All that a guest has said when it has ended."""
-    words: list[AgentMessage] = []
-    while (word := await guest.channel.receive()) is not None:
-        words.append(word)
-    return words
+    messages: list[AgentMessage] = []
+    while (frame := await guest.channel.receive()) is not None:
+        assert frame.body is not None
+        messages.append(frame.body)
+    return messages
 
 
 async def test_an_error_in_a_guest_is_its_own_failure_and_the_others_go_on(capfd: pytest.CaptureFixture[str]) -> None:

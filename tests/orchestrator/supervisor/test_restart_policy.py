@@ -76,7 +76,7 @@ async def test_a_task_is_told_again_until_the_model_was_to_be_asked(services: Ro
     restarted.attempt(-9)
     restarted.attempt(-9, ActivityChanged(activity="running"))
     assert restarted.run.task == "look"
-    restarted.attempt(-9, AdmitCall.of(0, INTENT))
+    restarted.attempt(-9, AdmitCall(permit=0, intent=INTENT))
     assert restarted.run.task == ""
 
 
