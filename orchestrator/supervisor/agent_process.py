@@ -33,9 +33,8 @@ from coterie.orchestrator.processes.process_start import ProcessStart, StartFail
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent, RunningChild
-from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.orchestrator.supervisor.stall_watch import (
-    STALL_SECONDS,
     Activity,
     wait_for_stall,
     wakeup_count,
@@ -48,20 +47,6 @@ from coterie.session_directory import SessionDirectory
 OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentFrame]]
 FINAL_MESSAGES_TIMEOUT = 1.0
 """Seconds in which messages that an agent sent before it ended are received."""
-
-
-@attrs.define(eq=False, kw_only=True)
-class ProcessLimits:
-    """Time limits of the agent processes of a session."""
-
-    grace: float = 5.0
-    """Seconds for each step of a stop: the shutdown request, SIGTERM, SIGKILL."""
-    stall_after: float = STALL_SECONDS
-    """Seconds without a sign of life after which a busy agent is stopped, as if it had crashed."""
-
-    def kill_immediately(self) -> None:
-        """Let every stop from now on kill at once."""
-        self.grace = 0.0
 
 
 @attrs.define(eq=False, kw_only=True)

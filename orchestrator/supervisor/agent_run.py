@@ -20,6 +20,7 @@ from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
@@ -227,11 +228,11 @@ class AgentRun:
 
     def request_shutdown(self, request: Envelope) -> None:
         """Deliver *request* to the incarnation that it is for. Raises `SpawnRefused`."""
-        process, meant = self.process, request.recipient.incarnation
+        process = self.process
         if process is None or process.connection is None or process.state in PROCESS_ENDS:
             raise SpawnRefused(f"{self.name} has no process that could end; a message would take it up again")
-        if process.spec.incarnation.number != meant:
-            current = process.spec.incarnation.number
+        meant, current = request.recipient.incarnation, process.spec.incarnation.number
+        if current != meant:
             raise SpawnRefused(f"it was for start {meant} of {self.name}, and start {current} is at work")
         try:
             process.connection.deliver(request)
@@ -240,25 +241,26 @@ class AgentRun:
 
     def expect_report(self, spawned: Spawned) -> None:
         """Let the agent expect the report of a child that was spawned for it."""
-        if self.process is not None and self.process.connection is not None:
+        if (connection := self._connection) is not None:
             with contextlib.suppress(ControlLost):  # the next start expects it, if there is one
-                self.process.connection.send_spawned(spawned)
+                connection.send_spawned(spawned)
 
     def stop_waiting(self, child: str, why: str) -> None:
         """Let the agent go on, if it waits for *child*; the report comes as mail."""
-        if self.process is not None and self.process.connection is not None:
+        if (connection := self._connection) is not None:
             with contextlib.suppress(ControlLost):  # it has ended, and waits for no child
-                self.process.connection.send_release(child, why)
+                connection.send_release(child, why)
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
         """Have the agent compact its conversation, and wait for that."""
-        connection = None if self.process is None else self.process.connection
-        if connection is None:
-            return NotCompacted(reason=NO_PROCESS)
-        try:
-            return await connection.compact(pivot)
-        except ControlLost:
-            return NotCompacted(reason=NO_PROCESS)
+        if (connection := self._connection) is not None:
+            with contextlib.suppress(ControlLost):
+                return await connection.compact(pivot)
+        return NotCompacted(reason=NO_PROCESS)
+
+    @property
+    def _connection(self) -> AgentConnection | None:
+        return None if self.process is None else self.process.connection
 
     @property
     def recovery_record(self) -> UnfinishedAgent | None:

@@ -138,9 +138,9 @@ class InProcessAgents:
     def __attrs_post_init__(self) -> None:
         self._channels = SubChannels(self._send, agent_decoder)
 
-    def run(self, duty: AgentSpec, host: RunningChild) -> InProcessAgent:
-        """Have *duty* done as a task in the process of *host*. Raises `StartFailed`."""
-        payload, number = duty.to_bytes(), next(self._numbers)
+    def run(self, spec: AgentSpec, host: RunningChild) -> InProcessAgent:
+        """Start the agent of *spec* as a task in the process of *host*. Raises `StartFailed`."""
+        payload, number = spec.to_bytes(), next(self._numbers)
         if len(payload) > MAX_SPEC_BYTES:
             raise StartFailed(f"the task is too long, {len(payload):,} bytes with all that goes with it")
         if self._is_closed or host.has_ended():

@@ -1,4 +1,4 @@
-"""Services of the root that its agents are started with and served by."""
+"""Services of the root that its agents are started with and served by, and the time limits of their processes."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.mcp.host_supervisor import McpHostSupervisor
 from coterie.orchestrator.processes.process_start import ProcessStarter
 from coterie.orchestrator.supervisor.agent_status import StatusPublisher
+from coterie.orchestrator.supervisor.stall_watch import STALL_SECONDS
 
 
 @attrs.frozen(kw_only=True)
@@ -50,3 +51,17 @@ class RootServices:
             mcp=None if self.mcp is None else self.mcp.access,
             can_prompt=self.user is not None or self.asks_later,
         )
+
+
+@attrs.define(eq=False, kw_only=True)
+class ProcessLimits:
+    """Time limits of the agent processes of a session."""
+
+    grace: float = 5.0
+    """Seconds for each step of a stop: the shutdown request, SIGTERM, SIGKILL."""
+    stall_after: float = STALL_SECONDS
+    """Seconds without a sign of life after which a busy agent is stopped, as if it had crashed."""
+
+    def kill_immediately(self) -> None:
+        """Let every stop from now on kill at once."""
+        self.grace = 0.0

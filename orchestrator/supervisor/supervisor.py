@@ -14,12 +14,12 @@ from coterie.agents.settings import AgentSettings
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
-from coterie.orchestrator.supervisor.agent_process import AgentProcess, ProcessLimits
+from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import FINISH_TIMEOUT, AgentRun, NotRunning, RestartPolicy
 from coterie.orchestrator.supervisor.child_agents import ChildAgents
 from coterie.orchestrator.supervisor.idle import StateChanges
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
-from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.orchestrator.supervisor.spawn import choose_name
 from coterie.session_directory import MAIN
 

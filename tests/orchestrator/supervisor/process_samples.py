@@ -12,9 +12,9 @@ from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
-from coterie.orchestrator.supervisor.agent_process import AgentProcess, ProcessLimits
+from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_status import StatusPublisher
-from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
 
