@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import secrets
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,36 +18,32 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
-from coterie.agents.root_link.channel import open_channel
 from coterie.agents.settings import McpSettings
 from coterie.agents.tools.worker_process import command_environment
 from coterie.errors import ConfigInvalid
+from coterie.orchestrator.mcp.host_process import (
+    HOST_EXIT_TIMEOUT,
+    HOST_START_TIMEOUT,
+    INSTALL,
+    McpHostProcess,
+    open_call_listener,
+)
 from coterie.orchestrator.mcp.host_protocol import (
     HostMessage,
     OpenServers,
     ServersListed,
     ServerSpec,
     ServerStateChanged,
-    host_message_decoder,
 )
 from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, load_servers
-from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 from coterie.orchestrator.supervisor.termination import kill_orphans
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
-MCP_HOST_MODULE = "coterie.orchestrator.mcp.host"
-INSTALL = "MCP servers need a package that is not installed: pip install 'coterie[mcp]'"
 LOGS = "mcp"
 """In the session's directory: what servers, and the process that holds them, write to standard error."""
 MAX_HOST_RESTARTS = 5
 """Times. What falls that often falls again."""
-HOST_START_TIMEOUT = 30.0
-"""Seconds in which the process is there, on the busiest machine; its servers have their own limit beyond that."""
-HOST_EXIT_TIMEOUT = 8.0
-"""Seconds in which it has stopped its servers: their input closed, asked, killed."""
-CALL_BACKLOG = 64
-"""Calls that may wait for a process that is just started."""
 
 
 @attrs.define(eq=False)
@@ -62,11 +57,10 @@ class McpHostSupervisor:
     environment: Mapping[str, str]
     is_listed: bool
     """Whether the session knows its tools from an earlier start."""
-    listener: socket.socket | None = None
+    listener: socket.socket | None
     """Where agents call; None if there are no servers."""
     _token: str = attrs.field(factory=lambda: secrets.token_hex(32), init=False, repr=False)
-    _child: ChildProcess | None = attrs.field(default=None, init=False)
-    _socket: socket.socket | None = attrs.field(default=None, init=False)
+    _host: McpHostProcess | None = attrs.field(default=None, init=False)
     _starts: int = attrs.field(default=0, init=False)
     _is_known: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when it is known which tools there are."""
@@ -81,7 +75,7 @@ class McpHostSupervisor:
     @property
     def pid(self) -> int | None:
         """The process that holds the servers; None while there is none."""
-        return None if self._child is None or self._child.status is not None else self._child.pid
+        return None if self._host is None or self._host.child.status is not None else self._host.child.pid
 
     async def wait_listed(self) -> None:
         """Return when the tools of the session are known, and in its directory; at the latest when time is up."""
@@ -98,27 +92,19 @@ class McpHostSupervisor:
         """Start the process, which need not be ready. A start that fails is an event, and there are no servers."""
         assert self.listener is not None
         self._starts += 1
-        near, far = socket.socketpair()
-        with far, (self._logs() / "host.log").open("ab", buffering=0) as errors:
+        self._host = None
+        environment = {**self.environment, AGENT_VARIABLE: self._tag}
+        with (self._logs() / "host.log").open("ab", buffering=0) as errors:
             try:
-                self._child = start_module(
-                    MCP_HOST_MODULE,
-                    [str(far.fileno()), str(self.listener.fileno())],
-                    passed=[far.fileno(), self.listener.fileno()],
-                    environment={**self.environment, AGENT_VARIABLE: self._tag},
-                    stderr=errors.fileno(),
-                )
+                self._host = McpHostProcess.start(self.listener, environment, errors.fileno())
             except OSError as exc:
-                near.close()
                 self._fail(f"the process that holds the servers cannot be started: {exc}")
-                return
-        self._socket = near
 
     async def supervise(self) -> None:
         """Listen to the process, and replace it when it falls, until cancelled. Returns when none can be had."""
-        while self._socket is not None and self._child is not None:
-            await self._serve_host(self._socket)
-            status = await self._end()
+        while self._host is not None:
+            await self._serve_host(self._host)
+            status = await self._end(self._host)
             if self._starts > MAX_HOST_RESTARTS:
                 break
             self._fail(f"the process that holds the servers ended with status {status}, and is replaced")
@@ -133,8 +119,8 @@ class McpHostSupervisor:
     async def release(self) -> None:
         """End the process and the servers; returns when nothing of them is left. Is not cancelled."""
         with trio.CancelScope(shield=True):
-            if self._child is not None:
-                await self._end()
+            if self._host is not None:
+                await self._end(self._host)
         if self.listener is not None:
             self.listener.close()
 
@@ -147,21 +133,18 @@ class McpHostSupervisor:
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory
 
-    async def _serve_host(self, near: socket.socket) -> None:
-        """Say what is wanted, and hear what becomes of it, until the process has gone."""
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
+    async def _serve_host(self, host: McpHostProcess) -> None:
+        """Request the servers, and handle what the process reports of them, until it has gone."""
+        request = OpenServers(
+            servers=self.servers,
+            token=self._token,
+            start_seconds=self.settings.start_seconds,
+            logs=str(self._logs()),
+            is_listed=self.is_listed,
+        )
         try:
-            async with open_channel(stream, host_message_decoder) as line:
-                line.send(
-                    OpenServers(
-                        servers=self.servers,
-                        token=self._token,
-                        start_seconds=self.settings.start_seconds,
-                        logs=str(self._logs()),
-                        is_listed=self.is_listed,
-                    )
-                )
-                while (word := await line.receive()) is not None:
+            async with host.open_channel(request) as channel:
+                while (word := await channel.receive()) is not None:
                     await self._handle(word)
         except* ControlLost as group:
             self._fail(f"the process that holds the servers cannot be talked to: {group.exceptions[0]}")
@@ -186,16 +169,9 @@ class McpHostSupervisor:
                 self._fail(f"the list of tools cannot be kept: {exc}")
             self._is_known.set()
 
-    async def _end(self) -> int:
+    async def _end(self, host: McpHostProcess) -> int:
         """End the process, whatever it takes, and what it has started; its status."""
-        assert self._child is not None
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        with trio.move_on_after(HOST_EXIT_TIMEOUT):
-            await self._child.wait_ended()
-        self._child.send_signal(signal.SIGKILL)
-        status = await self._child.wait()
+        status = await host.stop()
         with trio.move_on_after(HOST_EXIT_TIMEOUT):
             await kill_orphans(self.session.id, self._tag)
         return status
@@ -247,9 +223,9 @@ async def open_mcp(
                 tell(Noticed(source=f"MCP server {server.name}", reason=reason))
         wanted = tuple(server for server in wanted if server.name in known)
     marked = {**command_environment(environment), SESSION_VARIABLE: session.id}
-    post = McpHostSupervisor(session, tell, settings or McpSettings(), wanted, marked, is_begun)
+    listener = open_call_listener() if wanted else None
+    post = McpHostSupervisor(session, tell, settings or McpSettings(), wanted, marked, is_begun, listener)
     if wanted:
-        post.listener = _open_listener()
         post.start()
     try:
         yield post
@@ -285,11 +261,3 @@ def _filled(server: KnownServer, project: Path, tell: Callable[[Event], None]) -
     except ConfigInvalid as exc:
         tell(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
         return None
-
-
-def _open_listener() -> socket.socket:
-    """A name in no directory that nobody else can have: none is left of a killed root."""
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(f"\0coterie-mcp-{secrets.token_hex(16)}")
-    door.listen(CALL_BACKLOG)
-    return door

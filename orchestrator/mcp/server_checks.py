@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import secrets
-import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,19 +12,16 @@ import attrs
 import trio
 
 from coterie.agents.mcp.server_config import ServerConfig
-from coterie.agents.root_link.channel import open_channel
 from coterie.agents.tools.worker_process import command_environment
 from coterie.errors import ConfigInvalid
+from coterie.orchestrator.mcp.host_process import HOST_START_TIMEOUT, INSTALL, McpHostProcess, open_call_listener
 from coterie.orchestrator.mcp.host_protocol import (
     HostMessage,
     OpenServers,
     ServersListed,
     ServerSpec,
     ServerStateChanged,
-    host_message_decoder,
 )
-from coterie.orchestrator.mcp.host_supervisor import HOST_START_TIMEOUT, INSTALL, MCP_HOST_MODULE
-from coterie.orchestrator.processes.child_process import start_module
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -61,36 +57,19 @@ def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[Serve
 
 
 async def _check(wanted: Sequence[ServerSpec], seconds: float, logs: Path, tried: Mapping[str, ServerCheck]) -> None:
-    near, far = socket.socketpair()
-    with far, socket.socket(socket.AF_UNIX) as door:
-        door.bind(f"\0coterie-mcp-{secrets.token_hex(16)}")
-        door.listen()
-        child = start_module(
-            MCP_HOST_MODULE,
-            [str(far.fileno()), str(door.fileno())],
-            passed=[far.fileno(), door.fileno()],
-            environment=command_environment({}),
-        )
+    with open_call_listener() as listener:
+        host = McpHostProcess.start(listener, command_environment({}))
+    token = secrets.token_hex(32)
+    request = OpenServers(servers=tuple(wanted), token=token, start_seconds=seconds, logs=str(logs), is_listed=False)
     try:
         with trio.move_on_after(HOST_START_TIMEOUT + 2 * seconds):
-            async with open_channel(
-                trio.SocketStream(trio.socket.from_stdlib_socket(near)), host_message_decoder
-            ) as line:
-                line.send(
-                    OpenServers(
-                        servers=tuple(wanted),
-                        token=secrets.token_hex(32),
-                        start_seconds=seconds,
-                        logs=str(logs),
-                        is_listed=False,
-                    )
-                )
-                while (word := await line.receive()) is not None and not _note(word, tried):
+            async with host.open_channel(request) as channel:
+                while (word := await channel.receive()) is not None and not _note(word, tried):
                     pass
     finally:
-        # Its line is closed, at which it stops what it has started.
+        # Its channel is closed, at which it stops what it has started.
         with trio.CancelScope(shield=True):
-            await child.wait()
+            await host.child.wait()
 
 
 def _note(word: HostMessage, tried: Mapping[str, ServerCheck]) -> bool:

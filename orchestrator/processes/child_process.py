@@ -52,6 +52,13 @@ class ChildProcess:
         assert self.status is not None
         return self.status
 
+    async def wait_or_kill(self, grace: float) -> int:
+        """As `wait`, for one that was asked to end: it is killed if it has not ended in *grace* seconds."""
+        with trio.move_on_after(grace):
+            return await self.wait()
+        self.send_signal(signal.SIGKILL)
+        return await self.wait()
+
     def send_signal(self, number: int) -> None:
         """Send a signal to the process alone; nothing happens if it has ended."""
         if self.status is None:

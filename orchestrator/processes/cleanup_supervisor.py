@@ -108,10 +108,7 @@ class CleanupSupervisor:
         self._close_pipe()
         self._child.send_signal(signal.SIGCONT)
         with trio.CancelScope(shield=True):
-            with trio.move_on_after(EXIT_TIMEOUT):
-                await self._child.wait()
-            self._child.send_signal(signal.SIGKILL)
-            await self._child.wait()
+            await self._child.wait_or_kill(EXIT_TIMEOUT)
 
     def _close_pipe(self) -> None:
         assert self._pipe is not None

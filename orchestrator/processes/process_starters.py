@@ -73,10 +73,7 @@ class ZygoteHandle:
         """Close the socket, at which the zygote ends; wait, kill. Returns once it is reaped; is not cancelled."""
         self.requests.close()
         with trio.CancelScope(shield=True):
-            with trio.move_on_after(ZYGOTE_EXIT_TIMEOUT):
-                await self.process.wait()
-            self.process.send_signal(signal.SIGKILL)
-            await self.process.wait()
+            await self.process.wait_or_kill(ZYGOTE_EXIT_TIMEOUT)
 
 
 @attrs.define(eq=False)
