@@ -17,9 +17,9 @@ from coterie.agents.definitions.list_fields import (
     tool_names,
 )
 from coterie.agents.loop.model.catalog import Effort, known_models
+from coterie.agents.permissions.name_patterns import TOOL_NAMES
 from coterie.agents.permissions.types import MODES
 from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process
-from coterie.agents.tools.built_in import NAMES
 from coterie.memory.front_matter.front_matter import parse_front_matter
 from coterie.memory.front_matter.yaml_fields import quote_text
 from coterie.suggestions import closest_match
@@ -154,7 +154,7 @@ class _DefinitionParser(FrontMatterFields):
         return parse_server_list(value, lambda reason, _key: self.add_error("mcpServers", "warning", reason))
 
     def _check_tool(self, key: str, entry: str) -> None:
-        name, known = bare_name(entry), NAMES
+        name, known = bare_name(entry), TOOL_NAMES
         if "(" in entry and not entry.endswith(")"):
             self.add_error(key, "warning", f"{quote_text(entry)} in {key} has no closing bracket")
         if entry in OTHER_NAMES:

@@ -67,7 +67,7 @@ class Authorizer:
             reason = f"The user refused this call: {answer.reason}" if answer.reason else "The user refused this call."
             return Denied(by=USER, reason=reason)
         if isinstance(answer, AllowForSession):
-            self.granted += question.rules
+            self.granted += asks.rules
         return Allowed(by=USER)
 
     def _report(self, tool: Tool, verdict: Verdict) -> str | None:

@@ -1,8 +1,15 @@
-"""Patterns of host names and agent types in rules."""
+"""Names in rules: the tools that exist, and patterns of host names and agent types."""
 
 import re
 
 import attrs
+
+TOOL_NAMES = (
+    *("Read", "Write", "Edit", "NotebookEdit", "Grep", "Glob", "Bash", "BashOutput", "KillBash"),
+    *("SearchTranscript", "SendMessage", "TaskCreate", "TaskList", "TaskClaim", "TaskUpdate"),
+    *("Agent", "TaskStop", "ExitPlanMode", "Skill", "WebFetch"),
+)
+"""The names that rules and definitions may use for a tool, written out so that reading them imports no tool."""
 
 DOMAIN_EXAMPLE = "WebFetch(domain:example.org)"
 

@@ -7,9 +7,7 @@ from typing import Self
 
 import attrs
 
-from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.directory_walk import LEFT_OUT
-from coterie.agents.tools.files.glob_pattern import GlobPattern
+from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
 EXAMPLE = "Edit(src/**)"
 LOOKED_AT = 10_000
@@ -44,10 +42,7 @@ class PathPattern:
         while parts and parts[-1] == "**":
             parts.pop()
         count = next((index for index, part in enumerate(parts) if _is_wild(part)), len(parts))
-        try:
-            wildcard = GlobPattern.parse("/".join(parts[count:])) if parts[count:] else None
-        except ToolFailed as exc:
-            raise ValueError(exc.reason) from exc
+        wildcard = GlobPattern.parse("/".join(parts[count:])) if parts[count:] else None
         return cls(anchor=anchor, fixed=tuple(parts[:count]), wildcard=wildcard)
 
     @classmethod

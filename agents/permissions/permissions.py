@@ -139,13 +139,13 @@ class Permissions:
             reason=_why(call, rule, self.mode)
             if vote is None
             else f"a hook asks for it: {vote.reason or 'it gave no reason'}",
-            rules=rules,
+            rules=_texts(rules),
             remedy=_remedy(call, rules if rule is None else ()),
         )
         by = rule.text if rule else self.mode if vote is None else HOOK
         if self.mode == "dontAsk":
             return Denied(by=by, reason=question.unanswered())
-        return NeedsPrompt(by=by, question=question)
+        return NeedsPrompt(by=by, question=question, rules=rules)
 
 
 def _is_closed(path: Path, call: ToolCallFacts, workspace: Workspace) -> bool:
@@ -213,6 +213,10 @@ def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
     asks = [verdict for verdict in verdicts if isinstance(verdict, NeedsPrompt)]
     if not asks:
         return next((verdict for verdict in verdicts if verdict != Allowed()), verdicts[0])
-    rules = tuple(dict.fromkeys(rule for verdict in asks for rule in verdict.question.rules))
-    is_grantable = all(verdict.question.rules for verdict in asks)
-    return attrs.evolve(asks[0], question=attrs.evolve(asks[0].question, rules=rules if is_grantable else ()))
+    is_grantable = all(verdict.rules for verdict in asks)
+    rules = tuple(dict.fromkeys(rule for verdict in asks for rule in verdict.rules)) if is_grantable else ()
+    return attrs.evolve(asks[0], question=attrs.evolve(asks[0].question, rules=_texts(rules)), rules=rules)
+
+
+def _texts(rules: Sequence[Rule]) -> tuple[str, ...]:
+    return tuple(rule.text for rule in rules)

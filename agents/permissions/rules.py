@@ -14,9 +14,8 @@ from coterie.agents.permissions.commands.command_line import CommandLine, Simple
 from coterie.agents.permissions.commands.command_parser import parse_command
 from coterie.agents.permissions.commands.command_pattern import CommandPattern
 from coterie.agents.permissions.commands.command_wrappers import opaque_reason
-from coterie.agents.permissions.name_patterns import AgentTypePattern, DomainPattern
+from coterie.agents.permissions.name_patterns import TOOL_NAMES, AgentTypePattern, DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
-from coterie.agents.tools.built_in import NAMES
 from coterie.agents.tools.shell.bash import BashInput
 from coterie.agents.tools.tool import Tool, Workspace
 from coterie.agents.tools.web.hosts import WebAddress
@@ -89,7 +88,7 @@ class Rule:
             examples = f"Read, {command_pattern.EXAMPLE} or {path_pattern.EXAMPLE}"
             raise ConfigInvalid(source, f"{text!r} is not a rule; write a tool, or a tool and what for: {examples}")
         tool, subject = match.groups()
-        meant = next((known for known in NAMES if known.casefold() == tool.casefold()), tool)
+        meant = next((known for known in TOOL_NAMES if known.casefold() == tool.casefold()), tool)
         if meant != tool:
             raise ConfigInvalid(source, f"{text!r} names a tool that is called {meant}, with these capitals")
         try:

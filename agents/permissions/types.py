@@ -1,11 +1,13 @@
 """Permission types: modes, verdicts, prompts for the user and their answers."""
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import attrs
 
-from coterie.agents.permissions.rules import Rule
+if TYPE_CHECKING:
+    # The interpretation of rules needs a shell parser; whoever shows a question needs their text alone.
+    from coterie.agents.permissions.rules import Rule
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -31,8 +33,8 @@ class Question:
     """The other arguments of the call that are not as usual, by name."""
     reason: str
     """Why the user is asked."""
-    rules: tuple[Rule, ...]
-    """What an answer for the whole session would allow; empty if it can only be allowed once."""
+    rules: tuple[str, ...]
+    """The rules that an answer for the whole session would add, as text; empty if it can only be allowed once."""
     remedy: str
     """What the user can do to allow such calls beforehand, as in "allow it with ..."."""
     agent: str = ""
@@ -71,6 +73,8 @@ class NeedsPrompt:
     by: str
     """The rule or mode that asks."""
     question: Question
+    rules: "tuple[Rule, ...]"
+    """The rules that `AllowForSession` grants: those of the question."""
 
 
 Verdict = Allowed | Denied | NeedsPrompt

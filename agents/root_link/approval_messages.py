@@ -5,7 +5,6 @@ from typing import Literal
 import msgspec
 
 from coterie.agents.permissions.plan_approval import PlanDecision
-from coterie.agents.permissions.rules import Rule
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.message import WireRequest
 
@@ -86,15 +85,14 @@ class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=Tr
             subject=_beginning(question.subject),
             details={name: _beginning(text) for name, text in question.details.items()},
             reason=question.reason,
-            rules=[rule.text for rule in question.rules],
+            rules=list(question.rules),
             remedy=question.remedy,
         )
 
     def question(self) -> Question:
-        """Return the question. Raises `ConfigInvalid` for rules that are none."""
+        """Return the question, with long texts cut."""
         members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
-        rules = tuple(Rule.parse(text, "a question") for text in self.rules)
-        return Question(**members | {"rules": rules})
+        return Question(**members | {"rules": tuple(self.rules)})
 
 
 def _beginning(text: str) -> str:

@@ -9,10 +9,9 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
+from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
 FILE_LIMIT = 100_000
-LEFT_OUT = frozenset({".git", "node_modules", ".venv", "__pycache__"})
-"""Names that are passed over wherever they stand, unless the walk begins there."""
 
 # The configuration of a repository can name programs for git to run, and to look at files is no leave to run them.
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false")
@@ -62,6 +61,14 @@ async def list_files(directory: Path) -> WalkResult:
         names += [prefix + name for name in found]
         pending += [f"{prefix}{name}/" for name in nested]
     return WalkResult(names=tuple(sorted(names[:FILE_LIMIT])), is_cut=len(names) > FILE_LIMIT)
+
+
+def parse_pattern(pattern: str) -> GlobPattern:
+    """Parse what the model gave as a pattern of file names. Raises `ToolFailed`."""
+    try:
+        return GlobPattern.parse(pattern)
+    except ValueError as exc:
+        raise ToolFailed(str(exc)) from exc
 
 
 def display_path(path: Path, root: Path) -> str:

@@ -8,10 +8,10 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files
-from coterie.agents.tools.files.glob_pattern import GlobPattern
+from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+from coterie.glob_pattern import GlobPattern
 
 SHOWN = 100
 TIME_LIMIT = 30.0
@@ -43,7 +43,7 @@ class Glob:
 
     async def run(self, arguments: GlobInput, workspace: Workspace) -> ToolResult:
         """The paths that match. A cancelled call may leave its thread reading; it changes nothing."""
-        wildcard = GlobPattern.parse(arguments.pattern)
+        wildcard = parse_pattern(arguments.pattern)
         directory = workspace.locate(arguments.path or ".")
         with trio.move_on_after(TIME_LIMIT):
             listing = await list_files(directory)

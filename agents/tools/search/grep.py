@@ -10,14 +10,20 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, printable_name
-from coterie.agents.tools.files.glob_pattern import GlobPattern
+from coterie.agents.tools.files.directory_walk import (
+    WalkResult,
+    display_path,
+    list_files,
+    parse_pattern,
+    printable_name,
+)
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
 from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.worker_process import run_worker
+from coterie.glob_pattern import GlobPattern
 
 TIME_LIMIT = 30.0
 MOST_LINES = 10_000
@@ -98,7 +104,7 @@ def _check_numbers(wanted: GrepInput) -> None:
 async def _files(wanted: GrepInput, workspace: Workspace) -> tuple[WalkResult, list[tuple[str, str]]]:
     """What the walk found, and the files to search with the names to call them by."""
     path = workspace.locate(wanted.path or ".")
-    wildcard = None if wanted.glob is None else GlobPattern.parse(_anywhere(wanted.glob))
+    wildcard = None if wanted.glob is None else parse_pattern(_anywhere(wanted.glob))
     if await trio.to_thread.run_sync(_is_file_sync, path, wanted.path or "."):
         return WalkResult(names=(path.name,), is_cut=False), [(str(path), display_path(path, workspace.root))]
     listing = await list_files(path)

@@ -112,7 +112,7 @@ def _question_text(question: Question) -> str:
     subject += "".join(
         f"    {escape_invisible(name)}:\n{_lines(text, '      ')}" for name, text in question.details.items()
     )
-    rules = ", ".join(rule.text for rule in question.rules)
+    rules = ", ".join(question.rules)
     session = f"   s  for this session: {escape_invisible(rules)}\n" if rules else ""
     return (
         f"\n{_agent_text(question)}{escape_invisible(question.tool)} needs your permission: "

@@ -224,7 +224,7 @@ def test_the_rules_proposed_are_narrow_and_enough(command: str, rules: list[str]
     permissions = Permissions(allow=_rules(GIT))
     verdict = _judge(permissions, command, tmp_path)
     assert isinstance(verdict, NeedsPrompt)
-    assert [rule.text for rule in verdict.question.rules] == rules
+    assert list(verdict.question.rules) == rules
     written = Permissions(allow=_rules(GIT, *rules))
     assert isinstance(_judge(written, command, tmp_path), Allowed if rules else NeedsPrompt)
 

@@ -50,7 +50,7 @@ def test_a_rule_means_hosts(rule: str, url: str, tmp_path: Path, *, is_meant: bo
 def test_who_says_yes_for_the_session_means_the_host(tmp_path: Path) -> None:
     asked = _judge("https://a.org/x", tmp_path, ask="WebFetch")
     assert isinstance(asked, NeedsPrompt)
-    assert [rule.text for rule in asked.question.rules] == ["WebFetch(domain:a.org)"]
+    assert asked.question.rules == ("WebFetch(domain:a.org)",)
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "dontAsk"])

@@ -265,7 +265,7 @@ def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: 
 def test_the_rule_proposed_is_narrow_and_enough(workspace: Workspace, tool: str, path: str, rule: str) -> None:
     verdict = _judge(Permissions(), tool, path, workspace)
     assert isinstance(verdict, NeedsPrompt)
-    (proposed,) = verdict.question.rules
+    (proposed,) = verdict.rules
     assert proposed.text == rule.replace("TOP", str(workspace.root.parent))
     for allow in (proposed, Rule.parse(proposed.text, "test")):
         assert isinstance(_judge(Permissions(allow=(allow,)), tool, path, workspace), Allowed)

@@ -162,8 +162,8 @@ def test_what_was_granted_waives_an_ask_rule_only_if_it_names_the_call(
     permissions = Permissions(ask=_rules(wide))
     verdict = _judge(permissions, kind, workspace, _rules(wide))
     assert isinstance(verdict, NeedsPrompt)
-    assert [rule.text for rule in verdict.question.rules] == [exact]
-    assert isinstance(_judge(permissions, kind, workspace, verdict.question.rules), Allowed)
+    assert verdict.question.rules == (exact,)
+    assert isinstance(_judge(permissions, kind, workspace, verdict.rules), Allowed)
 
 
 @pytest.mark.parametrize(

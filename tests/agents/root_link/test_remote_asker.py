@@ -9,7 +9,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.agents.permissions.rules import Rule
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser
 from coterie.agents.root_link.channel import open_channel
@@ -22,7 +21,7 @@ QUESTION = Question(
     subject="a.txt",
     details={"content": "x" * (LONGEST_SHOWN + 1_234)},
     reason="no rule allows it",
-    rules=(Rule.parse("Write(a.txt)", "test"), Rule.parse("Bash(git push:*)", "test")),
+    rules=("Write(a.txt)", "Bash(git push:*)"),
     remedy="a rule",
     agent="scout",
 )

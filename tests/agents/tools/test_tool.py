@@ -11,8 +11,15 @@ import msgspec
 import pytest
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.permissions.name_patterns import TOOL_NAMES
 from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.tools.memory.load_skill import SkillTool
 from coterie.agents.tools.schema import input_schema
+from coterie.agents.tools.search.search_transcript import SearchTranscript
+from coterie.agents.tools.team.agent_tool import AgentTool
+from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.team.task_tools import TASK_TOOLS
 from coterie.agents.tools.tool import (
     RESULT_CAP,
     Access,
@@ -24,6 +31,7 @@ from coterie.agents.tools.tool import (
     call_tool,
     tool_definition,
 )
+from coterie.agents.tools.web.web_fetch import WebFetch
 from coterie.scenarios.api_server.rules.schema import check_schema
 
 
@@ -177,6 +185,12 @@ def test_a_change_is_taken_over_as_it_was_recorded(workspace: Workspace) -> None
     resumed.seen.check(Path("/a"), b"one")
     assert resumed.shell.directory == workspace.root / "sub"
     assert resumed.changes() is None
+
+
+def test_the_names_written_out_for_rules_are_those_of_the_tools() -> None:
+    built_in = tuple(tool.name for tool in BUILT_IN)
+    team = (SendMessage.name, *TASK_TOOLS, AgentTool.name, TaskStop.name, ExitPlanMode.name)
+    assert (*built_in, SearchTranscript.name, *team, SkillTool.name, WebFetch.name) == TOOL_NAMES
 
 
 @pytest.mark.slow

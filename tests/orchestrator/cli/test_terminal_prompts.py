@@ -10,7 +10,6 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.permissions.rules import Rule
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
 from coterie.orchestrator.cli.views.prompts import TerminalPrompter
 from coterie.orchestrator.cli.views.view import View
@@ -19,7 +18,7 @@ QUESTION = Question(
     tool="Bash",
     subject="git push \x1b[2K\nsecond",
     reason="no rule allows it",
-    rules=(Rule.parse("Bash(git push:*)", "test"),),
+    rules=("Bash(git push:*)",),
     remedy="a rule",
 )
 

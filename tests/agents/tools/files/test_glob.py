@@ -15,8 +15,8 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files import directory_walk
 from coterie.agents.tools.files.directory_walk import list_files
 from coterie.agents.tools.files.glob import SHOWN, Glob, GlobInput
-from coterie.agents.tools.files.glob_pattern import GlobPattern
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.glob_pattern import GlobPattern
 
 
 @pytest.fixture

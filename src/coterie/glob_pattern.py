@@ -1,4 +1,4 @@
-"""Glob patterns of file names."""
+"""Glob patterns of file names, and the directories that a search leaves out."""
 
 import fnmatch
 import itertools
@@ -8,11 +8,12 @@ from typing import Self
 
 import attrs
 
-from coterie.agents.errors import ToolFailed
-
 LONGEST = 500
 """Characters of a pattern, so that braces in braces end somewhere."""
 ALTERNATIVES = 64
+
+LEFT_OUT = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+"""Names that are passed over wherever they stand, unless the walk begins there."""
 
 _Step = re.Pattern[str] | None
 """What one directory or file must be called; None for any number of directories."""
@@ -26,14 +27,14 @@ class GlobPattern:
 
     @classmethod
     def parse(cls, pattern: str) -> Self:
-        """Raises `ToolFailed` for what matches nothing below a directory, or has too many alternatives."""
+        """Raises `ValueError` for what matches nothing below a directory, or has too many alternatives."""
         if len(pattern) > LONGEST:
-            raise ToolFailed(
+            raise ValueError(
                 f"a pattern of file names may have {LONGEST} characters, and this one has {len(pattern):,}"
             )
         expanded = list(itertools.islice(_expand(pattern), ALTERNATIVES + 1))
         if len(expanded) > ALTERNATIVES:
-            raise ToolFailed(f"{pattern!r} has over {ALTERNATIVES} alternatives: use fewer braces")
+            raise ValueError(f"{pattern!r} has over {ALTERNATIVES} alternatives: use fewer braces")
         return cls(alternatives=tuple(_steps(alternative, pattern) for alternative in expanded))
 
     def matches(self, path: str) -> bool:
@@ -65,13 +66,13 @@ def _choices(pattern: str, start: int) -> tuple[list[str], int]:
             begin = index + 1
         if depth == 0:
             return choices, begin
-    raise ToolFailed(f"{pattern!r} has a {{ without its }}")
+    raise ValueError(f"{pattern!r} has a {{ without its }}")
 
 
 def _steps(alternative: str, pattern: str) -> tuple[_Step, ...]:
     parts = [part for part in alternative.split("/") if part not in ("", ".")]
     if alternative.startswith("/") or ".." in parts:
-        raise ToolFailed(f"{pattern!r} leads out of the directory that is searched: name another one as path instead")
+        raise ValueError(f"{pattern!r} leads out of the directory that is searched: name another one as path instead")
     if parts and parts[-1] == "**":
         parts.append("*")
     # The translation tries each star once only, so that no name can make it slow.
