@@ -15,8 +15,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
 from coterie.agents.loop.model.catalog import MILLION, Price
+from coterie.agents.loop.model.usage import Ttl
 from coterie.scenarios.api_server.caching.token_count import count_block
 
 LIVES: dict[Ttl, float] = {"5m": 300.0, "1h": 3_600.0}

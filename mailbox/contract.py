@@ -78,6 +78,17 @@ class Receipt:
     """Seconds since 1970."""
 
 
+BridgeState = Literal["accepted", "held", "waiting"]
+
+
+@attrs.frozen(kw_only=True)
+class BridgeReceipt(Receipt):
+    """A message for another session is stored; `id` is the first one's if the other session took it for a repeat."""
+
+    state: BridgeState
+    """In the mailbox there, with its user, or here until that session listens."""
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """A message that the recipient has now, and must acknowledge."""

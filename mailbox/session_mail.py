@@ -22,7 +22,7 @@ from coterie.mailbox.transports.bridge.transport import BridgeTransport
 from coterie.mailbox.transports.file.transport import FileTransport
 from coterie.mailbox.transports.memory.transport import MemoryTransport
 from coterie.mailbox.validation import MessageDigest
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import DEAD_LETTER_DIRECTORY, ROSTER_FILE, SessionDirectory, mail_directory
 
 SECRET_BYTES = 32
 _PURPOSE = b"coterie mail"
@@ -56,13 +56,6 @@ class SessionKeys:
         """As `Keys.key_of`. Of senders of other sessions, too: for what they send the root vouches."""
         whose = msgspec.json.encode((sender.session, sender.name, sender.incarnation))
         return hashlib.blake2b(whose, key=self._secret, person=_PURPOSE, digest_size=SECRET_BYTES).digest()
-
-
-MAIL_DIRECTORY = "mail"
-DEAD_LETTER_DIRECTORY = "dead"
-"""Within the mail."""
-ROSTER_FILE = "roster.json"
-"""In the directory of a session, as the mail is."""
 
 
 class UnsignedMail:
@@ -164,11 +157,6 @@ class SessionMail:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def mail_directory(session: SessionDirectory) -> Path:
-    """Where the mailboxes of *session* are."""
-    return session.directory / MAIL_DIRECTORY
 
 
 def _reporting_untrusted(store: StoreDeadLetter, on_untrusted: Callable[[DeadLetter], None]) -> StoreDeadLetter:

@@ -88,6 +88,34 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     assert not {"anthropic", "trio", "httpx2"} & _loaded_by(code)
 
 
+CLIENTS = (
+    *("orchestrator.cli.commands.run", "orchestrator.cli.project_approvals", "orchestrator.teams.team_file"),
+    *("orchestrator.cli.live.view_choice", "orchestrator.cli.views.prompts", "orchestrator.cli.views.session_client"),
+    *("orchestrator.control.client", "orchestrator.control.requests", "orchestrator.control.root_client"),
+    *("orchestrator.api.errors", "orchestrator.api.live_session", "orchestrator.api.open_session"),
+    *("orchestrator.api.options", "orchestrator.api.session_result"),
+)
+"""Modules of the clients of a session, with those that `coterie run` imports when it starts one."""
+AGENT_ONLY = (
+    *("coterie.agents.tools", "coterie.agents.runtime", "coterie.agents.layers", "coterie.agents.sandbox"),
+    *("coterie.agents.loop.loop", "coterie.agents.loop.agent", "coterie.agents.loop.conversation.conversation"),
+    *("coterie.agents.permissions.permissions", "coterie.agents.permissions.rules"),
+    *("coterie.agents.permissions.commands", "coterie.agents.permissions.authorizer"),
+    *("coterie.memory.store", "coterie.mailbox.router", "coterie.mailbox.transports.bridge", "anthropic"),
+)
+"""Packages and modules that interpret messages or do the work of an agent."""
+
+
+def test_clients_load_message_types_and_not_what_interprets_them() -> None:
+    loaded = _loaded_by("\n".join(f"import coterie.{module}" for module in CLIENTS))
+    assert not {name for name in loaded for each in AGENT_ONLY if name == each or name.startswith(f"{each}.")}
+
+
+def test_the_list_of_client_modules_has_the_whole_python_api() -> None:
+    names = {f"orchestrator.api.{path.stem}" for path in (ROOT / "orchestrator/api").glob("*.py")}
+    assert names - {"orchestrator.api.__init__"} <= set(CLIENTS)
+
+
 def test_no_command_waits_for_the_sdk() -> None:
     """What calls a model is a process of its own, or imported when a command is about to call one."""
     paths = (ROOT / "orchestrator/cli").rglob("*.py")

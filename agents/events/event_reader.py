@@ -11,7 +11,7 @@ import msgspec
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import EVENTS, VERSION, AnyEvent
 from coterie.agents.events.root_events import AgentChanged
-from coterie.agents.loop.conversation.segment import Role
+from coterie.agents.loop.model.catalog import Role
 from coterie.agents.loop.model.usage import Usage
 from coterie.session_directory import EVENT_LOG, SessionDirectory
 

@@ -13,7 +13,6 @@ from coterie.agents.events.layer_events import Compacted
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.segment import Role
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import (
     Addition,
@@ -23,7 +22,7 @@ from coterie.agents.loop.conversation.transcript_records import (
     UserTextRecord,
 )
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.model.catalog import Model, Role
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import Identity

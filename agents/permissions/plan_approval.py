@@ -1,7 +1,7 @@
 """Plan approval: the policy that names the approver, and the decision over a plan."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import attrs
 
@@ -25,6 +25,9 @@ class PlanApprover(Protocol):
 
 
 Approver = Literal["lead", "human", "rule"]
+HUMAN: Final = "human"
+LEAD: Final = "lead"
+RULE: Final = "rule"
 
 
 @attrs.frozen(kw_only=True)

@@ -6,6 +6,9 @@ import attrs
 import msgspec
 
 VERSION = 1
+LONGEST_SUBJECT = 300
+"""Characters of a subject."""
+LONGEST_DESCRIPTION = 65_536
 HISTORY_LIMIT = 500
 """Entries that a history keeps: the first, and the newest."""
 

@@ -12,12 +12,19 @@ from coterie.mailbox.tasks.errors import (
     TaskListFull,
     TaskOwned,
 )
-from coterie.mailbox.tasks.task import USER, Task, TaskChange, TaskHistoryEntry, TaskId, TaskOwner, TaskStatus
+from coterie.mailbox.tasks.task import (
+    LONGEST_DESCRIPTION,
+    LONGEST_SUBJECT,
+    USER,
+    Task,
+    TaskChange,
+    TaskHistoryEntry,
+    TaskId,
+    TaskOwner,
+    TaskStatus,
+)
 from coterie.mailbox.tasks.task_files import LIMIT
 from coterie.mailbox.tasks.task_graph import TaskGraph
-
-LONGEST_SUBJECT = 300
-LONGEST_DESCRIPTION = 65_536
 
 
 def new_task(

@@ -13,6 +13,8 @@ import attrs
 
 from coterie.memory.instructions.includes import IncludeReference, find_includes
 from coterie.memory.instructions.rule_files import RuleText, list_rule_files, parse_rule, resolve_file_name
+from coterie.paths import checkout_root, home_directory, project_root
+from coterie.trusted_files import TrustedFiles
 
 MANAGED = Path("/etc/coterie")
 NAMES = ("CLAUDE.md", "AGENTS.md", "rules/")
@@ -90,6 +92,13 @@ class Instructions:
     def to_text(self) -> str:
         """Every file's text under its path and whose it is; empty without files. Equal files give equal text."""
         return "\n\n".join(_section(file) for file in self.files)
+
+
+def read_instructions(project: Path) -> Instructions:
+    """The instruction files that hold in *project*. Blocks on the disk. Raises `ConfigInvalid`."""
+    # The files are those of this checkout; approvals hold for all worktrees of the project.
+    places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
+    return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
 
 
 def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]) -> Instructions:

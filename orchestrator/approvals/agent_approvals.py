@@ -4,10 +4,10 @@ from pathlib import Path
 
 import attrs
 
-from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
+from coterie.agents.permissions.plan_approval import HUMAN, PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.approval_messages import DecidePlan, PlanDecided, PromptUser, SubmitPlan
-from coterie.orchestrator.approvals.approval_policy import HUMAN, AnswerInvalid, ApprovalDecision, ApprovalNotStored
+from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision, ApprovalNotStored
 from coterie.orchestrator.approvals.service import ApprovalService
 from coterie.orchestrator.approvals.store import ApprovalSubject
 

@@ -7,18 +7,14 @@ AgentError
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 import attrs
 
 from coterie.agents.permissions.path_pattern import PathPattern
+from coterie.agents.permissions.plan_approval import HUMAN, LEAD
 from coterie.errors import AgentError
 from coterie.orchestrator.approvals.store import Approval
 from coterie.session_directory import MAIN
-
-HUMAN: Final = "human"
-LEAD: Final = "lead"
-RULE: Final = "rule"
 
 
 @attrs.frozen(kw_only=True)

@@ -15,6 +15,7 @@ import trio
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
+from coterie.agents.permissions.plan_approval import LEAD, RULE
 from coterie.agents.permissions.types import DenyCall, Question, UserPrompter
 from coterie.agents.root_link.remote_services import NO_USER
 from coterie.clock import Clock
@@ -24,8 +25,6 @@ from coterie.mailbox.message_bodies import PlanApprovalRequest
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.session_mail import SessionMail
 from coterie.orchestrator.approvals.approval_policy import (
-    LEAD,
-    RULE,
     AnswerInvalid,
     ApprovalDecision,
     ApprovalNotStored,

@@ -15,7 +15,7 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.command_tree import cached_by_files
 from coterie.orchestrator.cli.output import one_line
 from coterie.orchestrator.session.root_lock import find_root, has_dead_root
-from coterie.session_directory import SessionDirectory, list_session_ids
+from coterie.session_directory import ROSTER_FILE, SessionDirectory, list_session_ids
 
 if TYPE_CHECKING:
     from coterie.agents.skills.skill import Skill
@@ -25,7 +25,6 @@ SHOWN = 60
 """Characters that are shown beside a name."""
 EXPLAINED = 50
 """Sessions that something is said about; more would take time, and nobody reads so far down."""
-ROSTER = "roster.json"
 
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -66,7 +65,7 @@ def complete_task(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def _skills(incomplete: str) -> "list[Skill]":
-    from coterie.agents.skills.store import load_skills  # noqa: PLC0415 - brings trio along, for this alone
+    from coterie.agents.skills.store import load_skills  # noqa: PLC0415 - slow to import
 
     found = load_skills(Path.cwd()).by_name.values()
     return [skill for skill in found if skill.name.startswith(incomplete)]
@@ -93,7 +92,7 @@ def _members(ctx: click.Context) -> Iterator[tuple[str, str]]:
     try:
         named = ctx.params.get("session")
         session = SessionDirectory.find(named) if named else SessionDirectory.newest(Path.cwd())
-        roster = msgspec.json.decode((session.directory / ROSTER).read_bytes(), type=dict[str, Any])
+        roster = msgspec.json.decode((session.directory / ROSTER_FILE).read_bytes(), type=dict[str, Any])
         yield from [(str(name), str(member["state"])) for name, member in roster["members"].items()]
     except (ConfigInvalid, OSError, ValueError, KeyError, TypeError, AttributeError):
         return  # there is nothing to offer, and a Tab is no place to say why

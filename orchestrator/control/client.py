@@ -1,8 +1,5 @@
 """Client side of the control socket: sends one request to the root of a running session."""
 
-import os
-from pathlib import Path
-
 import msgspec
 import trio
 
@@ -17,7 +14,6 @@ from coterie.orchestrator.control.requests import (
     response_decoder,
 )
 from coterie.orchestrator.session.root_lock import RootIdentity
-from coterie.process_identity import AGENT_VARIABLE, ancestors, read_environment
 
 
 async def send_request(root: RootIdentity, request: ControlRequest) -> ControlAnswer:
@@ -40,22 +36,3 @@ async def send_request(root: RootIdentity, request: ControlRequest) -> ControlAn
     if isinstance(response := response_decoder.decode(frame), RunFailed):
         raise ConfigInvalid("agent", response.reason)
     return response
-
-
-ROOT_MODULE = b"coterie.orchestrator.session"
-"""In the command line of a root, which adopts what its agents leave behind."""
-
-
-def is_called_by_agent() -> bool:
-    """Whether this process was started, at whatever distance, by an agent of a session.
-
-    A process can take a name out of its own environment, but not out of those above it.
-    """
-    try:
-        return any(_is_agent_or_root(pid) for pid in ancestors(os.getpid()) if pid > 1)
-    except (FileNotFoundError, ProcessLookupError):
-        return True  # one of them has ended: nobody can say whose it was
-
-
-def _is_agent_or_root(pid: int) -> bool:
-    return AGENT_VARIABLE in (read_environment(pid) or {}) or ROOT_MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()

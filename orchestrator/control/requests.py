@@ -11,9 +11,8 @@ from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, 
 from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRequest
-from coterie.mailbox.contract import Receipt
+from coterie.mailbox.contract import BridgeReceipt, Receipt
 from coterie.mailbox.envelope import MessageId, MessageKind
-from coterie.mailbox.transports.bridge.transport import BridgeReceipt
 from coterie.orchestrator.session.root_lock import RootIdentity
 
 CREDENTIALS = struct.Struct("iII")

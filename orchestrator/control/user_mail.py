@@ -7,7 +7,7 @@ import attrs
 
 from coterie.mailbox.abandoned_mail import RecipientActive
 from coterie.mailbox.address import RESERVED, OtherSession, Socket, parse_address
-from coterie.mailbox.contract import DeadLetter, Receipt
+from coterie.mailbox.contract import BridgeReceipt, DeadLetter, Receipt
 from coterie.mailbox.dead_letters import DeadLetterNumber
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient
 from coterie.mailbox.errors import MailboxError, SendRefused
@@ -17,7 +17,6 @@ from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.transports.bridge.held_mail import NoHeldMessage
 from coterie.mailbox.transports.bridge.outbox import NotInOutbox
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
-from coterie.mailbox.transports.bridge.transport import BridgeReceipt
 from coterie.orchestrator.control.requests import (
     DeliveryStatus,
     DeliveryStatuses,

@@ -12,7 +12,7 @@ from coterie.files import check_record
 from coterie.mailbox.abandoned_mail import dead_letter_abandoned, find_abandoned
 from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError
-from coterie.mailbox.session_mail import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionMail
+from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.transports.bridge.held_mail import DIRECTORY as HELD
 from coterie.mailbox.transports.bridge.outbox import DIRECTORY as OUTGOING
 from coterie.mailbox.transports.file.cursor import CURSOR_FILE, load_cursor
@@ -22,7 +22,7 @@ from coterie.mailbox.transports.file.segment_reader import parse_record
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
 from coterie.orchestrator.doctor.log_checks import damage_finding, damaged_line_finding, find_damaged_lines
 from coterie.orchestrator.session.overview import is_running
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionDirectory
 
 DAMAGED_SUFFIX = ".damaged"
 """Ends the name under which a cursor that says nothing is kept."""

@@ -9,11 +9,10 @@ from coterie.agents.events.event_reader import read_log_backwards
 from coterie.agents.events.root_events import CleanedUp
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.roster import FileRoster
-from coterie.mailbox.session_mail import ROSTER_FILE
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
 from coterie.orchestrator.session.overview import is_running, read_members
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, clear_stale_root, has_dead_root, hold_root_lock
-from coterie.session_directory import EVENT_LOG, SessionDirectory
+from coterie.session_directory import EVENT_LOG, ROSTER_FILE, SessionDirectory
 
 
 def stale_session_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:

@@ -11,7 +11,6 @@ from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
 from coterie.mailbox.contract import Member
 from coterie.mailbox.roster import FileRoster, RosterFailed
-from coterie.mailbox.session_mail import ROSTER_FILE
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
 from coterie.orchestrator.gateway.cost_totals import TURN, group_costs, sum_costs
@@ -29,7 +28,7 @@ from coterie.orchestrator.report.report_data import (
     UnreadableFile,
 )
 from coterie.orchestrator.session.overview import session_state
-from coterie.session_directory import MAIN, SessionDirectory
+from coterie.session_directory import MAIN, ROSTER_FILE, SessionDirectory
 
 
 @attrs.define(eq=False)

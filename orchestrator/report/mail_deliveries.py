@@ -13,14 +13,13 @@ from coterie.mailbox.dead_letters import DeadLetterRecord, DeadLetters
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
 from coterie.mailbox.message_bodies import BODIES, MessageBody, TaskNotification
-from coterie.mailbox.session_mail import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY
 from coterie.mailbox.transports.file.cursor import Cursor
 from coterie.mailbox.transports.file.log_reader import LogReader
 from coterie.mailbox.transports.file.log_segments import segment_numbers
 from coterie.mailbox.transports.file.segment_reader import parse_record
 from coterie.orchestrator.cli.output import one_line
 from coterie.orchestrator.report.report_data import MailItem, UnreadableFile
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionDirectory
 
 GIST = 160
 """Characters of a message that a report shows."""

@@ -24,7 +24,7 @@ from coterie.orchestrator.processes.api_server_process import ApiServerFailed, o
 from coterie.orchestrator.processes.linux import set_title
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.session.overview import read_overview
-from coterie.orchestrator.session.root import LaunchClient, SessionRoot, open_root
+from coterie.orchestrator.session.root import LaunchClient, SessionRoot, lead_spec, open_root
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME
@@ -98,7 +98,7 @@ async def _run_lead(root: SessionRoot, assignment: SessionRequest, viewer: Launc
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_signals, signals, nursery.cancel_scope.cancel)
             nursery.start_soon(viewer.listen, root, nursery.cancel_scope.cancel)
-            outcome = await root.run(assignment.lead_spec())
+            outcome = await root.run(lead_spec(assignment))
             nursery.cancel_scope.cancel()
     return outcome
 

@@ -12,12 +12,11 @@ from coterie.agents.events.event_reader import last_agent_changes, read_log_back
 from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.contract import Member
 from coterie.mailbox.roster import FileRoster, RosterFailed
-from coterie.mailbox.session_mail import MAIL_DIRECTORY, ROSTER_FILE
 from coterie.mailbox.transports.file.wakeup import LOCK_FILE
 from coterie.orchestrator.gateway.cost_totals import sum_costs
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, find_root, has_dead_root
-from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory
+from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, MAIN, ROSTER_FILE, SessionDirectory
 
 SessionState = Literal["running", "ended", "interrupted"]
 """interrupted: nobody is at work on it, and nobody has said that it is finished."""

@@ -26,7 +26,7 @@ from coterie.agents.settings import AgentSettings, McpSettings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.session_mail import SessionKeys, SessionMail, mail_directory
+from coterie.mailbox.session_mail import SessionKeys, SessionMail
 from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
@@ -65,13 +65,14 @@ from coterie.orchestrator.processes.child_registry import run_reaper
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
+from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.process_identity import SESSION_VARIABLE
-from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory
+from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory, mail_directory
 
 
 @attrs.frozen(kw_only=True)
@@ -281,3 +282,16 @@ class LaunchClient:
                 case Detach():
                     return
         raise ControlLost("the viewer has gone")
+
+
+def lead_spec(request: SessionRequest) -> AgentSpec:
+    """Spec of the lead that *request* asks for, or of the agent that does the offline job."""
+    return AgentSpec(
+        name=request.name,
+        task=request.task,
+        model=request.model,
+        settings=request.settings,
+        definition=request.definition,
+        is_bare=request.is_bare,
+        job=request.chore,
+    )

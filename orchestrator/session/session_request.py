@@ -8,7 +8,6 @@ import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition
 from coterie.agents.root_link.job_messages import OfflineJob, parse_offline_job
-from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
 from coterie.clock import Clock
 from coterie.session_directory import MAIN, SessionDirectory
@@ -61,18 +60,6 @@ class SessionRequest:
             budget_usd=budget,
             sandbox=sandbox,
             mail=mail,
-        )
-
-    def lead_spec(self) -> AgentSpec:
-        """Spec of the lead, or of the agent that does the offline job."""
-        return AgentSpec(
-            name=self.name,
-            task=self.task,
-            model=self.model,
-            settings=self.settings,
-            definition=self.definition,
-            is_bare=self.is_bare,
-            job=self.chore,
         )
 
     def to_bytes(self) -> bytes:

@@ -20,7 +20,7 @@ from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import FORK, GENERAL, MemoryScope, Process
 from coterie.mailbox.address import MAIN, USER, check_name
 from coterie.mailbox.errors import NameInvalid
-from coterie.mailbox.tasks.task_rules import LONGEST_DESCRIPTION, LONGEST_SUBJECT
+from coterie.mailbox.tasks.task import LONGEST_DESCRIPTION, LONGEST_SUBJECT
 from coterie.orchestrator.settings.setting_values import InvalidValue, convert, format_value
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.orchestrator.teams.team_tables import KeyTypes, TeamFileProblem, TeamInvalid, TeamTableReader

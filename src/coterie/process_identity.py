@@ -196,3 +196,22 @@ def _is_in_exec(pid: int) -> bool:
     """Whether the kernel has taken the old program from *pid*, and not put the new one's variables in place."""
     stat = read_stat(pid)
     return stat is not None and not stat.has_ended and stat.variables_end == 0
+
+
+ROOT_MODULE = b"coterie.orchestrator.session"
+"""Part of the command line of a root, which adopts the orphans of its agents."""
+
+
+def is_called_by_agent() -> bool:
+    """Return True if this process was started, at whatever distance, by an agent of a session.
+
+    A process can remove a variable from its own environment, but not from those of its ancestors.
+    """
+    try:
+        return any(_is_agent_or_root(pid) for pid in ancestors(os.getpid()) if pid > 1)
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # an ancestor has ended, so it is unknown whose it was
+
+
+def _is_agent_or_root(pid: int) -> bool:
+    return AGENT_VARIABLE in (read_environment(pid) or {}) or ROOT_MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -185,3 +185,12 @@ def _load(directory: Path) -> SessionDirectory:
 
 EVENT_LOG = "events.jsonl"
 TRANSCRIPT = "transcript.jsonl"
+ROSTER_FILE = "roster.json"
+MAIL_DIRECTORY = "mail"
+DEAD_LETTER_DIRECTORY = "dead"
+"""Within the mail."""
+
+
+def mail_directory(session: SessionDirectory) -> Path:
+    """The directory with the mailboxes of *session*."""
+    return session.directory / MAIL_DIRECTORY

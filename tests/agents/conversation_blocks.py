@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role
+from coterie.agents.loop.model.catalog import Role
 
 HEADER = KeyHeader(model="claude-opus-5-5")
 

@@ -13,9 +13,9 @@ from coterie.agents.events.event_log import EventLog
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import ReplyRecord
+from coterie.agents.loop.model.catalog import Role
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 

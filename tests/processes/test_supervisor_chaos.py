@@ -23,7 +23,6 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged, CleanedUp
 from coterie.clock import Clock
 from coterie.mailbox.errors import EnvelopeCorrupt
-from coterie.mailbox.session_mail import MAIL_DIRECTORY
 from coterie.mailbox.transports.file.segment_reader import parse_record
 from coterie.orchestrator.cli.views.event_text import event_text
 from coterie.orchestrator.doctor.checks import check_machine, check_session
@@ -34,7 +33,7 @@ from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import MAIL_DIRECTORY, SessionDirectory
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 AGENTS = 6

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import attrs
 
-from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, Ttl
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES
 from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.usage import Ttl, Usage
 
 MARGIN = 20.0
 """Seconds before the end of its life from which an entry is no longer counted on: a call may wait at the gate."""

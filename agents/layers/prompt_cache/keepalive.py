@@ -12,10 +12,10 @@ from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMal
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.prompt_cache.cache_ttl import MARGIN, KeepalivePlan, choose_next_ttl, keepalive_plan
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls, Ttl
+from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 
 PURPOSE = "refresh"

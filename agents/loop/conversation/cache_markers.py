@@ -1,12 +1,9 @@
 """Positions of cache markers: at most four per request."""
 
-from typing import Literal
-
 import attrs
 
 from coterie.agents.loop.conversation.prefix import SegmentSequence, prompt_length
-
-Ttl = Literal["5m", "1h"]
+from coterie.agents.loop.model.usage import Ttl
 
 REACH = 20
 """Positions that the API looks back from a marker for an entry, the marker's own included."""

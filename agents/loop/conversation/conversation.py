@@ -17,7 +17,8 @@ from coterie.agents.loop.conversation.cache_markers import (
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.prefix import Prefix, PrefixMessage
 from coterie.agents.loop.conversation.request_body import RenderedRequest, render_chunks
-from coterie.agents.loop.conversation.segment import Role, Segment
+from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.model.catalog import Role
 
 
 @attrs.define(eq=False)

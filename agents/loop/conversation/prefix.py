@@ -8,9 +8,9 @@ import attrs
 
 from coterie.agents.loop.conversation.blocks import Block
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role, Segment, check_role, link_hash, seed_hash, separator_between
+from coterie.agents.loop.conversation.segment import Segment, check_role, link_hash, seed_hash, separator_between
 from coterie.agents.loop.conversation.segment_log import SegmentLog
-from coterie.agents.loop.model.catalog import Section
+from coterie.agents.loop.model.catalog import Role, Section
 
 
 class PrefixMessage(NamedTuple):

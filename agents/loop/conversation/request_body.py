@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from coterie.agents.loop.conversation.cache_markers import CacheMarker, Ttl
+from coterie.agents.loop.conversation.cache_markers import CacheMarker
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.segment import closing
+from coterie.agents.loop.model.usage import Ttl
 
 _CACHE_CONTROL: dict[Ttl, bytes] = {
     "5m": b'"cache_control":{"type":"ephemeral"}',

@@ -2,14 +2,12 @@
 
 import functools
 import hashlib
-from typing import Literal, get_args
+from typing import get_args
 
 import attrs
 
 from coterie.agents.loop.conversation.blocks import Block
-from coterie.agents.loop.model.catalog import Section
-
-Role = Literal["user", "assistant", "system"]
+from coterie.agents.loop.model.catalog import Role, Section
 
 HASH_SIZE = 16
 

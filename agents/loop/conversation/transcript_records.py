@@ -5,9 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
-from coterie.agents.loop.conversation.segment import Role
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.catalog import Role
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.files import check_record, frame_record
 
 VERSION = 1

@@ -15,14 +15,14 @@ import msgspec
 from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import Block
-from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls, MarkerHistory, Ttl
+from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls, MarkerHistory
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.prefix import Prefix
-from coterie.agents.loop.conversation.segment import Role, Segment
+from coterie.agents.loop.conversation.segment import Segment
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
-from coterie.agents.loop.model.catalog import Section
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.catalog import Role, Section
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.errors import AgentError
 
 

@@ -4,9 +4,8 @@ from decimal import Decimal
 
 import attrs
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
 from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.usage import Ttl, Usage
 
 PRIORITIES = {
     "turn": 0,

@@ -26,6 +26,9 @@ MILLION = Decimal(1_000_000)
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Thinking = Literal["always", "adaptive", "extended"]
 Section = Literal["tools", "system", "messages"]
+"""The parts of a request, in the order of its prefix."""
+Role = Literal["user", "assistant", "system"]
+"""The author of a message."""
 
 
 @attrs.frozen(kw_only=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
 from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.model.usage import Ttl
 
 
 def _chunks(body: bytes | Sequence[bytes]) -> tuple[bytes, ...]:

@@ -1,9 +1,12 @@
 """Token usage of one model call, as the API reports it."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
+
+Ttl = Literal["5m", "1h"]
+"""The life of a cache entry, which its price depends on."""
 
 
 @attrs.frozen(kw_only=True)

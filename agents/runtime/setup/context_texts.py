@@ -20,21 +20,13 @@ from coterie.agents.skills.store import Skills
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.memory.errors import StoreError
-from coterie.memory.instructions.loader import InstructionPaths, Instructions, load_instructions
+from coterie.memory.instructions.loader import Instructions
 from coterie.memory.notes.notes_file import read_file
 from coterie.memory.store.memory_index import INDEX, load_index
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
-from coterie.paths import checkout_root, home_directory, project_root
+from coterie.paths import home_directory, project_root
 from coterie.session_directory import project_slug
-from coterie.trusted_files import TrustedFiles
-
-
-def read_instructions(project: Path) -> Instructions:
-    """The instruction files that hold in *project*. Blocks on the disk. Raises `ConfigInvalid`."""
-    # The files are those of this checkout; approvals hold for all worktrees of the project.
-    places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
-    return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
 
 
 def context_text(

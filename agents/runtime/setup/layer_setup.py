@@ -41,7 +41,7 @@ from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.setup.agent_config import layer_options
-from coterie.agents.runtime.setup.context_texts import context_text, read_instructions
+from coterie.agents.runtime.setup.context_texts import context_text
 from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills
@@ -54,6 +54,7 @@ from coterie.mailbox.tasks.task_list import TaskList
 from coterie.memory.compaction.cut_point import KeepLimits
 from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.extraction.extraction_schedule import ExtractionLimits
+from coterie.memory.instructions.loader import read_instructions
 from coterie.memory.notes.limits import NotesLimits
 from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.store.memory_store import MemoryStore

@@ -12,7 +12,7 @@ import trio
 from coterie.clock import Clock
 from coterie.framing import FRAME_LIMIT
 from coterie.mailbox.address import OtherSession, Socket, check_name
-from coterie.mailbox.contract import MailLimits, Receipt, StoreDeadLetter
+from coterie.mailbox.contract import BridgeReceipt, BridgeState, MailLimits, StoreDeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.errors import BridgeRefused, MailboxFailed, MailboxFull, MessageTooLarge, NotAllowed
 from coterie.mailbox.transports.bridge.client import PeerConnection, PeerTimeout, open_connection
@@ -24,16 +24,6 @@ from coterie.mailbox.transports.bridge.spool import Spool
 
 KEEP = 7 * 24 * 3600.0
 """Seconds for which a letter waits at most for a session that does not come."""
-
-BridgeState = Literal["accepted", "held", "waiting"]
-
-
-@attrs.frozen(kw_only=True)
-class BridgeReceipt(Receipt):
-    """A message for another session is stored; `id` is the first one's if the other session took it for a repeat."""
-
-    state: BridgeState
-    """In the mailbox there, with its user, or here until that session listens."""
 
 
 @attrs.define(eq=False)

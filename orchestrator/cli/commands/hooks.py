@@ -3,27 +3,23 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import click
-from filelock import Timeout
 
-from coterie.agents.hooks.hook_files import (
-    HookSelection,
-    HookSource,
-    approve_sources,
-    count_hooks,
-    definition_source,
-    hook_sources,
-    select_hooks,
-)
-from coterie.agents.settings import Settings
+from coterie.agents.hooks.hook_files import HookSelection, HookSource, count_hooks, select_hooks
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, escape_invisible, open_output, sanitize
-from coterie.orchestrator.control.client import is_called_by_agent
+from coterie.orchestrator.cli.project_approvals import (
+    approve_hook_sources,
+    describe_hooks,
+    describe_sources,
+    find_hook_sources,
+)
 from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.process_identity import is_called_by_agent
 
 
 @click.group()
@@ -73,42 +69,15 @@ def approve_hooks(*, is_sure: bool) -> None:
     if not waiting:
         click.echo("there is nothing to approve")
         return
-    for line in _shown(waiting):
+    for line in describe_sources(waiting):
         click.echo(line)
     if not is_sure and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageRefused("nobody can be asked here; --yes approves what is shown")
     if is_sure or click.confirm("Let these commands run from now on?", err=True):
-        _approve(project, waiting)
+        approve_hook_sources(project, waiting)
         click.echo(f"approved: {sanitize(', '.join(count_hooks(list(waiting))))}")
     else:
         sys.exit(ExitCode.APPROVAL_REFUSED)
-
-
-def confirm_hooks(project: Path, settings: Settings) -> None:
-    """Ask once whether the hooks of *project* may run; a no is asked about again by the next run."""
-    waiting = select_hooks(project, find_hook_sources(project, settings)).waiting if settings.hooks.enabled else ()
-    if not waiting:
-        return
-    click.echo("This project brings commands along that run while agents work in it:", err=True)
-    for line in _shown(waiting):
-        click.echo(line, err=True)
-    if click.confirm("Let them run from now on?", err=True):
-        _approve(project, waiting)
-
-
-def find_hook_sources(project: Path, settings: Settings) -> list[HookSource]:
-    """All files with hooks that hold in *project*, those of its kinds of agents too. Blocks on the disk."""
-    from coterie.agents.definitions.store import load_definitions  # noqa: PLC0415 - brings trio along, for this alone
-
-    kinds = map(definition_source, load_definitions(project).by_name.values())
-    return [*hook_sources(project, settings.hooks), *(source for source in kinds if source.hooks)]
-
-
-def _approve(project: Path, waiting: Sequence[HookSource]) -> None:
-    try:
-        approve_sources(project, waiting)
-    except (OSError, Timeout) as exc:
-        raise UsageRefused(f"the approval could not be kept: {exc}") from exc
 
 
 def _lines(sources: Iterable[HookSource], held: HookSelection) -> Iterator[str]:
@@ -118,23 +87,9 @@ def _lines(sources: Iterable[HookSource], held: HookSelection) -> Iterator[str]:
             found = True
             state = "not approved" if source in held.waiting else source.owner
             yield f"{escape_invisible(str(source.path))}  ({state})"
-            yield from _commands(source)
+            yield from describe_hooks(source)
     if not found:
         yield "there are no hooks"
-
-
-def _shown(sources: Iterable[HookSource]) -> Iterator[str]:
-    for source in sources:
-        yield escape_invisible(str(source.path))
-        yield from _commands(source)
-
-
-def _commands(source: HookSource) -> Iterator[str]:
-    """Whole and escaped: nothing that is approved may hide."""
-    for hook in source.hooks:
-        matcher = f" {escape_invisible(hook.matcher)}" if hook.matcher else ""
-        command = escape_invisible(hook.command).replace("\n", "\n    ")
-        yield f"  {hook.event}{matcher} ({hook.timeout:g} s): {command}"
 
 
 def _rows(sources: Iterable[HookSource], held: HookSelection, *, is_enabled: bool) -> list[dict[str, Any]]:

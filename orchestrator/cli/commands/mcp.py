@@ -11,9 +11,9 @@ from click.shell_completion import CompletionItem
 
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, one_line, sanitize
-from coterie.orchestrator.control.client import is_called_by_agent
 from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, approve_servers, load_servers
 from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.process_identity import is_called_by_agent
 from coterie.suggestions import did_you_mean
 
 SHOWN = 200

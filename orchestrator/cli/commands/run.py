@@ -21,7 +21,7 @@ from coterie.orchestrator.cli.completion_candidates import (
     complete_task,
 )
 from coterie.orchestrator.cli.model_access import require_model
-from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
 
 FORMATS = ("text", "json", "stream-json")
@@ -189,7 +189,7 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
 
 def _read_team(path: Path, agent: str | None) -> TeamDefinition:
     """The team of *path*, whose lead is to be of the kind *agent*, if one is given."""
-    from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - brings trio along, for this alone
+    from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - most runs have no team file
 
     team = load_team(path, Path.cwd())
     if agent is not None and team.lead_type not in (None, agent):
@@ -199,8 +199,6 @@ def _read_team(path: Path, agent: str | None) -> TeamDefinition:
 
 def _initial_prompt(settings: Settings) -> str | None:
     """What the definition of the agent says that it begins with, for want of a task."""
-    from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415 - brings trio along, for this alone
-
     _, kind = apply_definition(settings, Path.cwd())
     return None if kind is None else kind.initial_prompt
 
@@ -211,17 +209,16 @@ def _from_stdin() -> str:
 
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
     # Neither `--help` nor a mistake should wait for these.
-    from coterie.orchestrator.cli.commands.hooks import confirm_hooks  # noqa: PLC0415
     from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
-    from coterie.orchestrator.cli.views.prompts import (  # noqa: PLC0415
-        TerminalPrompter,
+    from coterie.orchestrator.cli.project_approvals import (  # noqa: PLC0415
+        confirm_hooks,
         confirm_includes,
         confirm_servers,
     )
+    from coterie.orchestrator.cli.views.prompts import TerminalPrompter  # noqa: PLC0415
     from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
     from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415
-    from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415
 
     settings, kind = apply_definition(settings, project)
     assignment = SessionRequest(

@@ -19,8 +19,8 @@ from coterie.agents.events.agent_events import (
 )
 from coterie.agents.events.event_reader import MailDelivered, MessageRecorded, ReplyRecorded, SessionEvent
 from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided, Budgeted
+from coterie.agents.permissions.plan_approval import HUMAN
 from coterie.mailbox.envelope import Envelope
-from coterie.orchestrator.approvals.approval_policy import HUMAN
 from coterie.orchestrator.cli.live.news_feed import NewsFeed
 from coterie.orchestrator.cli.live.rows import (
     INTERRUPTED,

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from coterie.orchestrator.approvals.approval_policy import HUMAN
+from coterie.agents.permissions.plan_approval import HUMAN
 from coterie.orchestrator.cli.live.agent_table import AgentTable
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.canvas import open_unwrapped

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from coterie.agents.permissions.plan_approval import HUMAN
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.approvals.approval_policy import HUMAN
 from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.controller import Selection

@@ -10,7 +10,6 @@ import attrs
 from coterie.directory_watch import PollingDirectoryWatch, open_polling_watch
 from coterie.mailbox.dead_letters import DeadLetterNumber, DeadLetters
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.session_mail import DEAD_LETTER_DIRECTORY, mail_directory
 from coterie.mailbox.transports.file.log_segments import segment_numbers
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek
@@ -18,7 +17,7 @@ from coterie.orchestrator.events.event_sources import LogLines
 from coterie.orchestrator.events.session_reader import SessionReader
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry
 from coterie.orchestrator.session.overview import read_overview
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import DEAD_LETTER_DIRECTORY, SessionDirectory, mail_directory
 
 
 @attrs.define(eq=False)

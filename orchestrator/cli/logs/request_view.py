@@ -10,11 +10,11 @@ import attrs
 import click
 import msgspec
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
 from coterie.agents.loop.conversation.origins import Origin
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
 from coterie.agents.loop.conversation.request_body import splice_marker
 from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.model.usage import Ttl
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.output import escape_invisible
 

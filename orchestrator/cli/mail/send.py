@@ -7,12 +7,11 @@ import click
 import msgspec
 
 from coterie.framing import FRAME_LIMIT
-from coterie.mailbox.contract import Receipt
+from coterie.mailbox.contract import BridgeReceipt, Receipt
 from coterie.mailbox.envelope import MessageKind
 from coterie.mailbox.errors import MessageTooLarge
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.session_mail import SessionMail
-from coterie.mailbox.transports.bridge.transport import BridgeReceipt
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
 from coterie.orchestrator.cli.mail.mail_options import json_option, print_json, run_with_mail, session_option
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize

@@ -17,14 +17,13 @@ from coterie.agents.runtime.setup.context_texts import (
     can_load_skills,
     memory_manual,
     read_indexes,
-    read_instructions,
     skill_listing_text,
 )
 from coterie.agents.runtime.setup.memory_scopes import scopes_for
 from coterie.agents.settings import Settings
 from coterie.agents.skills.skill_text import skill_text
 from coterie.agents.skills.store import Skills, load_skills
-from coterie.memory.instructions.loader import InstructionFile, Instructions
+from coterie.memory.instructions.loader import InstructionFile, Instructions, read_instructions
 from coterie.memory.instructions.loader import InstructionScope as FileScope
 from coterie.memory.store.memory_index import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type

@@ -17,7 +17,7 @@ from coterie.agents.events.layer_events import (
     WindowFilling,
 )
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
-from coterie.orchestrator.approvals.approval_policy import HUMAN, LEAD, RULE
+from coterie.agents.permissions.plan_approval import HUMAN, LEAD, RULE
 
 ApprovalEvent = ApprovalAsked | ApprovalDecided | ApprovalRejected
 

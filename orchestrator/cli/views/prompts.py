@@ -1,4 +1,4 @@
-"""Prompts at the terminal: permission questions, included files, MCP servers."""
+"""Permission prompts at the terminal."""
 
 import os
 import termios
@@ -9,17 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 import trio
 
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
-from coterie.agents.runtime.setup.context_texts import read_instructions
-from coterie.orchestrator.cli.output import escape_invisible, sanitize
+from coterie.orchestrator.cli.output import escape_invisible
 from coterie.orchestrator.cli.views.view import View
-from coterie.orchestrator.mcp.mcp_servers import approve_servers, load_servers
-from coterie.paths import project_root
 from coterie.session_directory import MAIN
-from coterie.trusted_files import TrustedFiles
 
 TERMINAL = Path("/dev/tty")
 DETAIL_LINES = 40
@@ -130,29 +125,3 @@ def _lines(text: str, margin: str) -> str:
     more = len(lines) - DETAIL_LINES
     shown = [*lines[:DETAIL_LINES], f"... {more} more lines"] if more > 1 else lines
     return "".join(f"{margin}{line}\n" for line in shown)
-
-
-def confirm_includes(project: Path) -> None:
-    """Ask about each file that nobody has approved yet; a yes is kept for all later runs in the project.
-
-    Raises `ConfigInvalid` and `OSError` as the record of approvals does.
-    """
-    approved = TrustedFiles.of(project_root(project))
-    refused: set[Path] = set()
-    # An approved file may name further ones.
-    while waiting := [path for path in read_instructions(project).unapproved if path not in refused]:
-        for path in waiting:
-            if click.confirm(
-                f"An instruction file of this project includes {sanitize(str(path))}. Allow it?", err=True
-            ):
-                approved.approve(path)
-            else:
-                refused.add(path)
-
-
-def confirm_servers(project: Path) -> None:
-    """Ask about each MCP server of the project that waits; a yes is kept until it is changed. Raises as the above."""
-    for server in load_servers(project).waiting:
-        where = sanitize(server.config.where)
-        if click.confirm(f"The MCP server {server.name} of this project is {where}. May it start?", err=True):
-            approve_servers(project, [server])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role
+from coterie.agents.loop.model.catalog import Role
 from coterie.memory.compaction.result_clearing import (
     PLACEHOLDER,
     ClearableResults,

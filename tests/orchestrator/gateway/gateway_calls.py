@@ -8,11 +8,10 @@ from decimal import Decimal
 import attrs
 import trio
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.gateway import Gateway, Permit
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
 from coterie.orchestrator.gateway.budgets import BudgetLimits

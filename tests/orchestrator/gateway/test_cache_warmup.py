@@ -4,8 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from coterie.agents.loop.conversation.cache_markers import Ttl
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import HOLD
 from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup

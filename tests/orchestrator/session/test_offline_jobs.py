@@ -8,6 +8,7 @@ import pytest
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, OfflineJob, Pivot, parse_offline_job
 from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
+from coterie.orchestrator.session.root import lead_spec
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 
@@ -24,7 +25,7 @@ def test_a_chore_travels_from_the_command_to_the_agent(chore: OfflineJob | None)
     wanted = SessionRequest(project=Path("/project"), task="Dream.", model="m", settings=Settings(), chore=chore)
     read = SessionRequest.from_bytes(wanted.to_bytes())
     assert read == wanted
-    spec = read.lead_spec()
+    spec = lead_spec(read)
     assert (AgentRun(spec=spec).member_origin is None) == (chore is not None)
     assert AgentSpec.from_bytes(spec.to_bytes()).job == chore
 

@@ -11,8 +11,8 @@ from coterie.agents.layers.progress.digest import Digest, digest_size, entry_of
 from coterie.agents.loop.conversation.blocks import Block, text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role, Segment
-from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.model.catalog import Role, load_models
 from coterie.agents.loop.model.usage import Usage
 
 MODELS = load_models()

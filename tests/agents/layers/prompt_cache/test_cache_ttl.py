@@ -14,9 +14,9 @@ from coterie.agents.layers.prompt_cache.cache_ttl import (
     keepalive_plan,
     refresh_max_tokens,
 )
-from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, Ttl
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES
 from coterie.agents.loop.model.catalog import Model, load_models
-from coterie.agents.loop.model.usage import Usage
+from coterie.agents.loop.model.usage import Ttl, Usage
 
 MODELS = load_models()
 MINUTE = 60.0

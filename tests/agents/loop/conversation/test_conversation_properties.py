@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
+from coterie.agents.loop.model.catalog import Role
 from tests.agents.conversation_blocks import HEADER, MESSAGES, SYSTEMS, TOOLS, image
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from coterie.agents.loop.conversation.cache_markers import CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Role
 from coterie.agents.loop.forks.fork import begin_fork
 from coterie.agents.loop.forks.fork_point import ForkPoint, PrefixDiffers
 from coterie.agents.loop.forks.fork_point_file import read_point, write_point
+from coterie.agents.loop.model.catalog import Role
 from tests.agents.conversation_blocks import MESSAGES, SYSTEMS, TOOLS, text, thinking, tool_use
 
 CHILD = """
