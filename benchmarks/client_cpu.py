@@ -16,11 +16,11 @@ from benchmarks.figures import Figure, at_least
 from benchmarks.sample_history import MAX_TOKENS, MODEL, build_conversation
 from benchmarks.scripted_server import open_scripted_server
 from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.token_estimate import JSON_BYTES
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import ModelRequest
-from coterie.agents.loop.token_estimate import JSON_BYTES
 
 SIZE = 800_000
 ROUNDS = 30

@@ -32,6 +32,7 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
@@ -41,7 +42,6 @@ from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Tool, Workspace, allow_all
 from coterie.clock import Clock

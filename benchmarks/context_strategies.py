@@ -10,10 +10,10 @@ from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.loop import OUTPUT_SIZES
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.pipeline import PipelineOptions, WindowCheck, arrange, context_steps
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.memory.compaction.cut_point import oldest_rounds, split_messages
 from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.compaction.result_clearing import clear_results

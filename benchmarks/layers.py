@@ -15,9 +15,9 @@ from benchmarks.recorded_runs import DIRECTORY, has_runs
 from benchmarks.sample_history import MODEL
 from benchmarks.session_run import MECHANISMS, SessionOutcome, Setup, run_session
 from coterie.agents.layers.layer2_clearing import api_trigger
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.pipeline import PipelineOptions
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import RESULT_CAP
 
 CALLS = 330

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.long_session import LongSession
 from benchmarks.recorded_runs import Call
-from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, tool_definition
 
 

@@ -24,6 +24,7 @@ from coterie.agents.loop.agent import Agent, Durability
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
@@ -32,7 +33,6 @@ from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all
 from coterie.clock import Clock
 

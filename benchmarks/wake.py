@@ -24,7 +24,7 @@ from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender
 from coterie.mailbox.router import OutgoingMessage
-from coterie.orchestrator.session.root import SessionRoot, open_root
+from coterie.orchestrator.root.root import SessionRoot, open_root
 from coterie.session_directory import MAIN, SessionDirectory
 
 WAKES = 30

@@ -93,7 +93,7 @@ CLIENTS = (
     *("orchestrator.cli.live.view_choice", "orchestrator.cli.views.prompts", "orchestrator.cli.views.session_client"),
     *("orchestrator.control.client", "orchestrator.control.requests", "orchestrator.control.root_client"),
     *("orchestrator.api.errors", "orchestrator.api.live_session", "orchestrator.api.open_session"),
-    *("orchestrator.api.options", "orchestrator.api.session_result"),
+    *("orchestrator.api.options", "orchestrator.api.public", "orchestrator.api.session_result"),
 )
 """Modules of the clients of a session, with those that `coterie run` imports when it starts one."""
 AGENT_ONLY = (
@@ -130,7 +130,7 @@ def test_only_the_process_that_holds_mcp_servers_imports_their_package() -> None
         for path in _modules(directory):
             packages = {name.partition(".")[0] for name in _imports(path)}
             assert path.is_relative_to(host) or not packages & {"mcp", "mcp_types"}, path
-    loaded = _loaded_by("import coterie.orchestrator.session.root, coterie.agents.runtime.agent_main")
+    loaded = _loaded_by("import coterie.orchestrator.root.root, coterie.agents.runtime.agent_main")
     assert not {"mcp", "mcp_types", "coterie.orchestrator.mcp.host"} & loaded
 
 

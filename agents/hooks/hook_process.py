@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.agents.tools.shell.shell_process import SHELL, open_output_reader, wait_or_kill
 from coterie.agents.tools.worker_process import BoundedOutput
+from coterie.agents.tools.workspace.shell_process import SHELL, open_output_reader, wait_or_kill
 
 KEPT = 500_000
 """Characters of an output that are kept at its beginning, and again at its end."""

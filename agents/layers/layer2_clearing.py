@@ -9,10 +9,10 @@ import msgspec
 from coterie.agents.events.layer_events import Mechanism, ResultsCleared
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds, estimate_block
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.token_estimate import Thresholds, estimate_block
 from coterie.agents.tools.tool import Tool
 from coterie.memory.compaction.result_clearing import (
     ClearableResult,

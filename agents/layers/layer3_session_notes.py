@@ -14,11 +14,11 @@ from coterie.agents.events.layer_events import Compacted, LayerFailed, NotesUpda
 from coterie.agents.layers.layer2_clearing import cleared_by_api
 from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesUpdate, NotesWriter, UpdateCost
 from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import NotesRecord
 from coterie.agents.loop.forks.helper import HelperStart
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.memory.compaction.cut_point import KeepLimits
 from coterie.memory.compaction.kept_size import kept_size_after
 from coterie.memory.errors import NotesUnusable

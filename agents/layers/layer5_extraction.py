@@ -19,7 +19,7 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
 from coterie.agents.prompts import render
-from coterie.agents.tools.memory.memory_files import WritableMemory
+from coterie.agents.tools.workspace.memory_files import WritableMemory
 from coterie.memory.compaction.cut_point import split_messages
 from coterie.memory.errors import StoreError
 from coterie.memory.extraction.extraction_schedule import (
@@ -30,8 +30,8 @@ from coterie.memory.extraction.extraction_schedule import (
 )
 from coterie.memory.recall.store_scan import scan_newest
 from coterie.memory.store.change import Author, MemoryChange
-from coterie.memory.store.memory_index import INDEX
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 
 PURPOSE = "extraction"
 WELL = frozenset({"end_turn", "tool_use", "stop_sequence"})

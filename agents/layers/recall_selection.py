@@ -11,10 +11,10 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity, ModelRequest
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.agents.prompts import render
 from coterie.memory.recall.selection import SCHEMA, parse_selection
 from coterie.memory.recall.store_scan import ScannedMemory

@@ -3,8 +3,8 @@
 import attrs
 
 from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.token_estimate import Thresholds, estimate_block
 from coterie.agents.loop.model.usage import Usage
-from coterie.agents.loop.token_estimate import Thresholds, estimate_block
 from coterie.memory.compaction.result_clearing import CACHE_EDITS, deleted_results
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 import attrs
 
 if TYPE_CHECKING:
-    # The interpretation of rules needs a shell parser; whoever shows a question needs their text alone.
     from coterie.agents.permissions.rules import Rule
+
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -97,3 +97,7 @@ class Spawner(Protocol):
         What is in a mailbox within a process is not known to whoever says so.
         """
         ...
+
+
+FORK_TYPE = "fork"
+"""Agent type of a fork on the roster."""

@@ -24,10 +24,10 @@ from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.permissions.authorizer import PermissionDecision
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, NotCompacted, OfflineJob
 from coterie.agents.root_link.root_connection import RootConnection
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
-from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.first_message import NextUserMessage
 from coterie.agents.runtime.mail_loop import has_work, run_mail_loop, wait_for_mail_or_idle_team
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.setup.agent_mail import AgentMail
 from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.agent_tool import AgentTool

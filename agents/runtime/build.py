@@ -24,30 +24,25 @@ from coterie.agents.loop.pipeline import open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
 from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.permissions.plan_mode import PlanMode
 from coterie.agents.permissions.types import UserPrompter
 from coterie.agents.root_link.root_connection import RootConnection
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork, agent_environment
-from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.agent_runner import AgentRunner, permission_decided_event
 from coterie.agents.runtime.first_message import NextUserMessage
+from coterie.agents.runtime.plan_mode import PlanMode
 from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork, agent_environment
+from coterie.agents.runtime.setup.agent_mail import AgentMail
 from coterie.agents.runtime.setup.hook_setup import AgentHooks, load_agent_hooks
-from coterie.agents.runtime.setup.layer_setup import (
-    AgentParts,
-    PipelineBuilder,
-    load_notes_writer,
-    pinned_sections,
-)
+from coterie.agents.runtime.setup.layer_setup import AgentParts, PipelineBuilder, load_notes_writer, pinned_sections
 from coterie.agents.runtime.setup.resources import AgentResources, load_resources
 from coterie.agents.runtime.setup.sandbox_setup import open_sandbox
 from coterie.agents.runtime.task_release import releasing_tasks
-from coterie.agents.tools.shell.background_jobs import open_jobs
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
 from coterie.agents.tools.web.hosts import hosts_from_settings
 from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
+from coterie.agents.tools.workspace.background_jobs import open_jobs
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.session_directory import TASKS

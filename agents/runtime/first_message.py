@@ -16,8 +16,8 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Addition, UserTextRecord
 from coterie.agents.loop.loop import close_open_calls
 from coterie.agents.prompts import render
-from coterie.agents.runtime.agent_files import AgentWork
 from coterie.agents.runtime.mail_loop import has_work
+from coterie.agents.runtime.setup.agent_files import AgentWork
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory

@@ -14,7 +14,7 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.root_link.spawn_request import Spawner
-from coterie.agents.runtime.agent_mail import AgentMail
+from coterie.agents.runtime.setup.agent_mail import AgentMail
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.errors import MailboxFailed

@@ -17,8 +17,6 @@ from coterie.mailbox.validation import MessageDigest
 
 AGENT_ENTRY = "coterie.agents.runtime.agent_main:main"
 """Entry point of an agent process; a name, so that the root does not import the SDK."""
-FORK_TYPE = "fork"
-"""Agent type of a fork on the roster."""
 
 
 @attrs.frozen(kw_only=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from coterie.agents.definitions.definition_files import FileProblem, read_text
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
-from coterie.agents.loop.token_estimate import TEXT_BYTES
 from coterie.agents.prompts import render
 from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.store import Skills

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator
 
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 from coterie.memory.front_matter.front_matter import parse_front_matter
-from coterie.memory.store.memory_index import INDEX, LONGEST_LINE, index_lines, is_memory, load_index
+from coterie.memory.store.memory_index import LONGEST_LINE, index_lines, is_memory, load_index
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.secret_scan import find_secrets
 from coterie.memory.store.transaction import LARGEST
 

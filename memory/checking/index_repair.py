@@ -6,8 +6,9 @@ from coterie.memory.checking.file_checks import is_dangling
 from coterie.memory.errors import BaseChanged, MemoryRefused
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
-from coterie.memory.store.memory_index import INDEX, LONGEST_LINE, index_line, index_lines
+from coterie.memory.store.memory_index import LONGEST_LINE, index_line, index_lines
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 
 ATTEMPTS = 5
 """Others write meanwhile; then it is looked at anew."""

@@ -12,8 +12,8 @@ from coterie.memory.checking.issue import CheckedMemory, IssueRate, StoreIssue, 
 from coterie.memory.checking.project_references import find_missing, find_references
 from coterie.memory.errors import MemoryRefused
 from coterie.memory.store.memory_entry import parse_entry
-from coterie.memory.store.memory_index import INDEX
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST
 
 

@@ -10,8 +10,8 @@ from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.dreaming.statements import split_lines
 from coterie.memory.dreaming.working_copy import read_store_texts
 from coterie.memory.store.change import Author
-from coterie.memory.store.memory_index import INDEX
 from coterie.memory.store.memory_store import ApplyResult, MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import PendingEdit
 
 

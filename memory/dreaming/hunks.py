@@ -8,7 +8,8 @@ from typing import Literal
 import attrs
 
 from coterie.memory.dreaming.statements import split_lines
-from coterie.memory.store.memory_index import INDEX, index_lines
+from coterie.memory.store.memory_index import index_lines
+from coterie.memory.store.path_rules import INDEX
 
 HunkKind = Literal["addition", "merge", "deletion"]
 """merge: what it takes away stands elsewhere. deletion: it does not."""

@@ -9,7 +9,7 @@ from coterie.memory.dreaming.dream_change import RecallTest
 from coterie.memory.dreaming.statements import facts_in
 from coterie.memory.dreaming.working_copy import WorkingCopy, read_texts
 from coterie.memory.recall.bm25 import Bm25Ranker
-from coterie.memory.store.memory_index import INDEX
+from coterie.memory.store.path_rules import INDEX
 
 FOUND = 5
 """Memories that a query gives."""

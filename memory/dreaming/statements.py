@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
-from coterie.memory.store.memory_index import INDEX, index_lines
+from coterie.memory.store.memory_index import index_lines
+from coterie.memory.store.path_rules import INDEX
 
 _BEFORE = "\"'`*([{|\u201c\u2018\u00ab"
 """What may stand before a word without being part of it."""

@@ -10,8 +10,8 @@ import attrs
 from coterie.files import replace_file
 from coterie.memory.dreaming.hunks import DreamFile, hunks_between
 from coterie.memory.errors import MemoryRefused
-from coterie.memory.store.memory_index import INDEX, LOGS
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX, LOGS
 
 PLACE = "dream"
 """The directory in which a dream works, in one that is its agent's own."""

@@ -7,10 +7,8 @@ import attrs
 
 from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
+from coterie.memory.store.path_rules import INDEX, LOGS
 
-INDEX = "MEMORY.md"
-LOGS = "logs"
-"""The directory of daily logs, which are no memories yet."""
 LONGEST_LINE = 150
 """Characters of a line that the store writes."""
 _SHORTEST = 20
@@ -162,3 +160,13 @@ def _without(text: str, path: str) -> str:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+
+
+def decode_index(index: bytes | None) -> str:
+    """An index to work on; whatever is no UTF-8 in it comes out of `encode_index` as it went in."""
+    return (index or b"").decode(errors="surrogateescape")
+
+
+def encode_index(text: str) -> bytes:
+    """The reverse of `decode_index`."""
+    return text.encode(errors="surrogateescape")

@@ -12,7 +12,8 @@ from coterie.memory.errors import BaseChanged, MemoryRefused
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.change_log import read_batches
 from coterie.memory.store.confined_directory import open_confined
-from coterie.memory.store.memory_index import INDEX, is_memory
+from coterie.memory.store.memory_index import is_memory
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.store_lock import lock_store, open_history_directory
 from coterie.memory.store.transaction import PendingEdit, StoreTransaction
 from coterie.memory.store.undo import plan_undo

@@ -5,7 +5,10 @@ import unicodedata
 from collections.abc import Iterable
 
 from coterie.memory.errors import MemoryRefused
-from coterie.memory.store.memory_index import INDEX, LOGS
+
+INDEX = "MEMORY.md"
+LOGS = "logs"
+"""The directory of daily logs, which are no memories yet."""
 
 LONGEST_NAME = 255
 """Bytes that file systems take."""

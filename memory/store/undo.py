@@ -5,9 +5,16 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from coterie.memory.errors import CannotUndo
-from coterie.memory.store.apply_changes import decode_index, encode_index
 from coterie.memory.store.change import MemoryChange, group_by_path
-from coterie.memory.store.memory_index import INDEX, index_lines, is_memory, revert_index, update_index
+from coterie.memory.store.memory_index import (
+    decode_index,
+    encode_index,
+    index_lines,
+    is_memory,
+    revert_index,
+    update_index,
+)
+from coterie.memory.store.path_rules import INDEX
 
 
 def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from coterie.mailbox.envelope import MessageId, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.message_bodies import PlanApprovalRequest
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.approval_policy import (
     AnswerInvalid,
     ApprovalDecision,

@@ -6,7 +6,7 @@ from pathlib import Path
 from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.root_link.job_messages import OfflineJob
-from coterie.agents.runtime.spec import FORK_TYPE
+from coterie.agents.root_link.spawn_request import FORK_TYPE
 from coterie.orchestrator.cli.model_access import require_model
 from coterie.orchestrator.cli.output import UsageRefused
 from coterie.orchestrator.session.overview import read_members

@@ -7,13 +7,7 @@ import click
 from filelock import Timeout
 
 from coterie.agents.definitions.store import load_definitions
-from coterie.agents.hooks.hook_files import (
-    HookSource,
-    approve_sources,
-    definition_source,
-    hook_sources,
-    select_hooks,
-)
+from coterie.agents.hooks.hook_files import HookSource, approve_sources, definition_source, hook_sources, select_hooks
 from coterie.agents.settings import Settings
 from coterie.memory.instructions.loader import read_instructions
 from coterie.orchestrator.cli.output import UsageRefused, escape_invisible, sanitize

@@ -26,7 +26,7 @@ from coterie.orchestrator.control.root_protocol import (
 from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 from coterie.orchestrator.session.session_request import SessionRequest
 
-ROOT_MODULE_NAME = "coterie.orchestrator.session"
+ROOT_MODULE_NAME = "coterie.orchestrator.root"
 ROOT_EXIT_TIMEOUT = 20.0
 """Seconds in which a root that nobody looks at any more has stopped its agents: asked, terminated, killed."""
 

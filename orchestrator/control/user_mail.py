@@ -5,7 +5,6 @@ What the root stores is signed. What a shell stores is not, and is believed when
 
 import attrs
 
-from coterie.mailbox.abandoned_mail import RecipientActive
 from coterie.mailbox.address import RESERVED, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import BridgeReceipt, DeadLetter, Receipt
 from coterie.mailbox.dead_letters import DeadLetterNumber
@@ -13,10 +12,11 @@ from coterie.mailbox.envelope import Envelope, MessageId, Recipient
 from coterie.mailbox.errors import MailboxError, SendRefused
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.router import TIME_TO_LIVE, OutgoingMessage
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.abandoned_mail import RecipientActive
 from coterie.mailbox.transports.bridge.held_mail import NoHeldMessage
 from coterie.mailbox.transports.bridge.outbox import NotInOutbox
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.control.requests import (
     DeliveryStatus,
     DeliveryStatuses,

@@ -9,16 +9,16 @@ import trio
 
 from coterie.clock import Clock
 from coterie.files import check_record
-from coterie.mailbox.abandoned_mail import dead_letter_abandoned, find_abandoned
 from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE
 from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.abandoned_mail import dead_letter_abandoned, find_abandoned
 from coterie.mailbox.transports.bridge.held_mail import DIRECTORY as HELD
 from coterie.mailbox.transports.bridge.outbox import DIRECTORY as OUTGOING
 from coterie.mailbox.transports.file.cursor import CURSOR_FILE, load_cursor
 from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
 from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
 from coterie.mailbox.transports.file.segment_reader import parse_record
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
 from coterie.orchestrator.doctor.log_checks import damage_finding, damaged_line_finding, find_damaged_lines
 from coterie.orchestrator.session.overview import is_running

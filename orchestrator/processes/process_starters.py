@@ -28,7 +28,7 @@ ZYGOTE_MODULE = "coterie.orchestrator.processes.zygote"
 AGENT_PRELOADS = (
     "coterie.agents.runtime.agent_main",
     "coterie.agents.loop.pipeline",
-    "coterie.agents.tools.built_in",
+    "coterie.agents.runtime.setup.built_in_tools",
     # What the SDK imports when its first request is sent.
     "httpcore2",
     "truststore",

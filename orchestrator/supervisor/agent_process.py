@@ -34,12 +34,7 @@ from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent, RunningChild
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
-from coterie.orchestrator.supervisor.stall_watch import (
-    Activity,
-    wait_for_stall,
-    wakeup_count,
-    written_bytes,
-)
+from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
 from coterie.orchestrator.supervisor.termination import kill_orphans, remove_drafts_sync, shutdown_envelope, terminate
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import SessionDirectory

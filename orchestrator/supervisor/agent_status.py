@@ -14,7 +14,7 @@ from coterie.mailbox.envelope import MessageId, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.router import OutgoingMessage
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 
 ROOT_NAME = "root"

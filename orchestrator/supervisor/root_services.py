@@ -9,7 +9,7 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.permissions.types import UserPrompter
 from coterie.agents.runtime.spec import Services
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import ApprovalService
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.mcp.host_supervisor import McpHostSupervisor

@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from coterie.agents.runtime.spec import AgentSpec
-from coterie.agents.tools.shell.working_directory import FOLDER
+from coterie.agents.tools.workspace.working_directory import FOLDER
 from coterie.files import find_drafts
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import ShutdownRequest

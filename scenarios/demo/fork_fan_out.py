@@ -22,7 +22,7 @@ from coterie.clock import Clock
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
 from coterie.orchestrator.processes.api_server_process import ApiServerHandle, open_api_server
-from coterie.orchestrator.session.root import open_root
+from coterie.orchestrator.root.root import open_root
 from coterie.paths import HOME_VARIABLE
 from coterie.session_directory import MAIN, SessionDirectory
 

@@ -12,7 +12,7 @@ from coterie.agents.events.event_reader import LineUnreadable, SessionEvent
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.message_history import MessageHistory, MessageHop
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger

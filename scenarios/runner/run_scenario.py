@@ -13,7 +13,7 @@ import trio
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.fault_injection import add_fault_rule, read_injected_faults
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.output import ExitCode
 from coterie.orchestrator.events.follower import EventFollower, open_follower

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from coterie.agents.events.event_reader import SessionEvent
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.scenarios.runner.environment import ScenarioEnvironment
 from coterie.scenarios.runner.scenario import Scenario, ScenarioStep, UserAction
 from coterie.session_directory import SessionDirectory

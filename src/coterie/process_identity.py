@@ -198,7 +198,7 @@ def _is_in_exec(pid: int) -> bool:
     return stat is not None and not stat.has_ended and stat.variables_end == 0
 
 
-ROOT_MODULE = b"coterie.orchestrator.session"
+ROOT_MODULE = b"coterie.orchestrator.root"
 """Part of the command line of a root, which adopts the orphans of its agents."""
 
 

@@ -18,6 +18,7 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
@@ -25,7 +26,6 @@ from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunEnded, RunLimits
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.runtime.mail_loop import run_mail_loop
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.send_message import SendMessage

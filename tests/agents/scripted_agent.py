@@ -16,6 +16,7 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.model.catalog import load_models
@@ -23,7 +24,6 @@ from coterie.agents.loop.model.client import RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import PipelineOptions
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import (
     RESULT_CAP,
     Access,

@@ -9,12 +9,12 @@ import pytest
 
 from coterie.clock import Clock
 from coterie.files import file_faults
-from coterie.mailbox.abandoned_mail import RecipientActive, dead_letter_abandoned, find_abandoned
 from coterie.mailbox.contract import Member
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.envelope import Recipient
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, NameInvalid, UnknownRecipient
 from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.transports.abandoned_mail import RecipientActive, dead_letter_abandoned, find_abandoned
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.mailbox.file_mail import FailsFrom, envelope, take_sequences
 

@@ -105,7 +105,7 @@ def test_without_the_variable_nothing_of_it_is_loaded() -> None:
     code = f"""
 import os, sys
 os.environ.pop({FAULTS_VARIABLE!r}, None)
-import coterie.mailbox.session_mail
+import coterie.mailbox.transports.session_mail
 from coterie.mailbox.fault_points import inject_faults
 with inject_faults("ada"):
     import coterie.files, coterie.mailbox.fault_points

@@ -20,7 +20,7 @@ import trio
 from coterie.clock import Clock
 from coterie.orchestrator.processes import cleanup_daemon
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
-from coterie.orchestrator.session.root import open_root
+from coterie.orchestrator.root.root import open_root
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record
 from coterie.process_identity import SESSION_VARIABLE
 from coterie.session_directory import SessionDirectory

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, DreamLimits
-from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.clock import Clock
 from coterie.files import Operation, file_faults
 from coterie.memory.dreaming.dream_lock import LOCK

@@ -19,7 +19,7 @@ from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.router import OutgoingMessage
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.processes.process_starters import ZygoteStarter
-from coterie.orchestrator.session.root import SessionRoot, open_root
+from coterie.orchestrator.root.root import SessionRoot, open_root
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.session_directory import MAIN, SessionDirectory

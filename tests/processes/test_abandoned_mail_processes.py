@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from coterie.clock import Clock
-from coterie.mailbox.abandoned_mail import dead_letter_abandoned
 from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE, DeadLetters
 from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.transports.abandoned_mail import dead_letter_abandoned
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.mailbox.file_mail import envelope
 

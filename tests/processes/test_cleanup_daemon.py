@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import CleanedUp
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.transports.bridge.socket_path import socket_path
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.checks import check_machine, check_session
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes

@@ -17,8 +17,8 @@ import trio
 from click.testing import CliRunner, Result
 
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.transports.bridge.socket_path import socket_path
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.commands import stop
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.orphan_processes import (

@@ -17,8 +17,8 @@ import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ import trio
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import MailRecord
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.session_writer import open_writer
 

@@ -19,7 +19,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, read_approvals
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root

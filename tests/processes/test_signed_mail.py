@@ -21,7 +21,7 @@ from coterie.agents.events.agent_events import Noticed
 from coterie.clock import Clock
 from coterie.mailbox.address import OtherSession
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.control.requests import DeliveryStatuses, NotStored, ReleaseHeldMessage, SendMail
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root

@@ -11,8 +11,9 @@ import attrs
 import pytest
 
 from coterie.memory.store.change import Author
-from coterie.memory.store.memory_index import INDEX, index_lines
+from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.undo import replay
 from tests.processes.store_worker import COUNTER, counts, memory, whole_lines
 from tests.record_property import RecordProperty

@@ -8,9 +8,9 @@ import attrs
 
 from coterie.agents.layers.layer4_compaction.summarize import ALL
 from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Trigger, Way
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.agents.root_link.job_messages import Pivot
 from coterie.memory.compaction.cut_point import (
     KeepLimits,

@@ -12,8 +12,8 @@ from coterie.agents.layers.layer4_compaction.plan import CompactionJob, Compacti
 from coterie.agents.layers.layer4_compaction.restore import RestoredFile, RestoredSkill
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Part, Way
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.agents.prompts import render
 from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.compaction.cut_point import Messages

@@ -9,10 +9,10 @@ import attrs
 import msgspec
 
 from coterie.agents.definitions.definition_files import FileProblem
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
-from coterie.agents.loop.token_estimate import TEXT_BYTES
 from coterie.agents.skills.skill_text import skill_block, skill_text
-from coterie.agents.tools.memory.load_skill import SkillTool
+from coterie.agents.tools.skills.load_skill import SkillTool
 from coterie.agents.tools.tool import Workspace
 from coterie.memory.compaction.kept_size import CompactionLimits
 

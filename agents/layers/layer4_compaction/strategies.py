@@ -10,8 +10,8 @@ from coterie.agents.layers.layer4_compaction.plan import CompactionJob, Compacti
 from coterie.agents.layers.layer4_compaction.rebuild import earlier_summaries
 from coterie.agents.layers.layer4_compaction.summarize import ConversationSummarizer
 from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.loop.conversation.transcript_records import Way
-from coterie.agents.loop.token_estimate import TEXT_BYTES
 from coterie.memory.compaction.cut_point import choose_start, first_unknown
 from coterie.memory.compaction.result_storage import truncate_text
 from coterie.memory.errors import SummaryUnusable

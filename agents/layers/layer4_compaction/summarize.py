@@ -9,11 +9,11 @@ from coterie.agents.errors import ModelRefusedRequest
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.token_estimate import SUMMARY_RESERVE, TEXT_BYTES, estimate_block
 from coterie.agents.loop.forks.helper import HelperStart, run_helper
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
-from coterie.agents.loop.token_estimate import SUMMARY_RESERVE, TEXT_BYTES, estimate_block
 from coterie.agents.prompts import render
 from coterie.memory.compaction.cut_point import Messages, oldest_rounds
 from coterie.memory.compaction.result_clearing import clear_results

@@ -12,9 +12,9 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.prefix import PrefixMessage
 from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.conversation.token_estimate import estimate_block, estimate_text
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.usage import Usage
-from coterie.agents.loop.token_estimate import estimate_block, estimate_text
 from coterie.agents.prompts import render
 
 SAID = 2_000

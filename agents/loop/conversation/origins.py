@@ -8,6 +8,7 @@ import msgspec
 
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import (
     Boundary,
     EpochRecord,
@@ -16,7 +17,6 @@ from coterie.agents.loop.conversation.transcript_records import (
     UserTextRecord,
     Way,
 )
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.memory.compaction.result_clearing import CACHE_EDITS, PLACEHOLDER, deleted_results
 
 What = Literal[

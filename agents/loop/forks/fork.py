@@ -7,10 +7,10 @@ from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused
-from coterie.agents.loop.token_estimate import estimate_block
 from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Workspace, WorkspaceChange
 

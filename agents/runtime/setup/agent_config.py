@@ -13,17 +13,17 @@ from coterie.agents.layers.layer2_clearing import api_clearing
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
 from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.loop.pipeline import PipelineOptions
-from coterie.agents.loop.token_estimate import Thresholds, window_of
 from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.mcp.tool_names import PREFIX, server_of
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import RoleLimit, Rule
 from coterie.agents.prompts import render
-from coterie.agents.runtime.agent_mail import AgentMail
+from coterie.agents.runtime.setup.agent_mail import AgentMail
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.settings import Settings
-from coterie.agents.tools.built_in import BUILT_IN
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.notebook_edit import NotebookEdit
 from coterie.agents.tools.search.search_transcript import SearchTranscript

@@ -11,8 +11,8 @@ import attrs
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.list_fields import bare_name
+from coterie.agents.loop.conversation.token_estimate import window_of
 from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.token_estimate import window_of
 from coterie.agents.prompts import render
 from coterie.agents.settings import MemorySettings, Settings
 from coterie.agents.skills.skill_text import skill_listing
@@ -22,8 +22,9 @@ from coterie.errors import ConfigInvalid
 from coterie.memory.errors import StoreError
 from coterie.memory.instructions.loader import Instructions
 from coterie.memory.notes.notes_file import read_file
-from coterie.memory.store.memory_index import INDEX, load_index
+from coterie.memory.store.memory_index import load_index
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope
 from coterie.paths import home_directory, project_root
 from coterie.session_directory import project_slug

@@ -20,8 +20,8 @@ from coterie.agents.hooks.registry import HookRegistry
 from coterie.agents.hooks.tool_call_hooks import ToolCallHooks
 from coterie.agents.loop.agent import Agent, Caller, call_without_hooks
 from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork, agent_environment
-from coterie.agents.runtime.spec import FORK_TYPE
+from coterie.agents.root_link.spawn_request import FORK_TYPE
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork, agent_environment
 from coterie.agents.tools.team.task_tools import TaskUpdate
 from coterie.agents.tools.tool import Tool
 from coterie.agents.tools.worker_process import command_environment

@@ -38,17 +38,17 @@ from coterie.agents.loop.pipeline import (
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.root_link.root_connection import RootConnection
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
-from coterie.agents.runtime.agent_mail import AgentMail
 from coterie.agents.runtime.setup.agent_config import layer_options
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.setup.agent_mail import AgentMail
 from coterie.agents.runtime.setup.context_texts import context_text
 from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.settings import CompactionSettings, DreamingSettings, RecallSettings
-from coterie.agents.tools.shell.background_jobs import BackgroundJobs
 from coterie.agents.tools.tool import Tool
+from coterie.agents.tools.workspace.background_jobs import BackgroundJobs
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.memory.compaction.cut_point import KeepLimits

@@ -7,10 +7,10 @@ import attrs
 
 from coterie.agents.events.layer_events import MemoryChanged
 from coterie.agents.loop.agent import Agent
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.setup.context_texts import index_text, memory_manual, read_indexes
 from coterie.agents.runtime.setup.memory_scopes import scopes_for
-from coterie.agents.tools.memory.memory_files import WritableMemory
+from coterie.agents.tools.workspace.memory_files import WritableMemory
 from coterie.memory.errors import StoreError
 from coterie.memory.store.change import Author, MemoryChange, Writer
 from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store

@@ -11,8 +11,8 @@ from coterie.agents.loop.forks.fork_point_file import read_fork_file
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.root_link.spawn_request import Spawned
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.setup.agent_config import effective_permissions, server_limits
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.setup.memory_setup import AgentMemory, open_agent_memory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills, open_agent_skills
 from coterie.memory.instructions.loader import Instructions, read_instructions

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from coterie.agents.permissions.protected_paths import PROTECTED_DIRECTORIES, PROTECTED_FILES
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
 from coterie.agents.sandbox.capabilities import unavailable_reason
 from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
 from coterie.agents.sandbox.sensitive_paths import Repository, hidden_paths

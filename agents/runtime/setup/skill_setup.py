@@ -15,12 +15,12 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
 from coterie.agents.prompts import render
-from coterie.agents.runtime.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.setup.context_texts import can_load_skills, skill_listing_text
 from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import requested_skill, skill_block, skill_text
 from coterie.agents.skills.store import Skills, load_skills
-from coterie.agents.tools.memory.load_skill import SkillTool
+from coterie.agents.tools.skills.load_skill import SkillTool
 
 
 @attrs.frozen(kw_only=True)

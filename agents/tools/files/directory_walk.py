@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.tools.workspace.working_directory import printable_name
 from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
 FILE_LIMIT = 100_000
@@ -76,13 +77,6 @@ def display_path(path: Path, root: Path) -> str:
     root = root.resolve()
     text = str(path.relative_to(root) if path.is_relative_to(root) else path)
     return printable_name(text)
-
-
-def printable_name(name: str) -> str:
-    """A file's name on one line, without what no JSON can carry."""
-    if name.isprintable():
-        return name
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
 
 
 def _check_directory(directory: Path) -> None:

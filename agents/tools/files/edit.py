@@ -13,11 +13,11 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.read import missing_file_hint
-from coterie.agents.tools.files.read_tracking import LARGEST
 from coterie.agents.tools.files.write import AppliedWrite
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.workspace.file_change import missing_file_hint
+from coterie.agents.tools.workspace.read_tracking import LARGEST
 
 AROUND = 3
 """Lines shown before a change and behind it."""

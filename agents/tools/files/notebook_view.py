@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.loop.token_estimate import MEDIA_TOKENS, estimate_text
+from coterie.agents.loop.conversation.token_estimate import MEDIA_TOKENS, estimate_text
 from coterie.agents.tools.files.images import checked_size, media_type_of
 from coterie.agents.tools.files.notebook import Cell, Notebook, joined
 from coterie.agents.tools.tool import Image, ToolResult

@@ -11,17 +11,17 @@ import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.loop.token_estimate import estimate_text
+from coterie.agents.loop.conversation.token_estimate import estimate_text
 from coterie.agents.tools.files.images import media_type_of, show_image
 from coterie.agents.tools.files.notebook import SUFFIX as NOTEBOOK
 from coterie.agents.tools.files.notebook import Notebook
 from coterie.agents.tools.files.notebook_view import show_notebook
 from coterie.agents.tools.files.pdf import BEGINNING as PDF
 from coterie.agents.tools.files.pdf import show_pdf
-from coterie.agents.tools.files.read_tracking import LARGEST
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
-from coterie.suggestions import closest_match
+from coterie.agents.tools.workspace.file_change import missing_file_hint
+from coterie.agents.tools.workspace.read_tracking import LARGEST
 
 WHOLE_FILE_LIMIT = 256 * 1024
 TOKEN_LIMIT = 25_000
@@ -156,18 +156,6 @@ def _check_whole(wanted: ReadInput, size: int) -> None:
             f"{wanted.file_path} has {size:,} bytes, over the {WHOLE_FILE_LIMIT // 1024} KB that can be "
             "read whole. Give a range (offset and limit), or search for the part you need."
         )
-
-
-def missing_file_hint(path: Path) -> str:
-    """What to say behind "*path* does not exist": what its directory has to offer. Blocks."""
-    try:
-        # A name that is not printable may be bytes that no JSON can carry.
-        near = closest_match(path.name, [entry.name for entry in path.parent.iterdir() if entry.name.isprintable()])
-    except (FileNotFoundError, NotADirectoryError):
-        return f", and neither does the directory {path.parent}"
-    except OSError:
-        return ""
-    return f"; did you mean {' or '.join(near)} in {path.parent}?" if near else f" in {path.parent}"
 
 
 def _numbered(wanted: ReadInput, file: BinaryIO) -> str:

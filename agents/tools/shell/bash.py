@@ -8,10 +8,10 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.shell.shell_process import run_shell
-from coterie.agents.tools.shell.working_directory import open_directory_report
 from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.worker_process import BoundedOutput, command_environment
+from coterie.agents.tools.workspace.shell_process import run_shell
+from coterie.agents.tools.workspace.working_directory import open_directory_report
 
 DEFAULT_TIMEOUT = 120.0
 LONGEST_TIMEOUT = 600.0

@@ -12,10 +12,10 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.shell.background_jobs import BackgroundJob, find_job
 from coterie.agents.tools.shell.bash import BASH_RESULT_CAP, KEPT
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
 from coterie.agents.tools.worker_process import BoundedOutput, run_worker
+from coterie.agents.tools.workspace.background_jobs import BackgroundJob, find_job
 
 FILTER_LIMIT = 10.0
 """Seconds after which a filter is given up; some expressions would take years."""

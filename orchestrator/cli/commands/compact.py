@@ -13,7 +13,7 @@ from coterie.orchestrator.cli.offline_job_request import offline_job_request
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import CompactAgent
-from coterie.orchestrator.session.offline_jobs import compact_offline
+from coterie.orchestrator.root.offline_jobs import compact_offline
 from coterie.orchestrator.session.overview import is_running
 from coterie.orchestrator.session.root_lock import RootIdentity, find_root
 from coterie.session_directory import MAIN, SessionDirectory

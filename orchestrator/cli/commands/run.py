@@ -211,11 +211,7 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
     # Neither `--help` nor a mistake should wait for these.
     from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
-    from coterie.orchestrator.cli.project_approvals import (  # noqa: PLC0415
-        confirm_hooks,
-        confirm_includes,
-        confirm_servers,
-    )
+    from coterie.orchestrator.cli.project_approvals import confirm_hooks, confirm_includes, confirm_servers  # noqa: PLC0415
     from coterie.orchestrator.cli.views.prompts import TerminalPrompter  # noqa: PLC0415
     from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
     from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415

@@ -3,7 +3,7 @@
 import click
 
 from coterie.mailbox.envelope import MessageId
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.mail_options import (
     complete_held,
     complete_outgoing,

@@ -3,9 +3,9 @@
 import click
 import msgspec
 
-from coterie.mailbox.abandoned_mail import dead_letter_abandoned, find_abandoned
 from coterie.mailbox.dead_letters import DeadLetterRecord
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.abandoned_mail import dead_letter_abandoned, find_abandoned
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.mail_options import (
     complete_dead,
     complete_ended_agent,

@@ -12,10 +12,10 @@ import msgspec
 import trio
 
 from coterie.directory_watch import open_polling_watch
-from coterie.mailbox.abandoned_mail import find_abandoned
 from coterie.mailbox.contract import Backlog, MemberState
 from coterie.mailbox.roster import find_member
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.abandoned_mail import find_abandoned
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
 from coterie.orchestrator.cli.mail.mail_options import json_option, print_json, run_with_mail, session_option
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek

@@ -11,9 +11,9 @@ from click.shell_completion import CompletionItem
 
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
-from coterie.mailbox.abandoned_mail import find_abandoned
 from coterie.mailbox.errors import MailboxError
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.abandoned_mail import find_abandoned
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.output import UsageRefused, one_line, sanitize
 from coterie.orchestrator.control.user_mail import USER_ERRORS

@@ -10,8 +10,8 @@ import attrs
 from coterie.agents.events.event_reader import MailDelivered
 from coterie.mailbox.dead_letters import DeadLetterNumber
 from coterie.mailbox.envelope import Envelope, MessageId
-from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.transports.file.log_segments import segment_numbers
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek
 from coterie.orchestrator.events.session_reader import SessionReader
 

@@ -11,7 +11,7 @@ from coterie.mailbox.contract import BridgeReceipt, Receipt
 from coterie.mailbox.envelope import MessageKind
 from coterie.mailbox.errors import MessageTooLarge
 from coterie.mailbox.policy import AUTHORITY
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
 from coterie.orchestrator.cli.mail.mail_options import json_option, print_json, run_with_mail, session_option
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize

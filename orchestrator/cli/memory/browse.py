@@ -12,8 +12,9 @@ from coterie.agents.runtime.setup.memory_scopes import existing_scopes
 from coterie.clock import Clock
 from coterie.memory.errors import MemoryRefused
 from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
-from coterie.memory.store.memory_index import INDEX, load_index
+from coterie.memory.store.memory_index import load_index
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.mail.message_text import age_text, align_columns
 from coterie.orchestrator.cli.memory.change_text import change_line, change_row

@@ -9,8 +9,8 @@ import attrs
 import click
 
 from coterie.agents.definitions.definition import AgentDefinition
+from coterie.agents.loop.conversation.token_estimate import estimate_text
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.token_estimate import estimate_text
 from coterie.agents.prompts import render
 from coterie.agents.runtime.setup.context_texts import (
     MemoryIndexText,
@@ -25,7 +25,7 @@ from coterie.agents.skills.skill_text import skill_text
 from coterie.agents.skills.store import Skills, load_skills
 from coterie.memory.instructions.loader import InstructionFile, Instructions, read_instructions
 from coterie.memory.instructions.loader import InstructionScope as FileScope
-from coterie.memory.store.memory_index import INDEX
+from coterie.memory.store.path_rules import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
 from coterie.orchestrator.cli.mail.message_text import align_columns
 from coterie.orchestrator.cli.memory.scope_options import json_option, print_json

@@ -7,8 +7,8 @@ import click
 
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
-from coterie.memory.store.memory_index import INDEX
 from coterie.memory.store.memory_store import ApplyResult, MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope, snapshot_directory
 from coterie.memory.store.transaction import PendingEdit
 from coterie.orchestrator.cli.memory.change_text import change_row

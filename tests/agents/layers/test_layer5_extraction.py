@@ -28,8 +28,8 @@ from coterie.agents.permissions.rules import Rule
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
-from coterie.agents.tools.memory.memory_files import WritableMemory
 from coterie.agents.tools.shell.bash import Bash
+from coterie.agents.tools.workspace.memory_files import WritableMemory
 from coterie.files import SeededFaults, file_faults
 from coterie.memory.extraction.extraction_schedule import ExtractionLimits
 from coterie.memory.store.change import Author

@@ -21,7 +21,7 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.tools.tool import tool_definition
 from coterie.memory.dreaming.dream_change import load_changes
 from coterie.memory.dreaming.dream_lock import LOCK, acquire_dream_lock, last_dream_time

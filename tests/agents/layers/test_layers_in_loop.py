@@ -15,11 +15,11 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.cache_markers import CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import tool_definition
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults

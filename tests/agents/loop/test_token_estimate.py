@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.model.usage import Usage
-from coterie.agents.loop.token_estimate import (
+from coterie.agents.loop.conversation.token_estimate import (
     Thresholds,
     count_tokens,
     estimate_block,
@@ -17,6 +15,8 @@ from coterie.agents.loop.token_estimate import (
     estimate_text,
     window_of,
 )
+from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
 from tests.agents.conversation_blocks import image, text, tool_use
 from tests.agents.tools.files.pdf_files import pdf

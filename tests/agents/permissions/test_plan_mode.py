@@ -11,8 +11,8 @@ from coterie.agents.errors import ControlLost, ToolFailed
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
-from coterie.agents.permissions.plan_mode import PlanMode
 from coterie.agents.permissions.types import Mode
+from coterie.agents.runtime.plan_mode import PlanMode
 from coterie.agents.tools.files.edit import Edit, EditInput
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput

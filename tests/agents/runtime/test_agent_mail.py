@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.runtime.agent_mail import AgentMail, ProcessMail, open_process_mail
+from coterie.agents.runtime.setup.agent_mail import AgentMail, ProcessMail, open_process_mail
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender
 from coterie.mailbox.message_bodies import ShutdownRequest, TaskNotification
 from coterie.mailbox.router import OutgoingMessage, SendResult
-from coterie.mailbox.session_mail import SessionKeys
+from coterie.mailbox.transports.session_mail import SessionKeys
 from coterie.session_directory import SessionDirectory
 
 

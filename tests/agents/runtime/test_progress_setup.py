@@ -10,7 +10,7 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.runtime.agent_files import AgentWork
+from coterie.agents.runtime.setup.agent_files import AgentWork
 from coterie.agents.runtime.setup.layer_setup import build_progress
 from coterie.agents.settings import Settings
 from coterie.session_directory import MAIN

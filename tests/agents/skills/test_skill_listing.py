@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.loop.token_estimate import TEXT_BYTES
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import skill_listing
 

@@ -12,10 +12,10 @@ import pytest
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.name_patterns import TOOL_NAMES
-from coterie.agents.tools.built_in import BUILT_IN
-from coterie.agents.tools.memory.load_skill import SkillTool
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.tools.schema import input_schema
 from coterie.agents.tools.search.search_transcript import SearchTranscript
+from coterie.agents.tools.skills.load_skill import SkillTool
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
 from coterie.agents.tools.team.send_message import SendMessage
@@ -195,5 +195,5 @@ def test_the_names_written_out_for_rules_are_those_of_the_tools() -> None:
 
 @pytest.mark.slow
 def test_the_tools_come_without_the_sdk() -> None:
-    code = "import sys, coterie.agents.tools.built_in; sys.exit('anthropic' in sys.modules)"
+    code = "import sys, coterie.agents.runtime.setup.built_in_tools; sys.exit('anthropic' in sys.modules)"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

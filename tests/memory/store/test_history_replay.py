@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.memory.store.apply_changes import apply_to_index
 from coterie.memory.store.change import Author, MemoryChange, Writer
-from coterie.memory.store.memory_index import INDEX
+from coterie.memory.store.path_rules import INDEX
+from coterie.memory.store.transaction import apply_to_index
 from coterie.memory.store.undo import replay
 
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_index import (
-    INDEX,
     LONGEST_LINE,
     MOST_BYTES,
     MOST_LINES,
@@ -18,7 +17,7 @@ from coterie.memory.store.memory_index import (
     revert_index,
     update_index,
 )
-from coterie.memory.store.path_rules import is_valid
+from coterie.memory.store.path_rules import INDEX, is_valid
 
 
 def change(path: str, before: bytes | None, after: bytes | None) -> MemoryChange:

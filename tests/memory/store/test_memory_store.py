@@ -16,8 +16,9 @@ from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
 from coterie.memory.store import store_lock
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.change_log import _change, _stored
-from coterie.memory.store.memory_index import INDEX, index_lines
+from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST, PendingEdit
 from coterie.memory.store.undo import replay
 

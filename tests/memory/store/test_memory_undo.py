@@ -6,8 +6,8 @@ import pytest
 
 from coterie.memory.errors import CannotUndo
 from coterie.memory.store.change import Author
-from coterie.memory.store.memory_index import INDEX
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import PendingEdit
 from coterie.memory.store.undo import replay
 

@@ -10,8 +10,9 @@ import pytest
 
 from coterie.files import Operation, file_faults, frame_record
 from coterie.memory.store.change import Author
-from coterie.memory.store.memory_index import INDEX, index_lines
+from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import PendingEdit
 from coterie.memory.store.undo import replay
 

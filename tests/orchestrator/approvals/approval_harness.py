@@ -15,7 +15,7 @@ from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, Ap
 from coterie.agents.permissions.types import Answer, Question, UserPrompter
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.session_mail import SessionKeys, SessionMail
+from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import ApprovalService, open_approvals
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalSubject

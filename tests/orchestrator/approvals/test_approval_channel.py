@@ -12,10 +12,10 @@ from coterie.agents.errors import ControlLost
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.permissions.plan_mode import PlanMode
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import agent_decoder
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
+from coterie.agents.runtime.plan_mode import PlanMode
 from coterie.agents.tools.team.control_tools import ExitPlanMode
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool

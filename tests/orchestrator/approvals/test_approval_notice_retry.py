@@ -9,7 +9,7 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.clock import Clock
 from coterie.files import Operation, file_faults
-from coterie.mailbox.session_mail import SessionKeys, SessionMail
+from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals import service as module
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import open_approvals

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
 

@@ -12,7 +12,7 @@ from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.session.overview import read_overview

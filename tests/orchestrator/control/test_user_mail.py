@@ -9,7 +9,7 @@ from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, DeadReason
 from coterie.mailbox.dead_letters import DeadLetterNumber
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
-from coterie.mailbox.session_mail import SessionKeys, SessionMail
+from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.control.requests import (
     DeliveryStatuses,
     MailAnswer,

@@ -18,10 +18,10 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
 from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.session_mail import SessionMail
 from coterie.mailbox.tasks.task import USER
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.mailbox.transports.bridge.socket_path import socket_path
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.cli.views.event_text import event_text

@@ -18,7 +18,7 @@ from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, MemberOrigin
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import TaskNotification
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.gateway.test_ledger import line

@@ -10,7 +10,7 @@ from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.events.root_events import AgentChanged
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.gateway.ledger import LEDGER
 from coterie.orchestrator.report.collect import collect_report
 from coterie.orchestrator.report.report_data import AgentTimeline, SessionFacts

@@ -8,7 +8,7 @@ import pytest
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, OfflineJob, Pivot, parse_offline_job
 from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.settings import Settings
-from coterie.orchestrator.session.root import lead_spec
+from coterie.orchestrator.root.root import lead_spec
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 

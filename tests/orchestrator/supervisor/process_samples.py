@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from coterie.agents.events.agent_events import Event
 from coterie.agents.runtime.spec import AgentSpec
 from coterie.clock import Clock
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import open_approvals
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import BudgetLimits

@@ -11,7 +11,7 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.supervisor.agent_status import StatusPublisher
 from coterie.orchestrator.supervisor.child_agents import spawn_team
 from coterie.session_directory import MAIN, SessionDirectory

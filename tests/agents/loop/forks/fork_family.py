@@ -17,6 +17,7 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.forks.fork import create_fork_point, fork_agent
 from coterie.agents.loop.forks.fork_point import ForkPoint
@@ -26,7 +27,6 @@ from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunEnded, RunLimits
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import Workspace, allow_all, tool_definition
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions

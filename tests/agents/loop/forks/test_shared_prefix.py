@@ -10,12 +10,12 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.loop.token_estimate import Thresholds
 from coterie.agents.tools.tool import Workspace, allow_all
 from coterie.orchestrator.gateway.admission import ModelGateway
 from tests.agents.conversation_blocks import HEADER, text, tool_use

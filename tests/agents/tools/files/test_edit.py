@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit, EditInput
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.files.read_tracking import LARGEST
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.workspace.read_tracking import LARGEST
 from coterie.files import Operation, SeededFaults, file_faults
 
 

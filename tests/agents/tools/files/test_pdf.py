@@ -13,7 +13,7 @@ import trio
 from pypdf import PdfReader
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.loop.token_estimate import PAGE_TOKENS, estimate_block
+from coterie.agents.loop.conversation.token_estimate import PAGE_TOKENS, estimate_block
 from coterie.agents.tools.files.pdf import LARGEST_DOCUMENT, show_pdf
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.agents.loop.token_estimate import estimate_text
+from coterie.agents.loop.conversation.token_estimate import estimate_text
 from coterie.agents.tools.files.read import EMPTY, NOT_UTF8, TOKEN_LIMIT, Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 

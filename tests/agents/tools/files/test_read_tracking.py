@@ -8,8 +8,8 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.files.read_tracking import LARGEST, REMEMBERED, ReadFiles
 from coterie.agents.tools.tool import Workspace, call_tool
+from coterie.agents.tools.workspace.read_tracking import LARGEST, REMEMBERED, ReadFiles
 
 
 @pytest.fixture

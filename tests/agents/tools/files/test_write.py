@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.files.read_tracking import LARGEST
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.workspace.read_tracking import LARGEST
 from coterie.files import Operation, SeededFaults, file_faults
 
 

@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.tools.shell.background_jobs import MOST_RUNNING, BackgroundJobs, open_jobs
 from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.agents.tools.workspace.background_jobs import MOST_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import SeededFaults, file_faults
 
 pytestmark = pytest.mark.slow
@@ -152,7 +152,7 @@ async def test_looks_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
 async def test_output_is_kept_up_to_a_limit_and_the_loss_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.agents.tools.shell.background_jobs.LARGEST_OUTPUT", 2 * 1024 * 1024)
+    monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.LARGEST_OUTPUT", 2 * 1024 * 1024)
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "head -c 3000000 /dev/zero | tr '\\0' x; echo end > done")
         await _end_of(workspace)

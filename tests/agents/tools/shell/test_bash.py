@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.tools.shell.bash import KEPT, Bash
-from coterie.agents.tools.shell.shell_process import PIPE_SIZE, run_shell
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.agents.tools.worker_process import BoundedOutput
+from coterie.agents.tools.workspace.shell_process import PIPE_SIZE, run_shell
 from tests.descriptors import count_descriptors
 
 pytestmark = pytest.mark.slow
@@ -178,7 +178,7 @@ async def test_a_chatterer_in_the_background_does_not_hold_the_call(workspace: W
 
 async def test_last_words_are_heard_though_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """We are held up until the shell has ended, and it has left more in the pipe than one read takes."""
-    monkeypatch.setattr("coterie.agents.tools.shell.shell_process.DRAIN", 0.0)
+    monkeypatch.setattr("coterie.agents.tools.workspace.shell_process.DRAIN", 0.0)
     chunks: list[bytes] = []
 
     def hear_late(chunk: bytes | bytearray) -> None:

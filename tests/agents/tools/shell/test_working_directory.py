@@ -11,9 +11,9 @@ import trio
 
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.shell.shell_process import SHELL
-from coterie.agents.tools.shell.working_directory import ShellState
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.agents.tools.workspace.shell_process import SHELL
+from coterie.agents.tools.workspace.working_directory import ShellState
 from coterie.files import SeededFaults, file_faults
 
 TOOLS: Mapping[str, Tool] = {"Bash": Bash(grace=0.1), "Read": Read()}

@@ -19,7 +19,7 @@ from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.session_mail import SessionMail
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import BoardPage, render_board

@@ -11,8 +11,8 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.sandbox.sandbox import Sandbox
-from coterie.agents.tools.files.directory_walk import printable_name
-from coterie.agents.tools.shell.shell_process import run_shell
+from coterie.agents.tools.workspace.shell_process import run_shell
+from coterie.agents.tools.workspace.working_directory import printable_name
 from coterie.files import Appender
 from coterie.suggestions import did_you_mean
 

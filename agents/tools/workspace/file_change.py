@@ -7,9 +7,10 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.read_tracking import LARGEST, ReadFiles
+from coterie.agents.tools.workspace.read_tracking import LARGEST, ReadFiles
 from coterie.files import replace_file
 from coterie.memory.store.change import MemoryChange
+from coterie.suggestions import closest_match
 
 
 @attrs.frozen(kw_only=True)
@@ -94,3 +95,15 @@ def encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as exc:
         raise ToolFailed(f"Nothing was written: character {exc.start:,} of the new text is half of a pair.") from exc
+
+
+def missing_file_hint(path: Path) -> str:
+    """What to say behind "*path* does not exist": what its directory has to offer. Blocks."""
+    try:
+        # A name that is not printable may be bytes that no JSON can carry.
+        near = closest_match(path.name, [entry.name for entry in path.parent.iterdir() if entry.name.isprintable()])
+    except (FileNotFoundError, NotADirectoryError):
+        return f", and neither does the directory {path.parent}"
+    except OSError:
+        return ""
+    return f"; did you mean {' or '.join(near)} in {path.parent}?" if near else f" in {path.parent}"

@@ -1,4 +1,4 @@
-"""Built-in tools, in the order of a request."""
+"""Built-in tools in the order of a request."""
 
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.glob import Glob

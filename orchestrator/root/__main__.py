@@ -23,8 +23,8 @@ from coterie.orchestrator.doctor.checks import check_machine, repair
 from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
 from coterie.orchestrator.processes.linux import set_title
 from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.root.root import LaunchClient, SessionRoot, lead_spec, open_root
 from coterie.orchestrator.session.overview import read_overview
-from coterie.orchestrator.session.root import LaunchClient, SessionRoot, lead_spec, open_root
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME

@@ -11,8 +11,15 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.directory_walk import printable_name
 from coterie.files import replace_file
+
+
+def printable_name(name: str) -> str:
+    """A file's name on one line, without what no JSON can carry."""
+    if name.isprintable():
+        return name
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
+
 
 FOLDER = ".shell-"
 """How the names of folders begin in which shells tell where they end; each is there for as long as its shell runs."""

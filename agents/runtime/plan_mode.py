@@ -11,7 +11,7 @@ from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanApprover, PlanDecision, PlanPolicy
 from coterie.agents.permissions.rules import RoleLimit, Rule
 from coterie.agents.root_link.messages import Activity
-from coterie.agents.tools.built_in import BUILT_IN
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 
 NOT_ASKED = "Nobody has asked you for a plan, and nobody judges one: begin."
 APPROVED_BEFORE = PlanDecision(approve=True, by="", feedback="It was approved before.")

@@ -1,0 +1,1 @@
+"""Root process of a session: its program, the session it holds, and jobs without a session."""

@@ -1,1 +1,0 @@
-"""Root process of a session and the files by which it is found."""
