@@ -20,7 +20,7 @@ AGENT_ENTRY = "coterie.agents.runtime.agent_main:main"
 
 
 @attrs.frozen(kw_only=True)
-class Workspace:
+class AgentWorkspace:
     """Directory in which an agent works."""
 
     directory: Path | None = None
@@ -89,7 +89,7 @@ class AgentSpec:
     """True for an agent without instruction files."""
     job: OfflineJob | None = None
     """Offline job that the agent does instead of its task."""
-    workspace: Workspace = Workspace()
+    workspace: AgentWorkspace = AgentWorkspace()
     services: Services = Services()
     incarnation: Incarnation = Incarnation()
 
@@ -121,7 +121,7 @@ class AgentSpec:
 _NESTED: dict[str, Any] = {
     "plan": PlanPolicy | None,
     "job": OfflineJob | None,
-    "workspace": Workspace,
+    "workspace": AgentWorkspace,
     "services": Services,
     "incarnation": Incarnation,
 }

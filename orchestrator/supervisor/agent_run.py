@@ -9,7 +9,7 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
 from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec, Workspace
+from coterie.agents.runtime.spec import AgentSpec, AgentWorkspace
 from coterie.agents.runtime.task_release import release_tasks
 from coterie.agents.worktrees.worktree import Worktree, WorktreeFailed
 from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, open_worktree, release_worktree
@@ -85,7 +85,7 @@ class AgentRun:
     """Request of the parent; None for the lead, which the user starts."""
     outcome: AgentOutcome | None = None
     """Outcome of the latest process, also of one under an earlier root; None at a task before its first outcome."""
-    workspace: Workspace = attrs.field(init=False)
+    workspace: AgentWorkspace = attrs.field(init=False)
     """Workspace of the latest start."""
     report: MessageId = attrs.field(init=False)
     """Id of the report of the current task, the same from whichever start it comes."""
@@ -108,7 +108,7 @@ class AgentRun:
     """True once the transcript has the task."""
 
     @workspace.default
-    def _spec_workspace(self) -> Workspace:
+    def _spec_workspace(self) -> AgentWorkspace:
         return self.spec.workspace
 
     @report.default
@@ -188,7 +188,7 @@ class AgentRun:
             worktree = await open_worktree(session, self.name, origin)
         except WorktreeFailed as exc:
             raise StartFailed(str(exc)) from exc
-        self.workspace = Workspace(directory=worktree.directory, worktree=worktree)
+        self.workspace = AgentWorkspace(directory=worktree.directory, worktree=worktree)
 
     def begin_process(self, process: AgentProcess) -> None:
         """Begin another start of the agent."""

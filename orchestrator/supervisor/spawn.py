@@ -10,7 +10,7 @@ import attrs
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRefused, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec, Workspace
+from coterie.agents.runtime.spec import AgentSpec, AgentWorkspace
 from coterie.agents.settings import Settings
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.address import check_name
@@ -68,7 +68,7 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
         plan=_resolve_plan(request.plan, settings),
         memory=request.memory,
         is_bare=parent.is_bare,
-        workspace=Workspace(directory=parent.workspace.directory),
+        workspace=AgentWorkspace(directory=parent.workspace.directory),
     )
     return AgentRun(
         spec=spec,
@@ -103,6 +103,6 @@ def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
         fork=request.fork,
         is_teammate=False,
         plan=None,
-        workspace=Workspace(directory=parent.workspace.directory),
+        workspace=AgentWorkspace(directory=parent.workspace.directory),
     )
     return AgentRun(spec=spec, isolation=request.isolation, is_kept=True, request=request)

@@ -7,7 +7,7 @@ from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_main import combine_lead_task
-from coterie.agents.runtime.spec import AgentSpec, Incarnation, Services, Workspace
+from coterie.agents.runtime.spec import AgentSpec, AgentWorkspace, Incarnation, Services
 from coterie.agents.settings import SETTINGS, Settings
 from coterie.agents.worktrees.worktree import Worktree
 from coterie.mailbox.envelope import MessageId
@@ -50,7 +50,7 @@ def test_a_spec_is_read_as_it_was_written() -> None:
         is_teammate=True,
         plan=PlanPolicy(by="rule", paths=("tests/**",)),
         memory="local",
-        workspace=Workspace(directory=WORKTREE.directory, worktree=WORKTREE),
+        workspace=AgentWorkspace(directory=WORKTREE.directory, worktree=WORKTREE),
         services=Services(
             session_id="20260101-000000-abcdef",
             api_url="http://127.0.0.1:1",
