@@ -39,22 +39,22 @@ class SubChannel(Generic[Heard]):
 
 @attrs.define(eq=False)
 class SubChannels(Generic[Heard]):
-    """The near ends of all lines inside one. Whoever hears that one passes on what is for them."""
+    """The near ends of all channels inside one. Whoever receives on that one passes on what is for them."""
 
     _say: Callable[[WireMessage], None]
-    """Speaks on the line that they are inside of."""
+    """Sends on the channel that they are inside of."""
     _decoder: msgspec.json.Decoder[Heard]
     _open: dict[int, trio.MemorySendChannel[msgspec.Raw]] = attrs.field(factory=dict, init=False)
 
     def open(self, number: int) -> SubChannel[Heard]:
-        """The near end of a new line; it hears until it is closed here."""
-        # As many as may wait in a socket's line: one task hears them all, and must not wait for any.
+        """Return the near end of a new channel; it receives until it is closed here."""
+        # As many as may wait for a socket: one task receives for all of them, and must not wait for any.
         incoming, heard = trio.open_memory_channel[msgspec.Raw](OUTGOING_LIMIT)
         self._open[number] = incoming
         return SubChannel(number, self._say, heard, self._decoder)
 
     def handle(self, word: RelayedMessage) -> None:
-        """Let the line hear *word* that it is for; one that does not listen is closed, and one that is closed deaf."""
+        """Pass *word* to its channel. One that does not receive is closed, and one that is closed receives nothing."""
         if (incoming := self._open.get(word.line)) is None:
             return
         try:
@@ -63,11 +63,11 @@ class SubChannels(Generic[Heard]):
             self.close(word.line)
 
     def close(self, number: int) -> None:
-        """Let a line hear what it was told so far, and then its end; nothing happens if it is closed."""
+        """Let a channel receive what was sent so far, and then its end; nothing happens if it is closed."""
         if (incoming := self._open.pop(number, None)) is not None:
             incoming.close()
 
     def close_all(self) -> None:
-        """Close every line."""
+        """Close every channel."""
         for number in tuple(self._open):
             self.close(number)
