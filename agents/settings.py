@@ -277,6 +277,13 @@ class Settings:
     _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)
 
+    def value(self, key: str) -> Any:
+        """The value of a dotted *key*."""
+        value: Any = self
+        for name in key.split("."):
+            value = getattr(value, name)
+        return value
+
     def source(self, key: str) -> str:
         """Where the value of a dotted *key* stands: files, a variable, the command line, or `default`.
 
@@ -348,7 +355,7 @@ SHORT = {"sandbox": "sandbox.mode"}
 def dump_settings(settings: Settings) -> Mapping[str, Any]:
     """*settings* as JSON can hold them; numbers and paths may still be themselves."""
     return {
-        "values": {key: _value(settings, key) for key in SETTINGS},
+        "values": {key: settings.value(key) for key in SETTINGS},
         "sources": {key: settings.item_sources(key) for key in SETTINGS},
         "final": [key for key in SETTINGS if settings.is_final(key)],
     }
@@ -363,13 +370,6 @@ def load_settings_dump(carried: Mapping[str, Any]) -> Settings:
     }
     sources = {key: tuple(found) for key, found in carried["sources"].items() if found}
     return Settings.build(values, sources, frozenset(carried["final"]))
-
-
-def _value(settings: Settings, key: str) -> Any:
-    value: Any = settings
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def _from_text(kind: type, value: Any) -> Any:

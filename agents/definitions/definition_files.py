@@ -37,12 +37,12 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
     """
     trouble: list[FileProblem] = []
 
-    def tell(exc: OSError) -> None:
+    def add_unreadable(exc: OSError) -> None:
         if not (isinstance(exc, FileNotFoundError) and Path(exc.filename) == top):
             trouble.append(_unreadable(Path(exc.filename), exc))
 
     entered: set[Path] = set()
-    for name, directories, files in os.walk(top, onerror=tell, followlinks=True):
+    for name, directories, files in os.walk(top, onerror=add_unreadable, followlinks=True):
         directory = Path(name)
         real = directory.resolve()
         if real in entered:

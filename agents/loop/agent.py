@@ -56,7 +56,10 @@ NOTHING = AddedBlocks()
 
 
 class ResultStep(Protocol):
-    """Looks at all results of one turn before they enter the conversation."""
+    """Looks at all results of one turn before they enter the conversation.
+
+    A helper runs it too, with the agent whose conversation the helper's begins with.
+    """
 
     async def transform_results(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """The answers as they are to enter it, in the same order."""

@@ -42,7 +42,10 @@ from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, Pipeline, ToolAnswer
 from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.run_result import EndReason
+from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import RESULTS_DIRECTORY, Tool
 from coterie.memory.compaction.result_clearing import ClearingLimits
 from coterie.memory.compaction.result_storage import ResultLimits
@@ -185,6 +188,21 @@ def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "
     return Pipeline(**chosen)
 
 
+def disabled_settings(settings: Settings, header: KeyHeader, *, is_embedded: bool) -> frozenset[str]:
+    """Settings of the table that are off for a conversation under *header*.
+
+    A switch without a value is off with the embedded server: a script that does not expect the calls has no reply for
+    them.
+    """
+    switches = {row.setting: settings.value(row.setting) for row in STEPS if row.setting is not None}
+    # A conversation keeps the parameters that it was begun with.
+    switches[BY_CACHE] = known_models().betas["cache_edits"] in header.betas
+    switches[BY_API] = header.context_management is not None
+    if settings.memory.daily_log:  # the agent keeps a log, and dreams decide what becomes a memory of its own
+        switches[EXTRACTION] = False
+    return frozenset(key for key, is_on in switches.items() if not (not is_embedded if is_on is None else is_on))
+
+
 @asynccontextmanager
 async def open_background(steps: Steps) -> AsyncIterator[None]:
     """Run the background tasks of *steps* until the block ends."""
@@ -197,7 +215,7 @@ async def open_background(steps: Steps) -> AsyncIterator[None]:
 
 @attrs.frozen(kw_only=True)
 class PipelineOptions:
-    """Switches and limits of layers 1 and 2, which every agent has."""
+    """Switches and limits of layers 1 and 2, which every agent has; a session takes the switches from its settings."""
 
     stores_results: bool = True
     results: ResultLimits = attrs.field(factory=ResultLimits)

@@ -9,7 +9,8 @@ TOOL_NAMES = (
     *("SearchTranscript", "SendMessage", "TaskCreate", "TaskList", "TaskClaim", "TaskUpdate"),
     *("Agent", "TaskStop", "ExitPlanMode", "Skill", "WebFetch"),
 )
-"""The names that rules and definitions may use for a tool, written out so that reading them imports no tool."""
+"""Names of all tools, in the order of a request: those of `BUILT_IN` first. Written out, so that reading rules and
+definitions imports no tool; a test compares them with the tools."""
 
 DOMAIN_EXAMPLE = "WebFetch(domain:example.org)"
 

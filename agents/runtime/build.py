@@ -20,7 +20,7 @@ from coterie.agents.loop.forks.fork import begin_fork, fork_workspace
 from coterie.agents.loop.forks.fork_point_file import write_fork_file
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import open_background
+from coterie.agents.loop.pipeline import Steps, open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
 from coterie.agents.permissions.authorizer import Authorizer
@@ -217,12 +217,8 @@ async def open_agent_runner(
         memory.agent = agent
         steps = builder.steps
         async with open_background(steps):
-            assert steps.keepalive is not None
-            assert steps.on_demand_compaction is not None
             starting.fork_point = partial(write_fork_file, agent, seat.directory)
-            starting.waiting = steps.keepalive.waiting
-            station.compact = steps.on_demand_compaction.request
-            station.release, station.expect = starting.release, starting.pending.add
+            _connect(starting, station, steps)
             yield AgentRunner(
                 work=work,
                 seat=seat,
@@ -234,6 +230,15 @@ async def open_agent_runner(
                 steps=steps,
                 hooks=hooks,
             )
+
+
+def _connect(starting: AgentTool, station: RootConnection, steps: Steps) -> None:
+    """Let the agent tool wait with *steps*, and the root reach the agent tool and on-demand compaction."""
+    assert steps.keepalive is not None
+    assert steps.on_demand_compaction is not None
+    starting.waiting = steps.keepalive.waiting
+    station.compact = steps.on_demand_compaction.request
+    station.release, station.expect = starting.release, starting.pending.add
 
 
 def _next_user_message(

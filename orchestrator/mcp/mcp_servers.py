@@ -150,12 +150,12 @@ class _Reader:
         names: set[str] = set()
         for name, value in servers.items():
 
-            def tell(reason: str, key: str | None, name: str = name) -> None:
+            def add_warning(reason: str, key: str | None, name: str = name) -> None:
                 self._add_problem("warning", self._line(name, key), reason)
 
-            config = parse_server(name, value, tell)
+            config = parse_server(name, value, add_warning)
             if config is not None and config.name in names:
-                tell(f"{name} would be called {config.name}, as another server is; give it another name", None)
+                add_warning(f"{name} would be called {config.name}, as another server is; give it another name", None)
             elif config is not None:
                 names.add(config.name)
                 yield config

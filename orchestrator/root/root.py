@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from decimal import Decimal
 
 import attrs
@@ -160,8 +160,7 @@ async def open_root(
         log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT_NAME, clock))
         office = stack.enter_context(await _open_session_mail(session, clock, log.emit))
         environment = {**os.environ, SESSION_VARIABLE: session.id}
-        mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
-        janitor = await stack.enter_async_context(open_cleanup_daemon(mark, record, environment))
+        cleanup = await stack.enter_async_context(_open_cleanup(session, environment))
         # Before the farewell: of a root that is killed between the two nobody would ever strike off the record.
         stack.callback(remove_root_record, session, root)
         gate = await _open_gateway(session, clock, budget, log.emit, stack)
@@ -189,12 +188,19 @@ async def open_root(
         approvals.wake_lead = supervisor.wake_lead
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
-            nursery.start_soon(janitor.supervise, lambda reason: log.emit(LayerFailed(layer="janitor", reason=reason)))
+            nursery.start_soon(cleanup.supervise, lambda reason: log.emit(LayerFailed(layer="janitor", reason=reason)))
             nursery.start_soon(servers.supervise)
-            opened = SessionRoot(session=session, supervisor=supervisor, gateway=gate, cleanup=janitor, mcp=servers)
+            opened = SessionRoot(session=session, supervisor=supervisor, gateway=gate, cleanup=cleanup, mcp=servers)
             async with open_control_server(door, opened.handle_request):
                 yield opened
             nursery.cancel_scope.cancel()
+
+
+def _open_cleanup(
+    session: SessionDirectory, environment: Mapping[str, str]
+) -> AbstractAsyncContextManager[CleanupSupervisor]:
+    mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
+    return open_cleanup_daemon(mark, record, environment)
 
 
 async def _open_session_mail(session: SessionDirectory, clock: Clock, tell: Callable[[Event], None]) -> SessionMail:

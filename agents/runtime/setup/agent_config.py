@@ -107,18 +107,14 @@ def begin_conversation(
     return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
 
 
-def layer_options(settings: Settings, header: KeyHeader, tools: Mapping[str, Tool]) -> PipelineOptions:
-    """The layers of a conversation under *header*: what it was begun without, it cannot have later."""
-    results, clearing = settings.layers.results, settings.layers.clearing
+def layer_options(settings: Settings, tools: Mapping[str, Tool]) -> PipelineOptions:
+    """The limits of layers 1 and 2 by *settings*."""
+    results = settings.layers.results
     caps = {tool.name: results.cap for tool in tools.values() if tool.result_cap is not None}
     foreign = {tool.name: results.mcp for tool in tools.values() if isinstance(tool, ExternalTool)}
     return PipelineOptions(
-        stores_results=results.enabled,
         results=ResultLimits(total=results.total, preview=results.preview),
         caps={**caps, **foreign, "Bash": results.bash, "Grep": results.grep},
-        clears_by_time=clearing.by_time,
-        clears_by_cache=known_models().betas["cache_edits"] in header.betas,
-        clears_by_api=header.context_management is not None,
         clearing=_clearing_limits(settings),
     )
 

@@ -27,13 +27,12 @@ from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway
 from coterie.agents.loop.pipeline import (
-    DREAMING,
-    EXTRACTION,
     PipelineOptions,
     PipelineRole,
     Steps,
     arrange,
     context_steps,
+    disabled_settings,
 )
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.authorizer import Authorizer
@@ -210,10 +209,11 @@ class PipelineBuilder:
 
     def __call__(self, agent: Agent) -> Pipeline:
         """The pipeline of *agent*, which is complete but for it."""
-        options = layer_options(self.work.settings, agent.conversation.header, self.parts.tools)
+        options = layer_options(self.work.settings, self.parts.tools)
         self.steps = self._build(agent, options)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
-        return arrange(self.steps, options.disabled | self._disabled(), role)
+        disabled = disabled_settings(self.work.settings, agent.conversation.header, is_embedded=self.work.is_embedded)
+        return arrange(self.steps, disabled, role)
 
     def _build(self, agent: Agent, options: PipelineOptions) -> Steps:
         parts, hooks = self.parts, self.parts.hooks
@@ -234,14 +234,6 @@ class PipelineBuilder:
             fork_sharing=None if parts.point is None else ForkSharingCheck(parts.point),
             progress=build_progress(agent, self.work, self.root.gate),
         )
-
-    def _disabled(self) -> frozenset[str]:
-        """Settings of the steps that exist on request only."""
-        layers, memory = self.work.settings.layers, self.work.settings.memory
-        # With a daily log the agent keeps a log, and dreams decide what becomes a memory of its own.
-        extracts = _is_on(layers.extraction.enabled, self.work) and not memory.daily_log
-        switches = {EXTRACTION: extracts, DREAMING: _is_on(layers.dreaming.enabled, self.work)}
-        return frozenset(key for key, is_on in switches.items() if not is_on)
 
     def _notes(self, agent: Agent) -> SessionNotesLayer | None:
         writer, compaction = self.parts.notes_writer, self.work.settings.layers.compaction

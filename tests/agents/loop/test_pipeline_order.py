@@ -9,8 +9,20 @@ import attrs
 import pytest
 
 from coterie.agents.loop.agent import Pipeline
-from coterie.agents.loop.pipeline import BACKGROUND, STEPS, Hook, PipelineRole, Steps, arrange
-from coterie.agents.settings import SETTINGS
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.pipeline import (
+    BACKGROUND,
+    DREAMING,
+    EXTRACTION,
+    PROGRESS,
+    STEPS,
+    Hook,
+    PipelineRole,
+    Steps,
+    arrange,
+    disabled_settings,
+)
+from coterie.agents.settings import SETTINGS, Settings
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("agents", "orchestrator", "mailbox", "memory", "scenarios", "src/coterie")
@@ -68,6 +80,21 @@ def test_disabled_setting_removes_its_steps_and_no_others(setting: str) -> None:
     left = by_hook(arrange(named_steps(), {setting}))
     off = {(row.hook, row.step) for row in STEPS if row.setting == setting}
     assert left == {hook: tuple(step for step in steps if (hook, step) not in off) for hook, steps in ORDER.items()}
+
+
+@pytest.mark.parametrize("setting", sorted({row.setting for row in STEPS if row.setting is not None}))
+def test_setting_of_a_row_switches_it_off(setting: str) -> None:
+    """The two that depend on the request are off with the parameters of a conversation that was begun without them."""
+    settings = Settings.build({setting: False}, {})
+    assert setting in disabled_settings(settings, KeyHeader(model="m"), is_embedded=False)
+
+
+def test_daily_log_and_scripted_models_switch_off_extraction() -> None:
+    daily = Settings.build({"memory.daily_log": True, EXTRACTION: True}, {})
+    header = KeyHeader(model="m")
+    assert EXTRACTION in disabled_settings(daily, header, is_embedded=False)
+    assert {EXTRACTION, DREAMING, PROGRESS} <= disabled_settings(Settings(), header, is_embedded=True)
+    assert not {EXTRACTION, DREAMING, PROGRESS} & disabled_settings(Settings(), header, is_embedded=False)
 
 
 def test_absent_steps_leave_no_gap() -> None:
