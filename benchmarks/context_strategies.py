@@ -7,7 +7,7 @@ import attrs
 
 from coterie.agents.layers.layer3_notes_update import load_writer
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.token_estimate import estimate_block

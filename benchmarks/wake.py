@@ -19,7 +19,7 @@ from benchmarks.scripted_server import open_scripted_server
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender

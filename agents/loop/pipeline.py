@@ -31,8 +31,8 @@ from coterie.agents.layers.layer2_clearing import (
     clearable_results,
 )
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.layers.layer5_extraction import Extraction
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.layer7_messaging import Messaging

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.wire_format import WireMessage
 
 FRAME_LIMIT = 32 * 1024 * 1024
 """Bytes of a question or an answer, pictures included."""

@@ -6,7 +6,7 @@ import msgspec
 
 from coterie.agents.permissions.plan_approval import PlanDecision
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
-from coterie.agents.root_link.message import WireRequest
+from coterie.agents.root_link.wire_format import WireRequest
 
 
 class SubmitPlan(WireRequest[PlanDecision], tag="submit_plan", frozen=True):

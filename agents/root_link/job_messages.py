@@ -7,7 +7,7 @@ import msgspec
 
 from coterie.agents.events.layer_events import Compacted
 from coterie.agents.loop.conversation.transcript_records import Way
-from coterie.agents.root_link.message import WireMessage, WireRequest
+from coterie.agents.root_link.wire_format import WireMessage, WireRequest
 
 Side = Literal["from", "up_to"]
 

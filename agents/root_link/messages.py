@@ -8,8 +8,8 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.approval_messages import DecidePlan, PromptUser, SubmitPlan
 from coterie.agents.root_link.job_messages import CompactJob
-from coterie.agents.root_link.message import Frame, WireMessage, WireRequest
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRequest
+from coterie.agents.root_link.wire_format import Frame, WireMessage, WireRequest
 from coterie.mailbox.envelope import Envelope, MessageId
 
 

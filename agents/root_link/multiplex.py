@@ -9,8 +9,8 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.channel import OUTGOING_LIMIT, Heard, encode_frame
-from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import RelayedMessage
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.framing import FRAME_LIMIT
 
 

@@ -12,8 +12,8 @@ import trio
 
 from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.root_link.channel import MessageChannel
-from coterie.agents.root_link.message import Body, Frame, RemoteError, Reply, WireMessage, WireRequest
 from coterie.agents.root_link.spawn_request import SpawnRefused
+from coterie.agents.root_link.wire_format import Body, Frame, RemoteError, Reply, WireMessage, WireRequest
 from coterie.errors import AgentError
 from coterie.framing import FRAME_LIMIT
 

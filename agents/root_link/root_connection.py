@@ -10,7 +10,6 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.channel import MessageChannel, open_channel
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
-from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import (
     Activity,
     ActivityChanged,
@@ -34,6 +33,7 @@ from coterie.agents.root_link.remote_services import (
     RemoteSpawner,
 )
 from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
 
 StoreMessage = Callable[[Envelope], Awaitable[object]]

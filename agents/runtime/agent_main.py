@@ -25,11 +25,11 @@ from coterie.agents.mcp.client import open_mcp_client
 from coterie.agents.prompts import render
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
 from coterie.agents.runtime.agent_runner import AgentRunner
-from coterie.agents.runtime.build import open_agent_runner
-from coterie.agents.runtime.in_process import FAILED, Interruptible, Interrupting, open_in_process_host
+from coterie.agents.runtime.agent_spec import AgentSpec
+from coterie.agents.runtime.build_agent import open_agent_runner
+from coterie.agents.runtime.in_process_host import FAILED, Interruptible, Interrupting, open_in_process_host
 from coterie.agents.runtime.setup.agent_files import AgentWork, open_agent_files
 from coterie.agents.runtime.setup.agent_mail import ProcessMail, open_process_mail
-from coterie.agents.runtime.spec import AgentSpec
 from coterie.agents.runtime.task_report import add_worktree_state, send_report, task_notification
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid, first_exception

@@ -8,9 +8,9 @@ import msgspec
 import trio
 
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot, Side
-from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRequest
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.contract import BridgeReceipt, Receipt
 from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.orchestrator.session.root_lock import RootIdentity

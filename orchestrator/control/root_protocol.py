@@ -3,8 +3,8 @@
 import msgspec
 
 from coterie.agents.root_link.approval_messages import PromptUser
-from coterie.agents.root_link.message import Frame, WireMessage
 from coterie.agents.root_link.messages import RunFailed
+from coterie.agents.root_link.wire_format import Frame, WireMessage
 
 
 class SessionOpened(WireMessage, tag="opened", frozen=True):

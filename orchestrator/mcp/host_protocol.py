@@ -9,7 +9,7 @@ import msgspec
 
 from coterie.agents.mcp.server_config import ServerConfig, Transport
 from coterie.agents.mcp.tool_list_file import ListedTool
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.wire_format import WireMessage
 
 ServerState = Literal["connected", "failed", "lost"]
 """failed: it could not be connected. lost: it was connected, and is not any more."""

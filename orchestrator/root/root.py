@@ -17,11 +17,11 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import Budgeted
 from coterie.agents.permissions.types import UserPrompter
 from coterie.agents.root_link.channel import MessageChannel
-from coterie.agents.root_link.message import Frame, WireMessage
 from coterie.agents.root_link.remote_services import RemotePrompter
 from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.spawn_request import SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.root_link.wire_format import Frame, WireMessage
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import AgentSettings, McpSettings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid

@@ -13,7 +13,6 @@ from coterie.agents.permissions.types import DenyCall, UserPrompter
 from coterie.agents.root_link.approval_messages import DecidePlan, PromptAnswered, PromptUser, SubmitPlan
 from coterie.agents.root_link.channel import MessageChannel
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot
-from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import (
     ActivityChanged,
     AdmitCall,
@@ -38,6 +37,7 @@ from coterie.agents.root_link.messages import (
 from coterie.agents.root_link.remote_services import NO_USER
 from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
 from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals

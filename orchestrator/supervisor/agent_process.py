@@ -23,7 +23,7 @@ from coterie.agents.root_link.messages import (
     agent_decoder,
 )
 from coterie.agents.root_link.spawn_request import Spawned, Spawner
-from coterie.agents.runtime.spec import AGENT_ENTRY, AgentSpec
+from coterie.agents.runtime.agent_spec import AGENT_ENTRY, AgentSpec
 from coterie.errors import first_exception
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals

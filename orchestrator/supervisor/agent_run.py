@@ -9,7 +9,7 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
 from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec, AgentWorkspace
+from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
 from coterie.agents.runtime.task_release import release_tasks
 from coterie.agents.worktrees.worktree import Worktree, WorktreeFailed
 from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, open_worktree, release_worktree

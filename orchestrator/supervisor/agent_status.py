@@ -7,7 +7,7 @@ import attrs
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.task_report import send_report
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.envelope import MessageId, Sender

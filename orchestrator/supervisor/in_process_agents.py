@@ -11,7 +11,6 @@ import msgspec
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.root_link.message import WireMessage
 from coterie.agents.root_link.messages import (
     AgentFrame,
     RelayedMessage,
@@ -21,7 +20,8 @@ from coterie.agents.root_link.messages import (
     agent_decoder,
 )
 from coterie.agents.root_link.multiplex import SubChannel, SubChannels
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.root_link.wire_format import WireMessage
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.framing import FRAME_LIMIT
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed

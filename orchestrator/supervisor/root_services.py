@@ -7,7 +7,7 @@ import attrs
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.permissions.types import UserPrompter
-from coterie.agents.runtime.spec import Services
+from coterie.agents.runtime.agent_spec import Services
 from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import ApprovalService

@@ -10,7 +10,7 @@ import attrs
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRefused, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec, AgentWorkspace
+from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
 from coterie.agents.settings import Settings
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.address import check_name

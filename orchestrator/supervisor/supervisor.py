@@ -9,7 +9,7 @@ import trio
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec, Incarnation
+from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import AgentSettings
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.processes.process_start import StartFailed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.tools.workspace.working_directory import FOLDER
 from coterie.files import find_drafts
 from coterie.mailbox.envelope import Envelope, Recipient, Sender

@@ -16,7 +16,7 @@ from coterie.agents.events.agent_events import Finished, ToolEnded
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.orchestrator.events.follower import EventFollower, open_follower

@@ -10,7 +10,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.layers.layer2_clearing import api_clearing
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block

@@ -11,7 +11,7 @@ import trio
 
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Sender

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 

@@ -11,9 +11,9 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
 from coterie.agents.layers.layer3_notes_update import NotesWriter, load_writer
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.layers.layer5_extraction import Extraction
 from coterie.agents.layers.layer6_dreaming.dream_run import DreamLimits
 from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
@@ -26,14 +26,7 @@ from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway
-from coterie.agents.loop.pipeline import (
-    PipelineOptions,
-    PipelineRole,
-    Steps,
-    arrange,
-    context_steps,
-    disabled_settings,
-)
+from coterie.agents.loop.pipeline import PipelineOptions, PipelineRole, Steps, arrange, context_steps, disabled_settings
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.root_link.root_connection import RootConnection

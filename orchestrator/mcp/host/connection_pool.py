@@ -9,7 +9,7 @@ import msgspec
 import trio
 
 from coterie.agents.mcp.messages import CallFailed, CallTool, ToolCalled
-from coterie.agents.root_link.message import WireMessage
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.orchestrator.mcp.host.server_connection import McpConnection, ServerGone, ToolListFailed
 from coterie.orchestrator.mcp.host.tool_conversion import usable_tools
 from coterie.orchestrator.mcp.host_protocol import ListedServer, OpenServers, ServersListed, ServerSpec

@@ -8,8 +8,8 @@ import pytest
 from coterie.agents.events.agent_events import Event, HookRan
 from coterie.agents.events.layer_events import Compacted, LayerFailed
 from coterie.agents.hooks.lifecycle_hooks import IN_A_ROW, CompactionHook
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.root_link.job_messages import CompactJob, NotCompacted

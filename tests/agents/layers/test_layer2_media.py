@@ -9,7 +9,7 @@ import pytest
 from coterie.agents.errors import ModelRefusedRequest
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import CacheBroke, Compacted, LayerFailed, ResultsCleared
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop

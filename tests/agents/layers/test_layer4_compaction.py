@@ -9,7 +9,7 @@ import pytest
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import BreakerTripped, CacheBroke, Compacted, LayerFailed, NotesUpdated
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript

@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, PendingCompaction
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop

@@ -12,9 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser
 from coterie.agents.root_link.channel import open_channel
-from coterie.agents.root_link.message import Frame
 from coterie.agents.root_link.remote_services import NO_USER, RemotePrompter
 from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.wire_format import Frame
 
 QUESTION = Question(
     tool="Write",

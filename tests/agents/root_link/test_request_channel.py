@@ -13,9 +13,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import BudgetSpent, ControlLost, FrameTooLarge
 from coterie.agents.root_link.channel import SocketChannel, open_channel
-from coterie.agents.root_link.message import Frame, WireMessage, WireRequest
 from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused
+from coterie.agents.root_link.wire_format import Frame, WireMessage, WireRequest
 from coterie.framing import FRAME_LIMIT
 from coterie.mailbox.envelope import MessageId
 

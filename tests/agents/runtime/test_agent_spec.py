@@ -7,7 +7,7 @@ from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_main import combine_lead_task
-from coterie.agents.runtime.spec import AgentSpec, AgentWorkspace, Incarnation, Services
+from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace, Incarnation, Services
 from coterie.agents.settings import SETTINGS, Settings
 from coterie.agents.worktrees.worktree import Worktree
 from coterie.mailbox.envelope import MessageId

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, OfflineJob, Pivot, parse_offline_job
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.orchestrator.root.root import lead_spec
 from coterie.orchestrator.session.session_request import SessionRequest

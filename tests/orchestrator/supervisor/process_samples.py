@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from coterie.agents.events.agent_events import Event
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import open_approvals

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from coterie.agents.root_link.messages import Activity, ActivityChanged
-from coterie.agents.runtime.spec import AgentSpec, Incarnation
+from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.mailbox.message_bodies import Idle
 from coterie.orchestrator.supervisor.agent_run import AgentRun

@@ -15,8 +15,8 @@ from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, RunFailed, agent_decoder
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
-from coterie.agents.runtime.in_process import FAILED, Interrupting, open_in_process_host
-from coterie.agents.runtime.spec import AgentSpec, Incarnation, Services
+from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation, Services
+from coterie.agents.runtime.in_process_host import FAILED, Interrupting, open_in_process_host
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId

@@ -8,7 +8,7 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import new_message_id

@@ -8,7 +8,7 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentMessage, RunFailed
-from coterie.agents.runtime.spec import AgentSpec, Incarnation
+from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.supervisor.agent_process import AgentProcess

@@ -21,7 +21,7 @@ from coterie.agents.definitions.team_definition import (
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import MemoryScope, Process, SpawnRequest
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid

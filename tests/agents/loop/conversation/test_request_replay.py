@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coterie.agents.errors import TranscriptCorrupt
-from coterie.agents.layers.layer4_compaction.step import CompactionStep
+from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.cache_markers import CacheTtls

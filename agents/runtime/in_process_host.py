@@ -22,7 +22,7 @@ from coterie.agents.root_link.messages import (
 )
 from coterie.agents.root_link.multiplex import SubChannel, SubChannels
 from coterie.agents.root_link.root_connection import InProcessMessage, RootConnection, open_root_connection_on
-from coterie.agents.runtime.spec import AgentSpec
+from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.errors import first_exception
 
 FAILED = 1
