@@ -144,13 +144,12 @@ async def open_root(
     mcp: McpSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[SessionRoot]:
-    """Be the root of *session* until the block ends; then none of its agents is left.
+    """Run the root of *session* until the block ends; then none of its agents is left.
 
-    *budget* is for all of them together, in dollars, with what earlier roots of the session have spent. *server* is the
-    URL of the embedded server, where that plays the model; *user* is asked for permissions, or else, where it
-    *asks_later*, whoever answers from a shell; *agents* is what the user has set for all of them, *mcp* what for MCP
-    servers, of which there are none without. Enter it on the main thread of a process that starts no others meanwhile.
-    Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
+    *budget* limits all agents together, in dollars, including the spending of earlier roots. *server* is the URL of the
+    embedded API server, if it is the model. *user* answers prompts; without one, prompts wait for an answer from a
+    shell if *asks_later* is set. Without *mcp* no MCP server is started. Enter it on the main thread of a process that
+    starts no others. Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
