@@ -238,7 +238,7 @@ async def test_a_ranker_that_fails_too_gives_no_memories_and_no_error(
     def fail(*_arguments: object) -> None:
         raise sqlite3.OperationalError("out of memory")
 
-    monkeypatch.setattr("coterie.memory.recall.index_refresh.refresh_cache", fail)
+    monkeypatch.setattr("coterie.memory.recall.bm25.refresh_cache", fail)
     async with open_work(tmp_path, turn(), {**answer(), "text": "no"}, is_strict=False) as work:
         assert await work.ask("which port has the staging server") is NOTHING
         assert work.failures[-1] == "out of memory"
