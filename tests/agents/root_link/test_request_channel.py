@@ -188,7 +188,7 @@ async def test_a_reply_after_the_cancellation_is_ignored() -> None:
         assert await ends.near.request(Ping()) == SPAWNED
 
 
-async def test_a_lost_connection_raises_in_waiting_and_later_requests_and_withdraws_nothing() -> None:
+async def test_a_lost_connection_fails_waiting_and_later_requests_and_withdraws_nothing() -> None:
     async with open_ends(forever) as ends:
         lost: list[ControlLost] = []
 
