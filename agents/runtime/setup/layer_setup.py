@@ -15,7 +15,6 @@ from coterie.agents.layers.layer4_compaction.compaction_step import CompactionSt
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
 from coterie.agents.layers.layer5_extraction import Extraction
-from coterie.agents.layers.layer6_dreaming.dream_run import DreamLimits
 from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.progress.summarizer import LAYER, ProgressSummarizer, TimeoutGateway
@@ -26,11 +25,10 @@ from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway
-from coterie.agents.loop.pipeline import PipelineOptions, PipelineRole, Steps, arrange, context_steps, disabled_settings
+from coterie.agents.loop.pipeline import PipelineRole, Steps, arrange, context_steps, disabled_settings
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.root_link.root_connection import RootConnection
-from coterie.agents.runtime.setup.agent_config import layer_options
 from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
 from coterie.agents.runtime.setup.agent_mail import AgentMail
 from coterie.agents.runtime.setup.context_texts import context_text
@@ -38,17 +36,11 @@ from coterie.agents.runtime.setup.hook_setup import AgentHooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills
 from coterie.agents.sandbox.sandbox import Sandbox
-from coterie.agents.settings import CompactionSettings, DreamingSettings, RecallSettings
 from coterie.agents.tools.tool import Tool
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.memory.compaction.cut_point import KeepLimits
-from coterie.memory.compaction.kept_size import CompactionLimits
-from coterie.memory.extraction.extraction_schedule import ExtractionLimits
 from coterie.memory.instructions.loader import read_instructions
-from coterie.memory.notes.limits import NotesLimits
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
 
@@ -96,16 +88,7 @@ def load_notes_writer(work: AgentWork, seat: AgentFiles, pinned: Sequence[Pinned
     settings = work.settings.layers.notes
     if not settings.enabled:
         return None
-    limits = NotesLimits(
-        first=settings.first,
-        step=settings.step,
-        calls=settings.calls,
-        share=settings.share,
-        section=settings.section,
-        total=settings.total,
-    )
-    files = {"template": settings.template, "prompt": settings.prompt}
-    return load_writer(seat.name, work.project, seat.directory, limits, pinned, **files)
+    return load_writer(seat.name, work.project, seat.directory, settings, pinned)
 
 
 async def read_context(work: AgentWork, seat: AgentFiles, memory: AgentMemory, skills: AgentSkills) -> str:
@@ -120,47 +103,6 @@ def _context_sync(work: AgentWork, seat: AgentFiles, memory: AgentMemory, skills
     instructions = read_instructions(work.project) if work.has_instructions else None
     servers = (load_tool_list(seat.session.directory) or McpToolList()).to_text()
     return context_text(work.project, seat.clock, instructions, memory.index_text(), skills.listing, servers)
-
-
-def _keep_limits(settings: CompactionSettings) -> KeepLimits:
-    return KeepLimits(least=settings.keep_least, texts=settings.keep_texts, most=settings.keep_most)
-
-
-def _compaction_limits(settings: CompactionSettings) -> CompactionLimits:
-    return CompactionLimits(
-        by_notes=settings.by_notes,
-        by_model=settings.by_model,
-        keep=_keep_limits(settings),
-        files=settings.files,
-        file=settings.file,
-        files_total=settings.files_total,
-        skill=settings.skill,
-        skills_total=settings.skills_total,
-        failures=settings.failures,
-    )
-
-
-def _recall_limits(given: RecallSettings) -> RecallLimits:
-    return RecallLimits(
-        model=given.model,
-        most=given.most,
-        scan=given.scan,
-        file_lines=given.file_lines,
-        file_bytes=given.file_bytes,
-        session_bytes=given.session_bytes,
-        stale_days=given.stale_days,
-    )
-
-
-def _dream_limits(given: DreamingSettings) -> DreamLimits:
-    return DreamLimits(
-        hours=given.hours,
-        scan_minutes=given.scan_minutes,
-        sessions=given.sessions,
-        turns=given.turns,
-        deletions=given.deletions,
-        drain=given.drain,
-    )
 
 
 def _is_on(enabled: bool | None, work: AgentWork) -> bool:
@@ -202,18 +144,17 @@ class PipelineBuilder:
 
     def __call__(self, agent: Agent) -> Pipeline:
         """The pipeline of *agent*, which is complete but for it."""
-        options = layer_options(self.work.settings, self.parts.tools)
-        self.steps = self._build(agent, options)
+        self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
         disabled = disabled_settings(self.work.settings, agent.conversation.header, is_embedded=self.work.is_embedded)
         return arrange(self.steps, disabled, role)
 
-    def _build(self, agent: Agent, options: PipelineOptions) -> Steps:
+    def _build(self, agent: Agent) -> Steps:
         parts, hooks = self.parts, self.parts.hooks
         notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
         compaction = self._compaction(notes, compaction_hook)
         return attrs.evolve(
-            context_steps(options, parts.tools, self.files.directory, compaction),
+            context_steps(self.work.settings.layers, parts.tools, self.files.directory, compaction),
             hook_messages=hooks.messages if hooks.has_hooks else None,
             stop_hook=hooks.stop_hook(lambda: bool(self.mail.messaging.shutdown.requests)),
             compaction_hook=compaction_hook,
@@ -232,15 +173,15 @@ class PipelineBuilder:
         writer, compaction = self.parts.notes_writer, self.work.settings.layers.compaction
         if writer is None:
             return None
-        keep = _keep_limits(compaction) if compaction.enabled and compaction.by_notes else None
-        return SessionNotesLayer.build(agent, writer, keep=keep, is_teammate=self.work.is_teammate)
+        used_by = compaction if compaction.enabled and compaction.by_notes else None
+        return SessionNotesLayer.build(agent, writer, compaction=used_by, is_teammate=self.work.is_teammate)
 
     def _compaction(self, notes: SessionNotesLayer | None, hook: CompactionHook | None) -> CompactionStep | None:
         settings, parts = self.work.settings.layers.compaction, self.parts
         if not settings.enabled:
             return None
         return CompactionStep(
-            limits=_compaction_limits(settings),
+            settings=settings,
             pinned_sections=parts.pinned_sections,
             context=partial(read_context, self.work, self.files, parts.memory, parts.skills),
             mail=self.mail.messaging,
@@ -253,22 +194,21 @@ class PipelineBuilder:
         if not (stores and settings.enabled):
             return None
         by = settings.by or ("local" if self.work.is_embedded else "model")
-        return MemoryRecall.build(agent, stores, _recall_limits(settings), by)
+        return MemoryRecall.build(agent, stores, settings, by)
 
     def _extraction(self, agent: Agent) -> Extraction | None:
         settings, memory = self.work.settings.layers.extraction, self.parts.memory
         if (store := self._project_memory) is None:
             return None
-        limits = ExtractionLimits(every=settings.every, turns=settings.turns, drain=settings.drain)
-        return Extraction.build(agent, store, limits, memory.author, authority=self.parts.authority)
+        return Extraction.build(agent, store, settings, memory.author, authority=self.parts.authority)
 
     def _dreaming(self, agent: Agent) -> DreamScheduler | None:
         memory, session = self.parts.memory, self.files.session
         if (store := self._project_memory) is None:
             return None
         sessions = partial(recent_sessions, session.directory.parent, self.files.clock)
-        limits = _dream_limits(self.work.settings.layers.dreaming)
-        return DreamScheduler.build(agent, store, sessions, limits, memory.author, authority=self.parts.authority)
+        settings = self.work.settings.layers.dreaming
+        return DreamScheduler.build(agent, store, sessions, settings, memory.author, authority=self.parts.authority)
 
     @property
     def _project_memory(self) -> MemoryStore | None:
