@@ -23,7 +23,7 @@ from coterie.mailbox.envelope import Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from coterie.memory.compaction.cut_point import KeepLimits
 from coterie.memory.compaction.kept_size import CompactionLimits
 from tests.agents.in_process_team import NoKeys
