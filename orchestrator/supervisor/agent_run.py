@@ -11,8 +11,7 @@ from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, 
 from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
 from coterie.agents.runtime.task_release import release_tasks
-from coterie.agents.worktrees.worktree import Worktree, WorktreeFailed
-from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, open_worktree, release_worktree
+from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, Worktree, describe_work
 from coterie.errors import AgentError
 from coterie.mailbox.contract import MemberOrigin
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
@@ -25,6 +24,7 @@ from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOut
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.worktrees.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
 from coterie.session_directory import TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
 

@@ -16,7 +16,7 @@ from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.supervisor import in_process_agents
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT
-from tests.agents.worktrees.git_repositories import make_repository
+from tests.orchestrator.worktrees.git_repositories import make_repository
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 DEFINITION = """---
