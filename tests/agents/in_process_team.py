@@ -35,7 +35,7 @@ from coterie.mailbox.envelope import Envelope, Sender
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.opened_layers import build_pipeline, with_mail
 from tests.agents.scripted_agent import QUICK

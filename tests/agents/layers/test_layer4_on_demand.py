@@ -22,7 +22,7 @@ from coterie.mailbox.envelope import Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings
 from tests.agents.in_process_team import NoKeys
 from tests.agents.opened_layers import with_mail, with_on_demand_compaction

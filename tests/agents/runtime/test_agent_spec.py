@@ -8,8 +8,8 @@ from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_main import combine_lead_task
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace, Incarnation, Services
+from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import SETTINGS, Settings
-from coterie.agents.worktrees.worktree import Worktree
 from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.validation import MessageDigest
 
