@@ -14,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from coterie.scenarios.api_server.api.sse_events import message_events
+from coterie.scenarios.api_server.api.response_delivery import message_events
 from coterie.scenarios.api_server.caching.prompt_cache import CacheResult, usage_json
 from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder, serve_http

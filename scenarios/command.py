@@ -1,5 +1,6 @@
 """`coterie scenario`: runs, lists, shows, fuzzes and records scenarios."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_session
@@ -23,9 +25,24 @@ from coterie.scenarios.runner.parsing.scenario_parser import (
     shipped_files,
 )
 from coterie.scenarios.runner.scenario import Scenario
-from coterie.scenarios.runner.scenario_completion import complete_scenario
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 from coterie.session_directory import SessionDirectory
+
+SCENARIO_FILES = Path(__file__).parents[0] / "stories"
+_ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
+
+
+def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names with what they are about; what looks like a path is one."""
+    if "/" in incomplete or "." in incomplete:
+        return [CompletionItem(incomplete, type="file")]
+    paths = sorted(path for path in SCENARIO_FILES.glob("*.yaml") if path.stem.startswith(incomplete))
+    return [CompletionItem(path.stem, help=_about(path)) for path in paths]
+
+
+def _about(path: Path) -> str | None:
+    found = _ABOUT.search(path.read_text())
+    return found[1].strip("\"' ") if found else None
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -18,14 +18,82 @@ from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.output import ExitCode
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
+from coterie.orchestrator.processes.zygote import TITLE
+from coterie.orchestrator.session.overview import END_STATES
+from coterie.orchestrator.session.root_lock import find_root
 from coterie.scenarios.runner.environment import SEED_VARIABLE, ScenarioEnvironment
-from coterie.scenarios.runner.fault_actions import apply_fault
 from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_tail, without_text_events
-from coterie.scenarios.runner.scenario import IoFault, ProcessFault, Scenario, ScenarioAction, ScenarioStep, UserAction
-from coterie.scenarios.runner.scenario_processes import ScenarioProcess, kill_all, wait_for_exit
+from coterie.scenarios.runner.scenario import (
+    EVERYTHING,
+    LEAD,
+    ROOT,
+    ZYGOTE,
+    IoFault,
+    ProcessFault,
+    ProcessFaultKind,
+    Scenario,
+    ScenarioAction,
+    ScenarioStep,
+    UserAction,
+)
+from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes, kill_all, wait_for_exit
 from coterie.scenarios.runner.second_session import SecondSessionRun, qualify_entry, qualify_event, qualify_hop
 from coterie.scenarios.runner.user_commands import run_command, run_user_action, second_session_command, step_command
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import MAIN, SessionDirectory
+
+_SIGNALS: Mapping[ProcessFaultKind, signal.Signals] = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "continue": signal.SIGCONT,
+}
+
+TITLE_LENGTH = 15
+"""Characters of a process's title that the kernel keeps."""
+
+
+def apply_fault(
+    fault: ProcessFault, stage: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
+) -> list[ScenarioProcess]:
+    """Do what *fault* says, at once; the processes that it met. Blocks for a moment."""
+    if fault.deed == "jump":
+        stage.clock.advance(fault.seconds)
+        return []
+    victims = _victims(fault.target, stage, session, events)
+    return [process for process in victims if process.send_signal(_SIGNALS[fault.deed])]
+
+
+def agent_pids(events: Iterable[SessionEvent]) -> dict[str, int]:
+    """The process of each agent that has one, as far as it was told of."""
+    found: dict[str, int] = {}
+    for observed in events:
+        if isinstance(event := observed.event, AgentChanged):
+            if event.state in END_STATES:
+                found.pop(event.name, None)
+            elif event.pid is not None:
+                found[event.name] = event.pid
+    return found
+
+
+def _victims(
+    target: str, stage: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
+) -> list[ScenarioProcess]:
+    processes = find_processes(stage.home)
+    root = find_root(session)
+    if target == EVERYTHING:
+        # The root first, or it would begin to mend what is struck.
+        return sorted(processes, key=lambda process: root is None or process.pid != root.pid)
+    if target == ROOT:
+        return [process for process in processes if root is not None and process.pid == root.pid]
+    if target == ZYGOTE:
+        return [process for process in processes if process.name == TITLE[:TITLE_LENGTH]]
+    agent = MAIN if target == LEAD else target
+    pid = agent_pids(events).get(agent)
+    if pid is None:
+        # It may be at work before the root has told its number; then its title names it, if that is no other's too.
+        titled = [process for process in processes if process.name == f"coterie {agent}"[:TITLE_LENGTH]]
+        return titled if len(titled) == 1 else []
+    return [process for process in processes if process.pid == pid]
+
 
 CLEAN_UP = 30.0
 """Seconds for what must be done also after a cancellation."""

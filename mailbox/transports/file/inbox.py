@@ -5,8 +5,11 @@ it asleep; those that wait for a disk would ring for each one.
 """
 
 import contextlib
+import fcntl
 import math
-from collections.abc import Callable, Collection, Container
+import os
+from collections.abc import Callable, Collection, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -14,17 +17,56 @@ import trio
 
 from coterie.mailbox.contract import Delivery, StoreDeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId
-from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError, MailboxFailed
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxBusy, MailboxError, MailboxFailed
 from coterie.mailbox.fault_points import FaultPoint
 from coterie.mailbox.transports.file.cursor import AckRange, Cursor, CursorLog, Position
 from coterie.mailbox.transports.file.dedup import DeliveredIds
+from coterie.mailbox.transports.file.fast_stat import fast_fstat, fast_stat
 from coterie.mailbox.transports.file.group_commit import GroupCommit
 from coterie.mailbox.transports.file.journal import recover
 from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
-from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
-from coterie.mailbox.transports.file.reader_lock import ReaderLock, acquire_reader_lock
+from coterie.mailbox.transports.file.log_segments import make_directory, segment_numbers, segment_path, try_lock
 from coterie.mailbox.transports.file.segment_reader import LogRecord, parse_record
+from coterie.mailbox.transports.file.wakeup import LOCK_FILE, WakeupListener, open_wakeup_listener
 from coterie.mailbox.validation import MessageValidator
+
+
+@attrs.define(eq=False)
+class ReaderLock:
+    """The right to read a mailbox."""
+
+    wakeup: WakeupListener
+    _lock: str
+    _identity: tuple[int, int]
+    """Of the file that is locked."""
+
+    def is_lost(self) -> bool:
+        """Whether the mailbox that is there now is another one: the directory was deleted or moved away."""
+        try:
+            there = fast_stat(self._lock)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        return (there.st_ino, there.st_dev) != self._identity
+
+
+@contextmanager
+def acquire_reader_lock(name: str, directory: Path, *, is_durable: bool) -> Iterator[ReaderLock]:
+    """Be the reader of the mailbox until the block ends; it is made if it is not there.
+
+    Raises `MailboxBusy` while somebody else is, and `OSError`.
+    """
+    make_directory(directory, is_durable=is_durable)
+    lock = directory / LOCK_FILE
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not try_lock(descriptor, fcntl.LOCK_EX):
+            raise MailboxBusy(name)
+        held = fast_fstat(descriptor)
+        with open_wakeup_listener(directory, descriptor) as bell:
+            yield ReaderLock(bell, str(lock), (held.st_ino, held.st_dev))
+    finally:
+        os.close(descriptor)
+
 
 IN_A_ROW = 8
 """Waits, each within `GATHERING` of the last, after which mail comes thick."""

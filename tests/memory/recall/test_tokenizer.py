@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.memory.recall.stemmer import stem
-from coterie.memory.recall.tokenizer import LONGEST, is_single_token, tokenize
+from coterie.memory.recall.tokenizer import LONGEST, is_single_token, stem, tokenize
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.mailbox.fault_injection import InjectedFault
 from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.scenarios.api_server.script.script_parser import parse_script
-from coterie.scenarios.runner.fuzz.invariants import check_invariants, end_state
+from coterie.scenarios.runner.fuzz.fuzz_runs import check_invariants, end_state
 from coterie.scenarios.runner.fuzz.random_faults import MOST, FaultTargets, RandomFaultPlan, draw_plan
 from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario
 from coterie.scenarios.runner.run_record import ScenarioRun

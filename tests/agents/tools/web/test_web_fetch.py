@@ -12,7 +12,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
-from coterie.agents.tools.web import fetch
+from coterie.agents.tools.web import page_text
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 from coterie.agents.tools.web.page_text import load_page
 from coterie.agents.tools.web.web_fetch import LASTS, PageCache, WebFetch
@@ -164,7 +164,7 @@ async def test_a_page_is_kept_for_a_quarter_of_an_hour(browser: Browser) -> None
 async def test_a_page_is_not_longer_than_it_may_be_also_unpacked(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "LARGEST", 100_000)
+    monkeypatch.setattr(page_text, "LARGEST", 100_000)
     browser.site.packed("/bomb", b"x" * 50_000_000)
     text = (await browser.get("/bomb")).text
     assert len(text) < 101_000
@@ -175,7 +175,7 @@ async def test_a_server_that_hangs_is_given_up(site: Site) -> None:
     address = WebAddress.parse(f"http://127.0.0.1:{site.port}/hang")
     hosts = [HostList.parse([f"127.0.0.1:{site.port}"])]
     with pytest.raises(ToolFailed, match=r"did not answer within 0\.2 seconds"):
-        await fetch.fetch(address, hosts, time_limit=0.2)
+        await page_text.fetch(address, hosts, time_limit=0.2)
 
 
 async def test_a_server_that_is_not_there_is_an_error(browser: Browser) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coterie.scenarios.api_server.api.sse_events import CHARACTERS_PER_DELTA
+from coterie.scenarios.api_server.api.response_delivery import CHARACTERS_PER_DELTA
 from tests.embedded_server import Served, open_sdk, open_served
 from tests.scenarios.api_server.api.api_client import ApiAnswer, ask, named, open_strict_sdk, request
 from tests.scenarios.api_server.request_samples import (
