@@ -109,7 +109,7 @@ class AgentMail:
     @property
     def is_delivered_in_process(self) -> bool:
         """Whether none of those has still to wake another agent of this process."""
-        others = self.router.locals - {self.sender.name}
+        others = self.router.local_names - {self.sender.name}
         return not any(map(self._queue.needs_turn, others))
 
 
@@ -188,7 +188,5 @@ def open_process_mail(
     with SessionMail.open(session, clock, keys, on_untrusted=report) as office:
         queue = MemoryTransport(office.roster, None, clock, office.dead_letters.add)
         near = InProcessTransport(queue=queue, files=office.files)
-        router = office.router(near)
-        # One set: whoever can be reached nearby.
-        router.locals = near.residents
-        yield ProcessMail(session_mail=office, in_process=near, router=router)
+        # The router sees each change of the residents, as it has the same set.
+        yield ProcessMail(session_mail=office, in_process=near, router=office.router(near, near.residents))
