@@ -34,7 +34,7 @@ def order(tree: RootHarness, name: str) -> AgentRun:
 
 
 async def compact(tree: RootHarness, name: str) -> CompactionDone | NotCompacted:
-    return await tree.supervisor.find_run(name).compact(None)
+    return await tree.supervisor.runs.find(name).compact(None)
 
 
 async def test_an_agent_that_waits_for_others_is_compacted_meanwhile(project: Path) -> None:
