@@ -8,14 +8,17 @@ import attrs
 import msgspec
 import trio
 
+from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.events.agent_events import Noticed
 from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.model.catalog import Model
 from coterie.agents.prompts import render
-from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.agent_spec import AgentSpec
+from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.context_texts import can_load_skills, skill_listing_text
 from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import requested_skill, skill_block, skill_text
@@ -74,22 +77,22 @@ class AgentSkills:
         return [render("skill_asked", name=skill.name, skill=block)] if block else []
 
 
-def open_agent_skills(work: AgentWork, seat: AgentFiles, begun: Prefix | None) -> AgentSkills:
-    """The skills of the agent of *seat*, whose conversation was *begun* already, or not; none for a bare run.
+def open_agent_skills(
+    spec: AgentSpec, files: AgentFiles, definition: AgentDefinition | None, model: Model, begun: Prefix | None
+) -> AgentSkills:
+    """Load the skills of the agent of *spec*; none for a bare run.
 
-    Blocks on the disk. Raises `ConfigInvalid`.
+    A conversation that has *begun* keeps the tool, or stays without it. Blocks on the disk. Raises `ConfigInvalid`.
     """
-    settings = work.settings.skills
-    found = load_skills(work.project) if settings.enabled and not work.is_bare else Skills()
+    settings = spec.settings.skills
+    found = load_skills(spec.directory) if settings.enabled and not spec.is_bare else Skills()
     is_offered = bool(found.by_name) if begun is None else _offers(begun)
     return AgentSkills(
         found=found,
-        tool=SkillTool(skills=found, emit=seat.log.emit) if is_offered else None,
-        listing=skill_listing_text(found, work.settings, work.model)
-        if is_offered and can_load_skills(work.definition)
-        else "",
-        preloaded=() if work.definition is None else work.definition.skills,
-        accepts_commands=not work.parent_settings,
+        tool=SkillTool(skills=found, emit=files.log.emit) if is_offered else None,
+        listing=skill_listing_text(found, spec.settings, model) if is_offered and can_load_skills(definition) else "",
+        preloaded=() if definition is None else definition.skills,
+        accepts_commands=not spec.parent_settings,
     )
 
 

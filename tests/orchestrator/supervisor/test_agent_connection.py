@@ -16,7 +16,7 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, agent_decoder
-from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
+from coterie.agents.root_link.root_connection import AgentHandlers, RootConnection, open_root_connection
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
@@ -192,11 +192,11 @@ async def test_a_compaction_of_an_agent_that_dies_is_not_done() -> None:
         with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
             async with open_root_with_agent() as office:
                 await ask(office)
-                office.station.compact = _never
-                nursery.start_soon(ask, office)
-                await office.settled()
-                office.cut()
-                await trio.sleep_forever()
+                with office.station.handling(AgentHandlers(compact=_never)):
+                    nursery.start_soon(ask, office)
+                    await office.settled()
+                    office.cut()
+                    await trio.sleep_forever()
     assert answers == [NotCompacted(reason="it has only begun"), NotCompacted(reason=AGENT_GONE)]
     with pytest.raises(ControlLost):
         await office.desk.compact(None)
