@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.channel import MessageChannel, open_channel
-from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
+from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.messages import (
     Activity,
     ActivityChanged,
@@ -43,13 +43,18 @@ InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
 
 
 async def _not_begun(_job: CompactJob) -> CompactionDone | NotCompacted:
-    """Refuse a compaction while the agent has no conversation."""
+    """Refuse a compaction before the agent is built."""
     return NotCompacted(reason="it has only begun")
+
+
+async def _ended(_job: CompactJob) -> CompactionDone | NotCompacted:
+    """Refuse a compaction after the run of the agent."""
+    return NotCompacted(reason=AGENT_GONE)
 
 
 @attrs.frozen(kw_only=True)
 class AgentHandlers:
-    """Handlers of the root's messages about a built agent; the defaults serve before and after."""
+    """Handlers of the root's messages about a built agent; the defaults serve until it is built."""
 
     release: Callable[[str, str], None] = lambda _name, _why: None
     """Stops the wait for the agent of this name, for the reason given."""
@@ -101,7 +106,7 @@ class RootConnection:
         try:
             yield
         finally:
-            self._handlers = AgentHandlers()
+            self._handlers = AgentHandlers(compact=_ended)
 
     @contextmanager
     def hosting(self, handler: Callable[[InProcessMessage], None]) -> Iterator[None]:

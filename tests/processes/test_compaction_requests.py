@@ -9,9 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted
+from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, NotCompacted
 from coterie.agents.settings import Settings
-from coterie.orchestrator.supervisor.agent_connection import AGENT_GONE
 from coterie.orchestrator.supervisor.agent_run import NO_PROCESS, NO_RESTARTS, AgentRun, NotRunning
 from tests.processes.root_harness import RootHarness, open_root_harness
 
