@@ -1,4 +1,7 @@
-"""Every setting with its type and default, and the form in which settings pass to another process."""
+"""Settings of a session, each with its type and default, and their encoding for another process.
+
+The sections of the context layers and of recall are in `coterie.memory.layer_settings`.
+"""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -9,11 +12,10 @@ import attrs
 import msgspec
 
 from coterie.agents.loop.model.catalog import Effort
+from coterie.memory.layer_settings import LayersSettings, RecallSettings
 from coterie.session_directory import MailDurability, SandboxMode
 
 Fsync = Literal["never", "turn", "always"]
-Deletions = Literal["ask", "apply"]
-Recaller = Literal["model", "local"]
 PlanApprover = Literal["lead", "human"]
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
@@ -121,102 +123,6 @@ class McpSettings:
 
 
 @attrs.frozen(kw_only=True)
-class ResultSettings:
-    """`[layers.results]`, the first layer; sizes in characters."""
-
-    enabled: bool = True
-    cap: int = 50_000
-    bash: int = 30_000
-    grep: int = 20_000
-    mcp: int = 100_000
-    total: int = 200_000
-    preview: int = 2_000
-
-
-@attrs.frozen(kw_only=True)
-class ClearingSettings:
-    """`[layers.clearing]`, the second layer."""
-
-    by_time: bool = True
-    by_cache: bool = True
-    by_api: bool = True
-    keep: int = 5
-    trigger: int = 10
-    expected_turns: int = 50
-
-
-@attrs.frozen(kw_only=True)
-class NotesSettings:
-    """`[layers.notes]`, the third layer; sizes in tokens."""
-
-    enabled: bool = True
-    first: int = 10_000
-    step: int = 5_000
-    calls: int = 3
-    share: float = 0.08
-    section: int = 2_000
-    total: int = 12_000
-    template: Path | None = None
-    prompt: Path | None = None
-
-
-@attrs.frozen(kw_only=True)
-class CompactionSettings:
-    """`[layers.compaction]`, the fourth layer; sizes in tokens."""
-
-    enabled: bool = True
-    by_notes: bool = True
-    by_model: bool = True
-    keep_least: int = 10_000
-    keep_texts: int = 5
-    keep_most: int = 40_000
-    files: int = 5
-    file: int = 5_000
-    files_total: int = 50_000
-    skill: int = 5_000
-    skills_total: int = 25_000
-    failures: int = 3
-
-
-@attrs.frozen(kw_only=True)
-class ExtractionSettings:
-    """`[layers.extraction]`, the fifth layer."""
-
-    enabled: bool | None = None
-    every: int = 1
-    turns: int = 5
-    drain: float = 60.0
-
-
-@attrs.frozen(kw_only=True)
-class DreamingSettings:
-    """`[layers.dreaming]`, the sixth layer."""
-
-    enabled: bool | None = None
-    hours: float = 24.0
-    scan_minutes: float = 10.0
-    sessions: int = 5
-    turns: int = 30
-    deletions: Deletions = "ask"
-    drain: float = 60.0
-
-
-@attrs.frozen(kw_only=True)
-class RecallSettings:
-    """`[memory.recall]`."""
-
-    enabled: bool = True
-    by: Recaller | None = None
-    model: str = "sonnet"
-    most: int = 5
-    scan: int = 200
-    file_lines: int = 200
-    file_bytes: int = 4_096
-    session_bytes: int = 61_440
-    stale_days: int = 2
-
-
-@attrs.frozen(kw_only=True)
 class MemorySettings:
     """`[memory]`."""
 
@@ -224,27 +130,7 @@ class MemorySettings:
     daily_log: bool = False
     search_past: bool = False
     guidelines: Path | None = None
-    recall: RecallSettings = RecallSettings()
-
-
-@attrs.frozen(kw_only=True)
-class WindowSettings:
-    """`[layers.window]`."""
-
-    compact_window: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class LayersSettings:
-    """`[layers]`."""
-
-    results: ResultSettings = ResultSettings()
-    clearing: ClearingSettings = ClearingSettings()
-    notes: NotesSettings = NotesSettings()
-    compaction: CompactionSettings = CompactionSettings()
-    extraction: ExtractionSettings = ExtractionSettings()
-    dreaming: DreamingSettings = DreamingSettings()
-    window: WindowSettings = WindowSettings()
+    recall: RecallSettings = attrs.field(factory=RecallSettings)
 
 
 @attrs.frozen(kw_only=True)
@@ -273,7 +159,7 @@ class Settings:
     approvals: ApprovalSettings = ApprovalSettings()
     progress: ProgressSettings = ProgressSettings()
     mcp: McpSettings = McpSettings()
-    layers: LayersSettings = LayersSettings()
+    layers: LayersSettings = attrs.field(factory=LayersSettings)
     _sources: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, eq=False, repr=False)
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)
 

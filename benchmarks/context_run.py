@@ -185,9 +185,9 @@ async def _open_agent(
 
 def _header(strategy: Strategy, thresholds: Thresholds, tools: dict[str, Tool]) -> KeyHeader:
     header, layers = KeyHeader(model=MODEL), strategy.layers
-    if layers.clears_by_api:
+    if layers.clearing.by_api:
         header = api_clearing(header, known_models().get(MODEL), thresholds, layers.clearing, tools)
-    if layers.clears_by_cache:
+    if layers.clearing.by_cache:
         header = attrs.evolve(header, betas=(*header.betas, known_models().betas["cache_edits"]))
     return header
 

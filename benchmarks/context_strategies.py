@@ -13,15 +13,24 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.loop import OUTPUT_SIZES
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.pipeline import PipelineOptions, WindowCheck, arrange, context_steps
+from coterie.agents.loop.pipeline import WindowCheck, arrange, context_steps, disabled_settings
+from coterie.agents.settings import Settings
 from coterie.memory.compaction.cut_point import oldest_rounds, split_messages
-from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.compaction.result_clearing import clear_results
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import (
+    ClearingSettings,
+    CompactionSettings,
+    LayersSettings,
+    NotesSettings,
+    ResultSettings,
+)
 
 LEFT_OUT = "(The oldest part of this conversation has been left out.)"
-NO_LAYERS = PipelineOptions(stores_results=False, clears_by_time=False, clears_by_cache=False, clears_by_api=False)
-TWO_LAYERS = PipelineOptions(clears_by_cache=True)
+NO_LAYERS = LayersSettings(
+    results=ResultSettings(enabled=False), clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False)
+)
+EDITING_ONLY = attrs.evolve(NO_LAYERS, clearing=ClearingSettings(by_time=False, by_cache=False))
+TWO_LAYERS = LayersSettings()
 
 
 @attrs.frozen(kw_only=True)
@@ -29,36 +38,35 @@ class Strategy:
     """One way."""
 
     name: str
-    layers: PipelineOptions
+    layers: LayersSettings
     """The first two."""
     has_notes: bool = False
-    compaction: CompactionLimits | None = None
+    compaction: CompactionSettings | None = None
     """None: when the window is full, the oldest rounds leave."""
 
     @asynccontextmanager
     async def open_steps(self, agent: Agent) -> AsyncIterator[SessionNotesLayer | None]:
         """Give *agent* its pipeline, and its notes their task, until the block ends."""
-        keep, workspace = None if self.compaction is None else self.compaction.keep, agent.workspace
-        notes = None
+        workspace, notes = agent.workspace, None
         if self.has_notes:
-            writer = load_writer(agent.identity.agent, workspace.root, workspace.scratch, NotesLimits())
-            notes = SessionNotesLayer.build(agent, writer, keep=keep)
-        compact = None if self.compaction is None else CompactionStep(limits=self.compaction, notes=notes)
+            writer = load_writer(agent.identity.agent, workspace.root, workspace.scratch, NotesSettings())
+            notes = SessionNotesLayer.build(agent, writer, compaction=self.compaction)
+        compact = None if self.compaction is None else CompactionStep(settings=self.compaction, notes=notes)
         steps = attrs.evolve(
             context_steps(self.layers, dict(agent.tools), agent.workspace.scratch, compact), session_notes=notes
         )
-        agent.pipeline = arrange(steps, self.layers.disabled)
+        agent.pipeline = arrange(steps, disabled_settings(Settings(layers=self.layers)))
         if compact is None:
             agent.pipeline = _dropping(agent.pipeline, DropOldest(agent.model.window))
         async with nullcontext() if notes is None else notes.open():
             yield notes
 
 
-OURS = Strategy(name="all layers", layers=TWO_LAYERS, has_notes=True, compaction=CompactionLimits())
-WITHOUT_NOTES = Strategy(name="all but notes", layers=TWO_LAYERS, compaction=CompactionLimits(by_notes=False))
+OURS = Strategy(name="all layers", layers=TWO_LAYERS, has_notes=True, compaction=CompactionSettings())
+WITHOUT_NOTES = Strategy(name="all but notes", layers=TWO_LAYERS, compaction=CompactionSettings(by_notes=False))
 OVERFLOWING = Strategy(name="nothing until overflow", layers=NO_LAYERS)
-SUMMARISING = Strategy(name="a summary each time", layers=NO_LAYERS, compaction=CompactionLimits(by_notes=False))
-EDITING = Strategy(name="context editing only", layers=attrs.evolve(NO_LAYERS, clears_by_api=True))
+SUMMARISING = Strategy(name="a summary each time", layers=NO_LAYERS, compaction=CompactionSettings(by_notes=False))
+EDITING = Strategy(name="context editing only", layers=EDITING_ONLY)
 STRATEGIES = {each.name: each for each in (OURS, WITHOUT_NOTES, OVERFLOWING, SUMMARISING, EDITING)}
 
 

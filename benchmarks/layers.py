@@ -17,8 +17,8 @@ from benchmarks.session_run import MECHANISMS, SessionOutcome, Setup, run_sessio
 from coterie.agents.layers.layer2_clearing import api_trigger
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.tools.tool import RESULT_CAP
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings, ResultSettings
 
 CALLS = 330
 SEED = 2
@@ -40,11 +40,9 @@ def setups(compact_window: int) -> list[Setup]:
     """The choices of layers, each compared with the first."""
 
     def setup(name: str, *, stores: bool = True, mechanisms: str = "", follows_api: bool = True) -> Setup:
-        layers = PipelineOptions(
-            stores_results=stores,
-            clears_by_time="a" in mechanisms,
-            clears_by_cache="b" in mechanisms,
-            clears_by_api="c" in mechanisms,
+        layers = LayersSettings(
+            results=ResultSettings(enabled=stores),
+            clearing=ClearingSettings(by_time="a" in mechanisms, by_cache="b" in mechanisms, by_api="c" in mechanisms),
         )
         return Setup(name=name, layers=layers, compact_window=compact_window, follows_api=follows_api)
 
@@ -120,7 +118,7 @@ def _compared(played: SessionOutcome, baseline: SessionOutcome) -> Iterator[Figu
     unexpected = len(played.breaks(is_expired=False))
     yield Figure(name=f"{name}: breaks", value=unexpected, unit="unexpected", digits=0, goal=at_most(0))
     yield Figure(name=f"{name}: expired", value=len(played.breaks(is_expired=True)), unit="breaks", digits=0)
-    if played.setup.layers.clears_by_api:
+    if played.setup.layers.clearing.by_api:
         goal = at_most(0) if played.setup.follows_api else None
         yield Figure(name=f"{name}: again", value=played.repeats, unit="calls", digits=0, goal=goal)
 

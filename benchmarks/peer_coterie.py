@@ -33,11 +33,13 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
+from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.settings import Settings
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all, tool_definition
 from coterie.clock import Clock
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from coterie.orchestrator.gateway.cost_totals import sum_costs
 from coterie.scenarios.runner.environment import open_environment
 from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
@@ -76,7 +78,10 @@ class _Read:
 async def _converse(url: str, model_name: str, system: str) -> None:
     """One agent from its task to its answer."""
     clock, model, tools = Clock(), known_models().get(model_name), {"read": _Read()}
-    settings, thresholds = PipelineOptions(), Thresholds.for_window(model.window, model.max_output)
+    settings, thresholds = (
+        LayersSettings(clearing=ClearingSettings(by_cache=False)),
+        Thresholds.for_window(model.window, model.max_output),
+    )
     header = api_clearing(KeyHeader(model=model_name), model, thresholds, settings.clearing, tools)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -98,7 +103,7 @@ async def _converse(url: str, model_name: str, system: str) -> None:
                     denial=allow_all,
                     meter=WindowMeter(thresholds),
                     build_pipeline=lambda _agent: arrange(
-                        context_steps(settings, dict(tools), directory), settings.disabled
+                        context_steps(settings, dict(tools), directory), disabled_settings(Settings(layers=settings))
                     ),
                 )
                 agent.clock, agent.emit, agent.durability = clock, events.emit, "turn"

@@ -29,11 +29,13 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
+from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.prompts import render
+from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool, Workspace, allow_all
 from coterie.clock import Clock
+from coterie.memory.layer_settings import LayersSettings
 from coterie.orchestrator.processes.api_server_process import open_api_server
 
 Kind = TypeVar("Kind", bound=Event)
@@ -47,7 +49,7 @@ class Setup:
     """One choice of layers."""
 
     name: str
-    layers: PipelineOptions
+    layers: LayersSettings
     compact_window: int
     """By which the API is told when to clear. Nobody is stopped there, so that all setups do the same work."""
     follows_api: bool = True
@@ -57,23 +59,23 @@ class Setup:
     def mechanisms(self) -> list[str]:
         """Those that work."""
         layers = self.layers
-        works = (layers.stores_results, layers.clears_by_time, layers.clears_by_cache, layers.clears_by_api)
+        works = (layers.results.enabled, layers.clearing.by_time, layers.clearing.by_cache, layers.clearing.by_api)
         return [name for name, does in zip(MECHANISMS, works, strict=True) if does]
 
     def header(self, tools: dict[str, Tool]) -> KeyHeader:
         """The key header from the first request on."""
         header = KeyHeader(model=MODEL)
-        if self.layers.clears_by_api:
+        if self.layers.clearing.by_api:
             model = known_models().get(MODEL)
             thresholds = Thresholds.for_window(self.compact_window, model.max_output)
             header = api_clearing(header, model, thresholds, self.layers.clearing, tools)
-        if self.layers.clears_by_cache:
+        if self.layers.clearing.by_cache:
             header = attrs.evolve(header, betas=(*header.betas, known_models().betas["cache_edits"]))
         return header
 
     def pipeline(self, tools: dict[str, Tool], scratch: Path, waiting: "Waiting") -> Pipeline:
         """The agent's own pipeline, in which time passes."""
-        pipeline = arrange(context_steps(self.layers, tools, scratch), self.layers.disabled)
+        pipeline = arrange(context_steps(self.layers, tools, scratch), disabled_settings(Settings(layers=self.layers)))
         calls = [step for step in pipeline.before_call if self.follows_api or not isinstance(step, ClearByApi)]
         return attrs.evolve(pipeline, tool_results=(waiting, *pipeline.tool_results), before_call=tuple(calls))
 

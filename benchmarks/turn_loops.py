@@ -31,10 +31,12 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity, ModelRequest
-from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
+from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
+from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all
 from coterie.clock import Clock
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 
 CALL = {"read": {"path": "src/part_7.py", "lines": [1, 40]}}
 """The call that every reply makes, as a script has it."""
@@ -64,7 +66,11 @@ async def open_ours(url: str, size: int, *, durability: Durability) -> AsyncIter
 
 
 def _agent(client: ModelClient, transcript: TranscriptWriter, directory: Path, conversation: Conversation) -> Agent:
-    settings, tools, model = PipelineOptions(), {"read": _Read()}, known_models().get(MODEL)
+    settings, tools, model = (
+        LayersSettings(clearing=ClearingSettings(by_cache=False)),
+        {"read": _Read()},
+        known_models().get(MODEL),
+    )
     thresholds = Thresholds.for_window(model.window, model.max_output)
     header = api_clearing(KeyHeader(model=MODEL), model, thresholds, settings.clearing, tools)
     conversation.evolve_header(betas=header.betas, context_management=header.context_management)
@@ -78,7 +84,9 @@ def _agent(client: ModelClient, transcript: TranscriptWriter, directory: Path, c
         workspace=Workspace(root=directory, scratch=directory),
         denial=allow_all,
         meter=WindowMeter(thresholds),
-        build_pipeline=lambda _agent: arrange(context_steps(settings, dict(tools), directory), settings.disabled),
+        build_pipeline=lambda _agent: arrange(
+            context_steps(settings, dict(tools), directory), disabled_settings(Settings(layers=settings))
+        ),
     )
 
 

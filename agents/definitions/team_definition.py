@@ -1,7 +1,6 @@
 """Team definition: lead, members and first tasks, and the briefing of the lead about them."""
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from xml.sax.saxutils import escape
 
 import attrs
@@ -9,7 +8,7 @@ import msgspec
 
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.prompts import render
-from coterie.agents.root_link.spawn_request import MemoryScope, Process, SpawnRequest
+from coterie.agents.root_link.spawn_request import SpawnOptions, SpawnRequest
 from coterie.errors import ConfigInvalid
 from coterie.session_directory import COORDINATOR, SessionDirectory
 
@@ -25,40 +24,26 @@ class TeamLead:
 
 
 @attrs.frozen(kw_only=True)
-class TeamMember:
-    """A teammate that the lead has from the beginning."""
+class TeamMember(SpawnOptions):
+    """Teammate that the lead has from the beginning, with the names of the keys of its file."""
 
     name: str
     type: str
-    """What kind of agent."""
-    model: str | None = None
-    """An id or alias; None is what its kind says, or else the lead's."""
+    """Agent type."""
     prompt: str = ""
-    """What it begins with; empty for a member that waits for messages."""
-    plan: PlanPolicy | None = None
-    """Who must approve its plan before it may do more than read; None lets it begin."""
-    budget_usd: Decimal | None = None
-    """Dollars that it may spend, and all that it starts."""
-    memory: MemoryScope | None = None
-    """Where it keeps what it learns; None is what its kind says."""
+    """First message to the member; empty for a member that waits for messages."""
     worktree: bool = False
-    """Whether it works in a git worktree of its own."""
-    process: Process | None = None
-    """None is what its kind says."""
+    """True if the member works in a git worktree of its own."""
 
     def request(self) -> SpawnRequest:
-        """What starts it: a teammate, who is there for messages when its prompt is done."""
+        """Request that spawns the member as a teammate, with all of its options."""
         return SpawnRequest(
             task=self.prompt,
             definition=self.type,
             name=self.name,
-            model=self.model,
             stays=True,
             isolation="worktree" if self.worktree else None,
-            plan=self.plan,
-            budget_usd=self.budget_usd,
-            memory=self.memory,
-            process=self.process,
+            **self.options,
         )
 
 

@@ -8,7 +8,9 @@ import trio
 
 from coterie.agents.events.layer_events import LayerFailed, ResultsStored
 from coterie.agents.loop.agent import Agent, ToolAnswer
-from coterie.memory.compaction.result_storage import LongResult, ResultLimits, select_results, store_results
+from coterie.agents.tools.tool import ExternalTool, Tool
+from coterie.memory.compaction.result_storage import LongResult, select_results, store_results
+from coterie.memory.layer_settings import ResultSettings
 
 
 @attrs.frozen(kw_only=True)
@@ -18,17 +20,15 @@ class ToolResultStorage:
     """
 
     directory: Path
-    limits: ResultLimits = attrs.field(factory=ResultLimits)
-    caps: dict[str, int] = attrs.field(factory=dict)
-    """Characters by tool, instead of the tool's own."""
+    settings: ResultSettings
 
     async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """The answers with long ones replaced; all of them as they are when the disk refuses."""
-        chosen = select_results([self._result(answer) for answer in answers], self.limits)
+        chosen = select_results([self._result(answer) for answer in answers], self.settings)
         if not chosen:
             return answers
         try:
-            stored = await trio.to_thread.run_sync(store_results, chosen, self.directory, self.limits)
+            stored = await trio.to_thread.run_sync(store_results, chosen, self.directory, self.settings)
         except OSError as exc:
             agent.emit(LayerFailed(layer="tool results", reason=str(exc)))
             return answers
@@ -43,9 +43,15 @@ class ToolResultStorage:
         return [_replaced(answer, texts.get(answer.call["id"])) for answer in answers]
 
     def _result(self, answer: ToolAnswer) -> LongResult:
-        cap = None if answer.tool is None or answer.tool.result_cap is None else answer.tool.result_cap
-        cap = cap and self.caps.get(answer.call["name"], cap)
-        return LongResult(id=answer.call["id"], text=answer.result.text, cap=cap)
+        return LongResult(id=answer.call["id"], text=answer.result.text, cap=self._cap(answer.tool))
+
+    def _cap(self, tool: Tool | None) -> int | None:
+        """Length over which a result of *tool* is stored; None for a tool that limits its results itself."""
+        if tool is None or tool.result_cap is None:
+            return None
+        if isinstance(tool, ExternalTool):
+            return self.settings.mcp
+        return {"Bash": self.settings.bash, "Grep": self.settings.grep}.get(tool.name, self.settings.cap)
 
 
 def _replaced(answer: ToolAnswer, text: str | None) -> ToolAnswer:

@@ -17,13 +17,13 @@ from coterie.agents.tools.tool import Tool
 from coterie.memory.compaction.result_clearing import (
     ClearableResult,
     ClearableResults,
-    ClearingLimits,
     clear_results,
     find_media_results,
     make_cache_edits,
     minimum_to_clear,
     remove_media,
 )
+from coterie.memory.layer_settings import ClearingSettings
 
 LIVES = {"5m": 300.0, "1h": 3600.0}
 """Seconds for which the provider keeps what a marker wrote."""
@@ -38,7 +38,7 @@ API_MARGIN_PART = 8
 class _OldResults:
     """What the mechanisms share: which results are old, and how they are left out."""
 
-    limits: ClearingLimits
+    settings: ClearingSettings
     _results: ClearableResults
 
     def find_old(self, agent: Agent) -> Sequence[ClearableResult]:
@@ -50,7 +50,7 @@ class _OldResults:
 
         With *counts_small*, results too small to be cleared count among the newest.
         """
-        results, keep = self.find_old(agent), self.limits.keep
+        results, keep = self.find_old(agent), self.settings.keep
         kept = self._results.newest(keep) if counts_small else {result.id for result in results[-keep:]}
         old = [result for result in results if result.id not in kept]
         if old:
@@ -83,9 +83,9 @@ class ClearByCache(_OldResults):
         """The edit, if results have piled up; it stays where it is in the conversation, and is so sent again."""
         waiting = self.find_old(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
-        if len(waiting) + coming <= self.limits.trigger or _is_cold(agent):
+        if len(waiting) + coming <= self.settings.trigger or _is_cold(agent):
             return NOTHING
-        old = waiting[: len(waiting) + coming - self.limits.keep]
+        old = waiting[: len(waiting) + coming - self.settings.keep]
         before = agent.meter.tokens(agent.conversation)
         _announce(agent, "cache", len(old), before, before - result_tokens(agent, old))
         return AddedBlocks(blocks=(make_cache_edits([result.id for result in old]),)) if old else NOTHING
@@ -125,7 +125,7 @@ def cleared_by_api(reply: Reply) -> Sequence[Mapping[str, Any]]:
 
 
 def api_clearing(
-    header: KeyHeader, model: Model, thresholds: Thresholds, limits: ClearingLimits, tools: Mapping[str, Tool]
+    header: KeyHeader, model: Model, thresholds: Thresholds, settings: ClearingSettings, tools: Mapping[str, Tool]
 ) -> KeyHeader:
     """*header* with the parameters by which the API clears old results shortly before compaction would come.
 
@@ -133,11 +133,11 @@ def api_clearing(
     """
     trigger = api_trigger(thresholds)
     price = model.price(trigger)
-    least = minimum_to_clear(trigger, write=price.write_5m, read=price.read, turns=limits.expected_turns)
+    least = minimum_to_clear(trigger, write=price.write_5m, read=price.read, turns=settings.expected_turns)
     edit: dict[str, Any] = {
         "type": "clear_tool_uses_20250919",
         "trigger": {"type": "input_tokens", "value": trigger},
-        "keep": {"type": "tool_uses", "value": limits.keep},
+        "keep": {"type": "tool_uses", "value": settings.keep},
         "clear_at_least": {"type": "input_tokens", "value": least},
     }
     if excluded := sorted(name for name, tool in tools.items() if not tool.is_clearable):

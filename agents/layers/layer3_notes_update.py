@@ -20,8 +20,8 @@ from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.tool import Denial, Tool, Workspace
 from coterie.errors import ConfigInvalid
 from coterie.memory.errors import NotesUnusable
+from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import NotesDocument
-from coterie.memory.notes.limits import NotesLimits
 from coterie.memory.notes.notes_file import begin_update, end_update, read_file
 from coterie.memory.notes.template import Template, default_template, fill_slots, find_slots
 
@@ -83,7 +83,7 @@ class NotesWriter:
     template: Template
     prompt: str | None
     """With `{{slots}}`; None for ours."""
-    limits: NotesLimits
+    settings: NotesSettings
     facts: Mapping[str, str]
     """What the slots of the user's own prompt stand for."""
     pinned_sections: Sequence[PinnedSection]
@@ -106,7 +106,7 @@ class NotesWriter:
         )
         spending.check(reply)
         kept = {standing.heading: await _text(standing, agent) for standing in self.pinned_sections}
-        end = partial(end_update, self.path, self.template, self.limits, kept)
+        end = partial(end_update, self.path, self.template, self.settings, kept)
         updated, trimmed = await trio.to_thread.run_sync(end)
         return NotesUpdate(notes=updated, trimmed=trimmed)
 
@@ -114,8 +114,8 @@ class NotesWriter:
         facts = {
             "path": str(self.path),
             "notes": attrs.evolve(notes, kept="").to_text().strip(),
-            "section": f"{self.limits.section:,}",
-            "total": f"{self.limits.total:,}",
+            "section": f"{self.settings.section:,}",
+            "total": f"{self.settings.total:,}",
         }
         if self.prompt is None:
             return render("notes", **facts)
@@ -134,16 +134,9 @@ def edit_only_permission(path: Path) -> Denial:
 
 
 def load_writer(
-    agent: str,
-    project: Path,
-    scratch: Path,
-    limits: NotesLimits,
-    pinned: Sequence[PinnedSection] = (),
-    *,
-    template: Path | None = None,
-    prompt: Path | None = None,
+    agent: str, project: Path, scratch: Path, settings: NotesSettings, pinned: Sequence[PinnedSection] = ()
 ) -> NotesWriter:
-    """The writer of the notes of *agent* in *scratch*, with the user's own *template* and *prompt* if they are given.
+    """The writer of the notes of *agent* in *scratch*.
 
     The text of the *pinned* sections is in the notes word for word. Blocks on the disk. Raises `ConfigInvalid` for a
     file that cannot be used.
@@ -151,9 +144,9 @@ def load_writer(
     facts = {"agent": agent, "project": str(project)}
     return NotesWriter(
         path=scratch.resolve() / "notes.md",
-        template=default_template() if template is None else _template(template, facts),
-        prompt=None if prompt is None else _prompt(prompt, facts),
-        limits=limits,
+        template=default_template() if settings.template is None else _template(settings.template, facts),
+        prompt=None if settings.prompt is None else _prompt(settings.prompt, facts),
+        settings=settings,
         facts=facts,
         pinned_sections=pinned,
     )

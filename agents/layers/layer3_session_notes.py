@@ -19,12 +19,12 @@ from coterie.agents.loop.conversation.transcript_records import NotesRecord
 from coterie.agents.loop.forks.helper import HelperStart
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
-from coterie.memory.compaction.cut_point import KeepLimits
 from coterie.memory.compaction.kept_size import kept_size_after
 from coterie.memory.errors import NotesUnusable
-from coterie.memory.notes.limits import NotesLimits, tokens_of, trim_notes
+from coterie.memory.layer_settings import CompactionSettings, NotesSettings
 from coterie.memory.notes.notes_file import read_notes
 from coterie.memory.notes.notes_schedule import Delay, NotesSchedule, UpdateThreshold
+from coterie.memory.notes.notes_size import tokens_of, trim_notes
 from coterie.memory.notes.template import ERRORS
 
 DIRECTIVE = 1_000
@@ -85,16 +85,21 @@ class SessionNotesLayer:
 
     @classmethod
     def build(
-        cls, agent: Agent, writer: NotesWriter, *, keep: KeepLimits | None = None, is_teammate: bool = True
+        cls,
+        agent: Agent,
+        writer: NotesWriter,
+        *,
+        compaction: CompactionSettings | None = None,
+        is_teammate: bool = True,
     ) -> Self:
         """The layer of *agent*, which continues the count of an earlier incarnation.
 
-        *keep* has the limits of a compaction that uses the notes as its summary: then money is reserved for the
+        *compaction* has the settings of one that uses the notes as its summary: then money is reserved for the
         updates shortly before it.
         """
         record = agent.transcript.loaded.notes
         turn = None if record is None else record.turn
-        return cls(agent, writer, _schedule(agent, writer.limits, keep), turn, is_teammate)
+        return cls(agent, writer, _schedule(agent, writer.settings, compaction), turn, is_teammate)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -155,7 +160,7 @@ class SessionNotesLayer:
             return None
         if notes is None or notes.is_empty:
             return None
-        notes, _ = trim_notes(notes, self._writer.limits)
+        notes, _ = trim_notes(notes, self._writer.settings)
         return NotesState(text=notes.shown_text(), turn=self._turn, errors=notes.body(ERRORS))
 
     async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
@@ -234,13 +239,13 @@ class SessionNotesLayer:
         self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(error)))
 
 
-def _schedule(agent: Agent, limits: NotesLimits, keep: KeepLimits | None) -> NotesSchedule:
+def _schedule(agent: Agent, settings: NotesSettings, compaction: CompactionSettings | None) -> NotesSchedule:
     full, record = agent.meter.thresholds.compact, agent.transcript.loaded.notes
-    need = None if keep is None else UpdateThreshold(tokens=full, most=keep.within(full).most)
+    need = None if compaction is None else UpdateThreshold(tokens=full, most=compaction.within(full).keep_most)
     if record is None:
-        return NotesSchedule(limits=limits, need=need, since=_inherited(agent))
+        return NotesSchedule(settings=settings, need=need, since=_inherited(agent))
     return NotesSchedule(
-        limits=limits,
+        settings=settings,
         need=need,
         since=record.tokens,
         has_begun=True,

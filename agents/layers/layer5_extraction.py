@@ -22,12 +22,8 @@ from coterie.agents.prompts import render
 from coterie.agents.tools.workspace.memory_files import WritableMemory
 from coterie.memory.compaction.cut_point import split_messages
 from coterie.memory.errors import StoreError
-from coterie.memory.extraction.extraction_schedule import (
-    ExtractionLimits,
-    ExtractionSchedule,
-    agent_already_wrote,
-    count_unread,
-)
+from coterie.memory.extraction.extraction_schedule import ExtractionSchedule, agent_already_wrote, count_unread
+from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.recall.store_scan import scan_newest
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
@@ -150,7 +146,7 @@ class Extraction:
         cls,
         agent: Agent,
         store: MemoryStore,
-        limits: ExtractionLimits,
+        settings: ExtractionSettings,
         author: Callable[[], Author],
         *,
         authority: Authorizer | None = None,
@@ -162,9 +158,9 @@ class Extraction:
         """
         rights = HelperRights(writable=(store.directory,), authority=authority)
         record = agent.transcript.loaded.extraction
-        schedule = ExtractionSchedule(every=limits.every, cursor=1 if record is None else record.turn)
-        extractor = Extractor(store=store, turns=limits.turns, rights=rights)
-        return cls(agent, extractor, author, schedule, limits.drain)
+        schedule = ExtractionSchedule(every=settings.every, cursor=1 if record is None else record.turn)
+        extractor = Extractor(store=store, turns=settings.turns, rights=rights)
+        return cls(agent, extractor, author, schedule, settings.drain)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

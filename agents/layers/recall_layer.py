@@ -20,9 +20,9 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.prompts import render
 from coterie.errors import ConfigInvalid
 from coterie.memory.errors import StoreError
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import log_query
 from coterie.memory.recall.recaller import MemoryLocation, Recaller, Survey
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.recall.tokenizer import is_single_token
 from coterie.memory.store.memory_store import MemoryStore
 
@@ -56,7 +56,7 @@ class MemoryRecall:
 
     _agent: Agent
     _stores: Sequence[MemoryStore]
-    _limits: RecallLimits
+    _settings: RecallSettings
     _by: By
     _recaller: Recaller
     _shown: set[str] = attrs.field(factory=set)
@@ -75,12 +75,12 @@ class MemoryRecall:
     """What is to be shown, by file; the best first."""
 
     @classmethod
-    def build(cls, agent: Agent, stores: Sequence[MemoryStore], limits: RecallLimits, by: By) -> Self:
+    def build(cls, agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: By) -> Self:
         """Recall from *stores* for *agent*; what an earlier incarnation was shown counts."""
         loaded = agent.transcript.loaded
-        recaller = Recaller([store.directory for store in stores], limits)
+        recaller = Recaller([store.directory for store in stores], settings)
         said = agent.user_texts[-1] if agent.user_texts else None
-        return cls(agent, stores, limits, by, recaller, set(loaded.recalled), loaded.recalled_bytes, said)
+        return cls(agent, stores, settings, by, recaller, set(loaded.recalled), loaded.recalled_bytes, said)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -106,7 +106,7 @@ class MemoryRecall:
         Nothing is looked for if it is a single word, or if enough was shown already.
         """
         self._query = query
-        if is_single_token(query) or self._bytes >= self._limits.session_bytes or not self._is_running:
+        if is_single_token(query) or self._bytes >= self._settings.session_bytes or not self._is_running:
             return
         self._waiting = query
         self._called.set()
@@ -188,15 +188,15 @@ class MemoryRecall:
                     return chosen
                 cost = chosen.cost
                 self._fail("the model's answer names no memories; the local ranker chooses instead")
-        most = self._limits.most
+        most = self._settings.most
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + TOLD)
         ranked = await _in_thread(ranking)
         return _Chosen(by="local", places=ranked[:most], others=ranked[most:], cost=cost)
 
     async def _ask(self, query: str, survey: Survey) -> _Chosen:
         offered = await _in_thread(partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled))
-        model = known_models().get(self._limits.model)
-        choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, self._limits.most)
+        model = known_models().get(self._settings.model)
+        choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, self._settings.most)
         names, chosen = self._recaller.name_locations(list(survey.files)), choice.names or []
         return _Chosen(
             by="model",
@@ -209,11 +209,11 @@ class MemoryRecall:
     async def _make_ready(self, chosen: _Chosen, survey: Survey, began: float) -> None:
         """Load what was chosen, as far as there is room for it, and tell of it."""
         loaded = await _in_thread(partial(self._recaller.load, chosen.places))
-        now, room = self._agent.clock.now(), self._limits.session_bytes - self._bytes
+        now, room = self._agent.clock.now(), self._settings.session_bytes - self._bytes
         left_out = dict.fromkeys((str(place.file) for place in survey.left_out), "in the context already")
         ready: dict[str, str] = {}
         for place in chosen.places:
-            text = loaded[place].render(place.file, now, self._limits.stale_days) if place in loaded else ""
+            text = loaded[place].render(place.file, now, self._settings.stale_days) if place in loaded else ""
             room -= len(text.encode())
             if text and room >= 0:
                 ready[str(place.file)] = text

@@ -47,8 +47,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.run_result import EndReason
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import RESULTS_DIRECTORY, Tool
-from coterie.memory.compaction.result_clearing import ClearingLimits
-from coterie.memory.compaction.result_storage import ResultLimits
+from coterie.memory.layer_settings import LayersSettings
 
 Hook = Literal["tool_results", "new_message", "before_call", "overflow", "reply", "stop", "end", "compacted"]
 """When a step runs: on the results of a turn, on the message that carries them, before a model call, when the API finds
@@ -188,16 +187,18 @@ def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "
     return Pipeline(**chosen)
 
 
-def disabled_settings(settings: Settings, header: KeyHeader, *, is_embedded: bool) -> frozenset[str]:
-    """Settings of the table that are off for a conversation under *header*.
+def disabled_settings(
+    settings: Settings, header: KeyHeader | None = None, *, is_embedded: bool = False
+) -> frozenset[str]:
+    """Settings of the table that are off, for a conversation under *header* if that has begun.
 
     A switch without a value is off with the embedded server: a script that does not expect the calls has no reply for
     them.
     """
     switches = {row.setting: settings.value(row.setting) for row in STEPS if row.setting is not None}
-    # A conversation keeps the parameters that it was begun with.
-    switches[BY_CACHE] = known_models().betas["cache_edits"] in header.betas
-    switches[BY_API] = header.context_management is not None
+    if header is not None:  # a conversation keeps the parameters that it was begun with
+        switches[BY_CACHE] = known_models().betas["cache_edits"] in header.betas
+        switches[BY_API] = header.context_management is not None
     if settings.memory.daily_log:  # the agent keeps a log, and dreams decide what becomes a memory of its own
         switches[EXTRACTION] = False
     return frozenset(key for key, is_on in switches.items() if not (not is_embedded if is_on is None else is_on))
@@ -213,45 +214,17 @@ async def open_background(steps: Steps) -> AsyncIterator[None]:
         yield
 
 
-@attrs.frozen(kw_only=True)
-class PipelineOptions:
-    """Switches and limits of layers 1 and 2, which every agent has; a session takes the switches from its settings."""
-
-    stores_results: bool = True
-    results: ResultLimits = attrs.field(factory=ResultLimits)
-    caps: dict[str, int] = attrs.field(factory=dict)
-    """Characters of a result that stay, by tool, instead of the tool's own cap."""
-    clears_by_time: bool = True
-    clears_by_cache: bool = False
-    """Only where the provider takes edits of its cache."""
-    clears_by_api: bool = True
-    clearing: ClearingLimits = attrs.field(factory=ClearingLimits)
-
-    @property
-    def disabled(self) -> frozenset[str]:
-        """Settings of the steps that are switched off."""
-        switches = {
-            RESULTS: self.stores_results,
-            BY_TIME: self.clears_by_time,
-            BY_CACHE: self.clears_by_cache,
-            BY_API: self.clears_by_api,
-        }
-        return frozenset(key for key, is_on in switches.items() if not is_on)
-
-
 def context_steps(
-    options: PipelineOptions, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
+    settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Steps:
     """The steps of an agent with *tools* that work on its context alone; it keeps its files in *scratch*."""
-    results, limits = clearable_results(tools), options.clearing
+    results, clearing = clearable_results(tools), settings.clearing
     return Steps(
-        tool_results=ToolResultStorage(
-            directory=scratch / RESULTS_DIRECTORY, limits=options.results, caps=options.caps
-        ),
+        tool_results=ToolResultStorage(directory=scratch / RESULTS_DIRECTORY, settings=settings.results),
         job_notices=JobNotices(),
-        clear_by_time=ClearByTime(limits, results),
-        clear_by_cache=ClearByCache(limits, results),
-        clear_by_api=ClearByApi(limits, results),
+        clear_by_time=ClearByTime(clearing, results),
+        clear_by_cache=ClearByCache(clearing, results),
+        clear_by_api=ClearByApi(clearing, results),
         media_clearing=MediaClearing(),
         compaction=compaction,
         break_detection=CacheBreakDetector(),

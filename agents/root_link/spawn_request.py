@@ -1,7 +1,7 @@
 """Spawn requests, their result, and the protocol of a spawner."""
 
 from decimal import Decimal
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
 
@@ -33,31 +33,42 @@ class SpawnRefused(AgentError):
 
 
 @attrs.frozen(kw_only=True)
-class SpawnRequest:
-    """A subagent that is wanted for one task."""
+class SpawnOptions:
+    """Options that a spawn request and a member of a team have under the same name, declared for both."""
+
+    model: str | None = None
+    """Id or alias; None for the model of its definition, or else of its parent."""
+    plan: PlanPolicy | None = None
+    """Approval that its plan needs before the agent may do more than read; None for none."""
+    budget_usd: Decimal | None = None
+    """Dollars that the agent and all agents below it may spend; None for no limit of its own."""
+    memory: MemoryScope | None = None
+    """Scope of its memory; None for that of its definition."""
+    process: Process | None = None
+    """Process that it runs in; None for that of its definition."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options by name, for the constructor of another class that has them."""
+        return {field.name: getattr(self, field.name) for field in attrs.fields(SpawnOptions)}
+
+
+@attrs.frozen(kw_only=True)
+class SpawnRequest(SpawnOptions):
+    """Request for an agent: a subagent for one task, or a teammate."""
 
     task: str
-    """All that it is told."""
+    """First message to the agent; empty for a teammate that waits for messages."""
     definition: str
-    """What kind of agent."""
+    """Agent type."""
     name: str | None = None
-    """What others call it; None lets the session choose."""
-    model: str | None = None
-    """An id or alias; None is what its definition says, or else its parent's."""
+    """Name of the agent; None lets the session choose."""
     fork: str | None = None
-    """The file of the fork point it begins with; None for a fresh one."""
+    """File of the fork point that the agent begins with; None for a new conversation."""
     stays: bool = False
-    """Whether it is there for further messages when the task is done: a teammate."""
+    """True for a teammate, which waits for further messages when the task is done."""
     isolation: Isolation | None = None
-    """None is what its definition says, or else where its parent works."""
-    plan: PlanPolicy | None = None
-    """Who must approve its plan before it may do more than read; None lets it begin."""
-    budget_usd: Decimal | None = None
-    """Dollars that it may spend, and all that it starts; None for no limit of its own."""
-    memory: MemoryScope | None = None
-    """None is what its definition says."""
-    process: Process | None = None
-    """None is what its definition says."""
+    """None for that of its definition, or else the workspace of its parent."""
 
 
 @attrs.frozen(kw_only=True)

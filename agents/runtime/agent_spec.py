@@ -10,8 +10,8 @@ from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.job_messages import OfflineJob
 from coterie.agents.root_link.spawn_request import FORK_TYPE, MemoryScope, Spawned
+from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
-from coterie.agents.worktrees.worktree import Worktree
 from coterie.mailbox.envelope import MessageId, new_message_id
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN

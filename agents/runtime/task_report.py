@@ -8,8 +8,8 @@ import trio
 
 from coterie.agents.loop.run_result import EndReason, RunEnded
 from coterie.agents.runtime.agent_spec import AgentSpec
-from coterie.agents.worktrees.git_command import GitFailed
-from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, find_unsaved_work
+from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, describe_work, find_unsaved_work
+from coterie.git_command import GitFailed
 from coterie.mailbox.envelope import MessageId, Sender
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.router import OutgoingMessage, Router

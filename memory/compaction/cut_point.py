@@ -6,25 +6,10 @@ from typing import overload
 import attrs
 
 from coterie.memory.compaction.conversation_view import SegmentView
+from coterie.memory.layer_settings import CompactionSettings
 
 Messages = Sequence[Sequence[SegmentView]]
 """The blocks of each message."""
-
-
-@attrs.frozen(kw_only=True)
-class KeepLimits:
-    """How much of the end of a conversation stays as it was."""
-
-    least: int = 10_000
-    """Tokens."""
-    texts: int = 5
-    """Messages with text, of which there are that many at least."""
-    most: int = 40_000
-    """Tokens; the last round stays even if it alone has more."""
-
-    def within(self, tokens: int) -> "KeepLimits":
-        """The limits in a context that holds *tokens*: a small one cannot keep as much."""
-        return attrs.evolve(self, least=min(self.least, tokens // 8), most=min(self.most, tokens // 3))
 
 
 def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
@@ -82,7 +67,7 @@ def first_unknown(messages: Messages, replies: int) -> int:
 
 
 def choose_start(
-    messages: Messages, sizes: Sequence[int], limits: KeepLimits, unknown: int | None = None
+    messages: Messages, sizes: Sequence[int], settings: CompactionSettings, unknown: int | None = None
 ) -> int | None:
     """The message with which the part begins that stays; there may be none, and it is then the end.
 
@@ -93,10 +78,10 @@ def choose_start(
         tokens += sum(sizes[start:at])
         texts += sum(map(_has_text, messages[start:at]))
         at = start
-        if chosen < len(messages) and tokens > limits.most:
+        if chosen < len(messages) and tokens > settings.keep_most:
             break
         chosen = start
-        is_enough = tokens >= limits.least and texts >= limits.texts
+        is_enough = tokens >= settings.keep_least and texts >= settings.keep_texts
         if is_enough and (unknown is None or chosen <= unknown):
             break
     return chosen if unknown is None or chosen <= unknown else None

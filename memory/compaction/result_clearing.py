@@ -17,18 +17,6 @@ _SMALL = 200
 """Bytes of a result that clearing would not make smaller."""
 
 
-@attrs.frozen(kw_only=True)
-class ClearingLimits:
-    """When old results go, and how many stay."""
-
-    keep: int = attrs.field(default=5, validator=attrs.validators.ge(1))
-    """The newest results, which stay; at least one."""
-    trigger: int = 10
-    """Clearable results over which the cache is edited."""
-    expected_turns: int = 50
-    """For how many more turns a smaller prompt is expected to pay."""
-
-
 class _Call(msgspec.Struct):
     id: str
     name: str

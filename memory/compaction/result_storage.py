@@ -8,18 +8,9 @@ from pathlib import Path
 import attrs
 
 from coterie.files import replace_file
+from coterie.memory.layer_settings import ResultSettings
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
-
-
-@attrs.frozen(kw_only=True)
-class ResultLimits:
-    """How much of tool results a conversation takes."""
-
-    total: int = 200_000
-    """Characters of all results of one message together."""
-    preview: int = 2_000
-    """Bytes of a stored result that stay in the conversation."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,22 +23,22 @@ class LongResult:
     """Characters over which it is stored; None for a tool that limits itself: it is never stored."""
 
 
-def select_results(results: Sequence[LongResult], limits: ResultLimits) -> list[LongResult]:
+def select_results(results: Sequence[LongResult], settings: ResultSettings) -> list[LongResult]:
     """Those over their own cap; then, while all together are over the total, the largest of the others."""
     stored = [result for result in results if result.cap is not None and len(result.text) > result.cap]
     rest = [result for result in results if result not in stored]
-    size = sum(len(result.text) for result in rest) + limits.preview * len(stored)
+    size = sum(len(result.text) for result in rest) + settings.preview * len(stored)
     for result in sorted(rest, key=lambda result: len(result.text), reverse=True):
-        if size <= limits.total or len(result.text) <= limits.preview:
+        if size <= settings.total or len(result.text) <= settings.preview:
             break
         if result.cap is not None:
             stored.append(result)
-            size -= len(result.text) - limits.preview
+            size -= len(result.text) - settings.preview
     return stored
 
 
 def store_results(
-    results: Sequence[LongResult], directory: Path, limits: ResultLimits
+    results: Sequence[LongResult], directory: Path, settings: ResultSettings
 ) -> Mapping[str, tuple[Path, str]]:
     """Write each result to its file; by id, the file and what stands for the result. Blocks. Raises `OSError`."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,7 +46,7 @@ def store_results(
     for result in results:
         path = directory / result_file_name(result.id)
         replace_file(path, result.text.encode("utf-8", "surrogatepass"), durable=False, mode=0o600)
-        kept[result.id] = (path, stored_result_text(result.text, path, limits.preview))
+        kept[result.id] = (path, stored_result_text(result.text, path, settings.preview))
     return kept
 
 

@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import attrs
 
 from coterie.memory.dreaming.classify import DEPENDS, KeptFacts, approved_losses, lost_facts, select_safe
-from coterie.memory.dreaming.dream_change import Deletions, DreamChange, save_change
+from coterie.memory.dreaming.dream_change import DreamChange, save_change
 from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.dreaming.statements import split_lines
 from coterie.memory.dreaming.working_copy import read_store_texts
+from coterie.memory.layer_settings import DeletionPolicy
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import ApplyResult, MemoryStore
 from coterie.memory.store.path_rules import INDEX
@@ -78,7 +79,7 @@ class _Plan:
         return cls(files=files, applied=applied, wanted=wanted, chosen=left & wanted, approved=approved)
 
 
-def auto_approved(change: DreamChange, kept: KeptFacts, deletions: Deletions) -> set[int]:
+def auto_approved(change: DreamChange, kept: KeptFacts, deletions: DeletionPolicy) -> set[int]:
     """The hunks that need no approval: with deletions left to the user, those that lose nothing together."""
     if change.held is not None:
         return set()

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import msgspec
@@ -21,7 +21,6 @@ DREAMS = Path(".history", "dreams")
 TURNS_KEPT = 30
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
-Deletions = Literal["ask", "apply"]
 """Whether what a dream deletes waits for the user, or goes at once."""
 
 

@@ -7,6 +7,7 @@ import attrs
 
 from coterie.clock import Clock
 from coterie.memory.dreaming.dream_lock import last_dream_time
+from coterie.memory.layer_settings import DreamingSettings
 
 HOUR = 3600.0
 MINUTE = 60.0
@@ -20,19 +21,6 @@ class SessionActivity:
     at: float
 
 
-@attrs.frozen(kw_only=True)
-class DueLimits:
-    """When dreams are due."""
-
-    is_enabled: bool = True
-    hours: float = 24.0
-    """Between two dreams, at least."""
-    scan_minutes: float = 10.0
-    """Between two looks at the sessions, at least."""
-    sessions: int = 5
-    """Touched since the last dream, at least."""
-
-
 @attrs.define(eq=False)
 class DueCheck:
     """The questions before a dream of one store; it remembers when it last looked at the sessions.
@@ -43,7 +31,7 @@ class DueCheck:
     directory: Path
     sessions: Callable[[], Sequence[SessionActivity]]
     """Those that count; it blocks."""
-    limits: DueLimits
+    settings: DreamingSettings
     clock: Clock
     last: float | None = attrs.field(default=None, init=False)
     """When the last dream was, as far as is known; None for never."""
@@ -51,20 +39,18 @@ class DueCheck:
 
     def reason_not_due(self) -> str | None:
         """Why no dream is due, in one line; None if one is. Blocks. Raises `DreamRefused` and `OSError`."""
-        if not self.limits.is_enabled:
-            return "dreaming is switched off"
         last = self.last = last_dream_time(self.directory, self.clock)
         now = self.clock.now()
-        if last is not None and now - last < self.limits.hours * HOUR:
+        if last is not None and now - last < self.settings.hours * HOUR:
             return (
-                f"the last dream was {(now - last) / HOUR:.1f} hours ago; there are {self.limits.hours:g} between two"
+                f"the last dream was {(now - last) / HOUR:.1f} hours ago; there are {self.settings.hours:g} between two"
             )
-        if self._scanned is not None and 0 <= now - self._scanned < self.limits.scan_minutes * MINUTE:
+        if self._scanned is not None and 0 <= now - self._scanned < self.settings.scan_minutes * MINUTE:
             return f"the sessions were counted {(now - self._scanned) / MINUTE:.0f} minutes ago"
         self._scanned = now
         count = len(active_since(self.sessions(), last))
-        if count < self.limits.sessions:
-            return f"{count} sessions were touched since the last dream; {self.limits.sessions} are needed"
+        if count < self.settings.sessions:
+            return f"{count} sessions were touched since the last dream; {self.settings.sessions} are needed"
         return None
 
 

@@ -4,10 +4,11 @@ import attrs
 
 from coterie.memory.dreaming.apply_hunks import auto_approved
 from coterie.memory.dreaming.classify import KeptFacts, classify
-from coterie.memory.dreaming.dream_change import Deletions, DreamChange, RecallTest
+from coterie.memory.dreaming.dream_change import DreamChange, RecallTest
 from coterie.memory.dreaming.evidence import ReferenceExists, attach_evidence, parse_claims
 from coterie.memory.dreaming.recall_check import WORST
 from coterie.memory.dreaming.working_copy import StopCheck, WorkingCopy, never_stop, read_draft, read_texts, write_text
+from coterie.memory.layer_settings import DeletionPolicy
 
 DRY = "this was a dry run"
 
@@ -40,7 +41,9 @@ class Proposal:
         )
 
 
-def propose(copied: WorkingCopy, change: DreamChange, deletions: Deletions, check: StopCheck = never_stop) -> Proposal:
+def propose(
+    copied: WorkingCopy, change: DreamChange, deletions: DeletionPolicy, check: StopCheck = never_stop
+) -> Proposal:
     """What was done to the copy as hunks of *change*.
 
     The copy is then what the memory would be after the hunks that need no approval; if there are none, after all.

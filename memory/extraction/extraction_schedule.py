@@ -9,18 +9,6 @@ from coterie.memory.store.change import Author, MemoryChange
 
 
 @attrs.frozen(kw_only=True)
-class ExtractionLimits:
-    """How often memories are taken from a conversation, and how long that may last."""
-
-    every: int = 1
-    """Runs of the turn loop from one time to the next."""
-    turns: int = 5
-    """Replies of the helper."""
-    drain: float = 60.0
-    """Seconds that the end of an agent waits for it."""
-
-
-@attrs.frozen(kw_only=True)
 class ExtractionSchedule:
     """When it is time, counted in runs of an agent's turn loop."""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from coterie.files import replace_file
 from coterie.memory.errors import NotesUnusable
+from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import NotesDocument
-from coterie.memory.notes.limits import NotesLimits, trim_notes
+from coterie.memory.notes.notes_size import trim_notes
 from coterie.memory.notes.template import Template
 
 LARGEST = 1_000_000
@@ -60,7 +61,7 @@ def begin_update(path: Path, template: Template) -> tuple[NotesDocument, bytes]:
 
 
 def end_update(
-    path: Path, template: Template, limits: NotesLimits, kept: Mapping[str, str]
+    path: Path, template: Template, settings: NotesSettings, kept: Mapping[str, str]
 ) -> tuple[NotesDocument, list[str]]:
     """The notes after an update, in the file: mended, trimmed and with what we keep; and which headings were trimmed.
 
@@ -71,7 +72,7 @@ def end_update(
         raise NotesUnusable(f"{path} was deleted")
     if read.is_empty:
         raise NotesUnusable(f"nothing was written to {path}")
-    notes, trimmed = trim_notes(read.with_kept(kept), limits)
+    notes, trimmed = trim_notes(read.with_kept(kept), settings)
     replace_file(path, notes.to_text().encode("utf-8", "backslashreplace"), mode=MODE)
     return notes, trimmed
 

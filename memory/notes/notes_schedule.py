@@ -5,7 +5,7 @@ from typing import Literal
 
 import attrs
 
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import NotesSettings
 
 MOST_DOUBLINGS = 5
 """Failures in a row after which the wait grows no more."""
@@ -35,7 +35,7 @@ class UpdateThreshold:
 class NotesSchedule:
     """What decides whether an update is due. Changes give a new one."""
 
-    limits: NotesLimits
+    settings: NotesSettings
     need: UpdateThreshold | None = None
     """None where nobody will take them for a summary."""
     since: int = 0
@@ -54,7 +54,7 @@ class NotesSchedule:
     @property
     def wait(self) -> int:
         """Tokens by which the context must grow."""
-        return self.limits.step * 2 ** min(self.failures, MOST_DOUBLINGS) if self.has_begun else self.limits.first
+        return self.settings.step * 2 ** min(self.failures, MOST_DOUBLINGS) if self.has_begun else self.settings.first
 
     def after_turn(self, tokens: int, calls: int, usd: Decimal) -> "NotesSchedule":
         """A turn has ended, with *tokens* in the context. One that has shrunk is counted from what it holds now."""
@@ -80,10 +80,10 @@ class NotesSchedule:
         new = tokens - self.since if self.failures else max(tokens - self.since, unknown)
         if new < self.wait:
             return "growth"
-        if self.has_begun and self.calls < self.limits.calls and not self.is_pausing:
+        if self.has_begun and self.calls < self.settings.calls and not self.is_pausing:
             return "calls"
         # Through the text, so that a float that reads 0.1 means 0.1.
-        allowed = Decimal(str(self.limits.share)) * self.turns_usd
+        allowed = Decimal(str(self.settings.share)) * self.turns_usd
         if self.need is not None and not (self.is_close(tokens) and unknown + self.need.turn_tokens > self.need.most):
             allowed *= AT_LEISURE
         return None if self.notes_usd + expected_usd <= allowed else "money"

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import attrs
 
-from coterie.memory.recall.selection import RecallLimits
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.store_scan import open_memories, read_head
 from coterie.memory.store.confined_directory import ConfinedDirectory
 
@@ -40,10 +40,10 @@ class LoadedMemory:
         return "\n".join([*lines, "</memory>"])
 
 
-def load_memories(directory: Path, paths: Sequence[str], limits: RecallLimits) -> list[LoadedMemory]:
+def load_memories(directory: Path, paths: Sequence[str], settings: RecallSettings) -> list[LoadedMemory]:
     """The beginnings of the files *paths*, in that order. Blocks; what is gone or is no text is left out."""
     with open_memories(directory) as memories:
-        loaded = [_load(memories, path, limits) for path in paths] if memories else []
+        loaded = [_load(memories, path, settings) for path in paths] if memories else []
     return [memory for memory in loaded if memory is not None]
 
 
@@ -57,15 +57,15 @@ def age_text(seconds: float) -> str:
     return f"{days // MONTH} months ago" if days < 2 * YEAR else f"{days // YEAR} years ago"
 
 
-def _load(memories: ConfinedDirectory, path: str, limits: RecallLimits) -> LoadedMemory | None:
+def _load(memories: ConfinedDirectory, path: str, settings: RecallSettings) -> LoadedMemory | None:
     try:
         status = (memories.path / path).lstat()
     except OSError:
         return None
-    content = read_head(memories, path, limits.file_bytes + 1)
+    content = read_head(memories, path, settings.file_bytes + 1)
     if content is None or b"\0" in content:
         return None
-    text = _cut(content, limits)
+    text = _cut(content, settings)
     return LoadedMemory(
         path=path,
         text=text.decode(errors="replace").strip("\n"),
@@ -75,10 +75,10 @@ def _load(memories: ConfinedDirectory, path: str, limits: RecallLimits) -> Loade
     )
 
 
-def _cut(content: bytes, limits: RecallLimits) -> bytes:
+def _cut(content: bytes, settings: RecallSettings) -> bytes:
     """As many whole lines of *content* as there may be; of one that is too long by itself, its beginning."""
-    start = b"".join(content.splitlines(keepends=True)[: limits.file_lines])
-    if len(start) <= limits.file_bytes:
+    start = b"".join(content.splitlines(keepends=True)[: settings.file_lines])
+    if len(start) <= settings.file_bytes:
         return start
-    end = start.rfind(b"\n", 0, limits.file_bytes) + 1
-    return start[:end] if end else start[: limits.file_bytes].decode(errors="ignore").encode()
+    end = start.rfind(b"\n", 0, settings.file_bytes) + 1
+    return start[:end] if end else start[: settings.file_bytes].decode(errors="ignore").encode()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import attrs
 
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.bm25 import Bm25Ranker
 from coterie.memory.recall.memory_excerpt import LoadedMemory, load_memories
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.recall.store_scan import ScannedFile, ScannedMemory, list_memories, scan_files
 
 Between = Callable[[], object]
@@ -48,7 +48,7 @@ class Recaller:
     """
 
     _directories: Sequence[Path]
-    _limits: RecallLimits
+    _settings: RecallSettings
     _rankers: dict[Path, Bm25Ranker] = attrs.field(factory=dict, init=False)
 
     def survey(self, known: Collection[str]) -> Survey:
@@ -70,8 +70,8 @@ class Recaller:
         Of more than it can be shown, those that fit *query* best.
         """
         places = list(survey.files)
-        if len(places) > self._limits.scan:
-            places = self.rank(query, survey, between, self._limits.scan)
+        if len(places) > self._settings.scan:
+            places = self.rank(query, survey, between, self._settings.scan)
         places.sort(key=lambda place: -survey.files[place].modified)
         names = {place: name for name, place in self.name_locations(places).items()}
         offered: dict[MemoryLocation, ScannedMemory] = {}
@@ -101,7 +101,7 @@ class Recaller:
 
     def load(self, places: Sequence[MemoryLocation]) -> dict[MemoryLocation, LoadedMemory]:
         """The beginnings of *places*, in that order; what is gone or is no text is left out."""
-        loaded = {place: load_memories(place.directory, [place.path], self._limits) for place in places}
+        loaded = {place: load_memories(place.directory, [place.path], self._settings) for place in places}
         return {place: memories[0] for place, memories in loaded.items() if memories}
 
     def close(self) -> None:

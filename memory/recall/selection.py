@@ -1,10 +1,8 @@
-"""The memories that a model selected, parsed from its answer; and the limits of recall."""
+"""The memories that a model selected, parsed from its answer."""
 
 import json
 from collections.abc import Collection
 from typing import Any
-
-import attrs
 
 KEY = "selected_memories"
 SCHEMA: dict[str, Any] = {
@@ -43,22 +41,3 @@ def _names(answer: str) -> list[Any] | None:
         if isinstance(names := value.get(KEY), list):
             return names
     return None
-
-
-@attrs.frozen(kw_only=True)
-class RecallLimits:
-    """The numbers of `[memory.recall]`."""
-
-    model: str = "sonnet"
-    """Who chooses, by id or alias."""
-    most: int = 5
-    """Memories that one message brings."""
-    scan: int = 200
-    """Files that the model chooses from; of more, the local ranker takes the best."""
-    file_lines: int = 200
-    file_bytes: int = 4_096
-    """Of one memory; what is longer is cut."""
-    session_bytes: int = 61_440
-    """Of all memories that one agent is shown; after that there are no more."""
-    stale_days: int = 2
-    """From which on a memory is shown with a warning."""

@@ -13,7 +13,7 @@ from coterie.agents.root_link.spawn_request import Spawned, SpawnRequest
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.contract import BridgeReceipt, Receipt
 from coterie.mailbox.envelope import MessageId, MessageKind
-from coterie.orchestrator.session.root_lock import RootIdentity
+from coterie.process_identity import ProcessIdentity, read_boot_id
 
 CREDENTIALS = struct.Struct("iII")
 """Process, user and group, as the kernel tells them of the other end of a socket."""
@@ -58,6 +58,10 @@ class SpawnAgent(WireMessage, tag="spawn_agent", frozen=True):
     wanted: SpawnRequest
 
 
+class GetStopTime(WireMessage, tag="get_stop_time", frozen=True):
+    """Ask a root that was told to end how long it may still take. Answered by `StopTime`."""
+
+
 class SendMail(WireMessage, tag="post_mail", frozen=True):
     """Send a message of the user; this and the other mail requests return `DeliveryStatuses` or `NotStored`."""
 
@@ -84,6 +88,13 @@ class AgentStarted(WireMessage, tag="agent_begun", frozen=True):
     """The agent that was wanted is at work."""
 
     spawned: Spawned
+
+
+class StopTime(WireMessage, tag="stop_time", frozen=True):
+    """Time in which the root has stopped its agents."""
+
+    seconds: float
+    """0 if no agent is being stopped, or if a stop takes longer than it may."""
 
 
 class RequestDone(WireMessage, tag="granted", frozen=True):
@@ -120,18 +131,18 @@ class NotStored(WireMessage, tag="not_stored", frozen=True):
 
 
 MailRequest = SendMail | ResendDeadLetter | ReleaseHeldMessage
-ControlRequest = StopAgent | MoveToBackground | CompactAgent | DecideApproval | SpawnAgent | MailRequest
+ControlRequest = StopAgent | MoveToBackground | CompactAgent | DecideApproval | SpawnAgent | GetStopTime | MailRequest
 MailAnswer = DeliveryStatuses | NotStored
-ControlAnswer = RequestDone | CompactionDone | NotCompacted | AgentStarted | MailAnswer
+ControlAnswer = RequestDone | CompactionDone | NotCompacted | AgentStarted | StopTime | MailAnswer
 ControlResponse = ControlAnswer | RunFailed
 
 request_decoder: msgspec.json.Decoder[ControlRequest] = msgspec.json.Decoder(ControlRequest)
 response_decoder: msgspec.json.Decoder[ControlResponse] = msgspec.json.Decoder(ControlResponse)
 
 
-def control_address(root: RootIdentity) -> str:
-    """Where *root* listens: a name that is nobody else's, and in no directory, so that none is left of a killed one."""
-    return f"\0coterie-{root.boot}-{root.pid}-{root.began}"
+def control_address(root: ProcessIdentity) -> str:
+    """Socket address of *root*: unique, and an abstract name, so that a killed root leaves no file."""
+    return f"\0coterie-{read_boot_id()}-{root.pid}-{root.began}"
 
 
 def peer_pid(stream: trio.SocketStream) -> int | None:

@@ -15,6 +15,7 @@ from coterie.agents.root_link.approval_messages import PromptAnswered, PromptUse
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.request_channel import RequestChannel, ServedRequest
+from coterie.orchestrator.control.client import RootExit
 from coterie.orchestrator.control.root_protocol import (
     ClientMessage,
     Detach,
@@ -25,10 +26,11 @@ from coterie.orchestrator.control.root_protocol import (
 )
 from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 from coterie.orchestrator.session.session_request import SessionRequest
+from coterie.process_identity import ProcessIdentity
 
 ROOT_MODULE_NAME = "coterie.orchestrator.root"
-ROOT_EXIT_TIMEOUT = 20.0
-"""Seconds in which a root that nobody looks at any more has stopped its agents: asked, terminated, killed."""
+EXIT_PATIENCE = 20.0
+"""Seconds in which a root that is told to end has ended, or says how long it needs to stop its agents."""
 
 
 @attrs.define(eq=False)
@@ -97,13 +99,13 @@ async def _reap_detached() -> None:
 
 
 async def _wait_ended(process: ChildProcess) -> None:
-    """Wait for the end of a root that nobody looks at any more; kill it, if that takes too long."""
-    with trio.move_on_after(ROOT_EXIT_TIMEOUT, shield=True):
-        await process.wait()
-        return
-    process.send_signal(signal.SIGKILL)  # what it leaves is its janitor's to end
-    with trio.move_on_after(ROOT_EXIT_TIMEOUT, shield=True):
-        await process.wait()
+    """Reap a root that was told to end by the end of its connection; kill it if it hangs. Shielded."""
+    with trio.CancelScope(shield=True):
+        root = ProcessIdentity.find(process.pid)
+        if root is not None and not await RootExit(root=root, patience=EXIT_PATIENCE).wait(process.wait_ended):
+            process.send_signal(signal.SIGKILL)  # its cleanup daemon ends what it leaves
+        with trio.move_on_after(EXIT_PATIENCE):
+            await process.wait()
 
 
 FinalMessage = SessionEnded | RunFailed

@@ -5,12 +5,12 @@ from functools import partial
 
 import trio
 
-from coterie.agents.worktrees.git_command import GitFailed
-from coterie.agents.worktrees.worktree import WORKTREE_RECORD, Worktree, read_worktree_record
-from coterie.agents.worktrees.worktree_lifecycle import find_unsaved_work, remove_worktree
+from coterie.agents.runtime.worktree import Worktree, find_unsaved_work
+from coterie.git_command import GitFailed
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
 from coterie.orchestrator.doctor.log_checks import damage_finding
 from coterie.orchestrator.session.overview import is_running
+from coterie.orchestrator.worktrees.worktree_lifecycle import WORKTREE_RECORD, read_worktree_record, remove_worktree
 from coterie.session_directory import SessionDirectory
 
 GIT_TIMEOUT = 30.0

@@ -16,9 +16,9 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.bm25 import RankedMemory
 from coterie.memory.recall.recaller import Recaller
-from coterie.memory.recall.selection import RecallLimits
 from coterie.orchestrator.processes.api_server_process import open_api_server
 
 Take = Callable[[str, list[RankedMemory] | None, str], None]
@@ -30,7 +30,7 @@ class ModelRecall:
     """Asks a model which memories in one directory fit."""
 
     directory: Path
-    limits: RecallLimits
+    settings: RecallSettings
     script: Path | None = None
     """What plays the model; None for the one that the environment has a key for."""
 
@@ -40,7 +40,7 @@ class ModelRecall:
         Scores say no more than which comes first. Raises `ConfigInvalid` for an unknown model, `ApiServerFailed`, and
         `sqlite3.Error` if too many memories cannot be selected from.
         """
-        recaller = Recaller([self.directory], self.limits)
+        recaller = Recaller([self.directory], self.settings)
         try:
             async with self._client() as client:
                 for number, query in enumerate(queries, 1):
@@ -50,14 +50,14 @@ class ModelRecall:
             recaller.close()
 
     async def _ask(self, asker: RecallCaller, recaller: Recaller, query: str, take: Take) -> None:
-        model = known_models().get(self.limits.model)
+        model = known_models().get(self.settings.model)
         survey = await trio.to_thread.run_sync(recaller.survey, ())
         offered = await trio.to_thread.run_sync(recaller.candidates, query, survey, trio.from_thread.check_cancelled)
         if not offered:
             take(query, [], "")
             return
         try:
-            choice = await choose_memories(asker, model, query, offered, self.limits.most)
+            choice = await choose_memories(asker, model, query, offered, self.settings.most)
         except (BudgetSpent, ModelError, ReplyMalformed) as exc:
             take(query, None, str(exc))
             return

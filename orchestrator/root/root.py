@@ -39,6 +39,7 @@ from coterie.orchestrator.control.requests import (
     ControlAnswer,
     ControlRequest,
     DecideApproval,
+    GetStopTime,
     MoveToBackground,
     ReleaseHeldMessage,
     RequestDone,
@@ -46,6 +47,7 @@ from coterie.orchestrator.control.requests import (
     SendMail,
     SpawnAgent,
     StopAgent,
+    StopTime,
     control_address,
 )
 from coterie.orchestrator.control.root_protocol import ClientMessage, Detach, EndSession, InterruptTurn
@@ -110,8 +112,8 @@ class SessionRoot:
         self.supervisor.interrupt(MAIN)
 
     def kill_immediately(self) -> None:
-        """Give nobody time any more: who is stopped from now on is killed at once."""
-        self.supervisor.limits.kill_immediately()
+        """Let every stop from now on kill the agent at once."""
+        self.supervisor.kill_immediately()
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user asks for from a shell. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
@@ -125,6 +127,8 @@ class SessionRoot:
             case DecideApproval():
                 decision = ApprovalDecision(id=request.id, approve=request.approve, feedback=request.feedback)
                 await self.supervisor.services.approvals.decide(decision)
+            case GetStopTime():
+                return StopTime(seconds=self.supervisor.stop_time)
             case SpawnAgent():
                 return AgentStarted(spawned=await self.supervisor.spawn_for(MAIN, request.wanted))
             case SendMail() | ResendDeadLetter() | ReleaseHeldMessage():

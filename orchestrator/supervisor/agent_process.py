@@ -35,13 +35,21 @@ from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, STDERR_L
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent, RunningChild
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
-from coterie.orchestrator.supervisor.termination import kill_orphans, remove_drafts_sync, shutdown_envelope, terminate
+from coterie.orchestrator.supervisor.termination import (
+    kill_child,
+    kill_orphans,
+    remove_drafts_sync,
+    shutdown_envelope,
+    terminate,
+)
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import SessionDirectory
 
 OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentFrame]]
 FINAL_MESSAGES_TIMEOUT = 1.0
 """Seconds in which messages that an agent sent before it ended are received."""
+ORPHANS_TIMEOUT = 5.0
+"""Seconds in which the orphans of an agent, which are killed, have ended."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -59,6 +67,8 @@ class AgentProcess:
     """Returns the reason that the agent is given with a shutdown request."""
     has_busy_children: Callable[[], bool]
     """Returns True while a child of the agent works."""
+    is_killed_at_once: Callable[[], bool]
+    """Returns True if the process is to be killed when it is stopped, and not asked to end before."""
     is_in_process: bool = False
     """True for a task in the process of its parent."""
     child: RunningChild | None = attrs.field(default=None, init=False)
@@ -78,6 +88,8 @@ class AgentProcess:
     """True if the user has ended the agent's turn."""
     _stalled: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     """Cancelled by a stall; its block waits for the end of the process."""
+    _stop_deadline: float | None = attrs.field(default=None, init=False)
+    """Time, by trio's clock, by which the stop under way is over; None if there is none."""
 
     async def run(
         self, client: GatewayClient, host: "AgentProcess | None", task_status: trio.TaskStatus[Spawned]
@@ -185,25 +197,32 @@ class AgentProcess:
 
     async def _stop(self, child: RunningChild, connection: AgentConnection) -> None:
         """End the process, its group and its orphans; returns when it is reaped. Shielded."""
+        is_killed, grace = self.is_killed_at_once(), self.limits.grace
+        self._stop_deadline = trio.current_time() + (0.0 if is_killed else 2 * grace) + ORPHANS_TIMEOUT
         with trio.CancelScope(shield=True):
             if not child.has_ended():
                 self.set_state("stopping")
-                self._request_shutdown(child, connection)
-            await terminate(child, self.limits.grace)
-            with trio.move_on_after(self.limits.grace):
+                if not is_killed:
+                    self._request_shutdown(child, connection, grace)
+            if is_killed:
+                await kill_child(child)
+            else:
+                await terminate(child, grace)
+            with trio.move_on_after(ORPHANS_TIMEOUT):
                 await kill_orphans(self.spec.services.session_id, self._tag)
             if isinstance(child, ChildProcess) and child.status != 0:
                 # Drafts of a killed process; those that cannot be removed are left to the doctor.
                 with contextlib.suppress(OSError):
                     agent = self._session.agent_directory(self.spec.name)
                     await trio.to_thread.run_sync(remove_drafts_sync, self._session.directory, agent, child.pid)
+        self._stop_deadline = None
 
-    def _request_shutdown(self, child: RunningChild, connection: AgentConnection) -> None:
+    def _request_shutdown(self, child: RunningChild, connection: AgentConnection, grace: float) -> None:
         if self._silence is not None:
             # A stalled agent does not read its mail either.
             child.send_signal(signal.SIGTERM)
             return
-        request = ShutdownRequest(reason=self.shutdown_reason(), deadline=self.limits.grace)
+        request = ShutdownRequest(reason=self.shutdown_reason(), deadline=grace)
         sender, now = self.services.status.sender, self.services.clock.now()
         with contextlib.suppress(ControlLost):  # the signal follows
             connection.deliver(shutdown_envelope(self.spec, request, sender, now))
@@ -259,6 +278,11 @@ class AgentProcess:
         if self.child is None or self.child.has_ended():
             return False
         return self.state in ("running", "waiting", "idle", "plan_pending")
+
+    @property
+    def stop_time(self) -> float:
+        """Seconds that the stop under way may still take; 0 if there is none, or if it takes too long."""
+        return 0.0 if self._stop_deadline is None else max(0.0, self._stop_deadline - trio.current_time())
 
     def outcome(self) -> AgentOutcome:
         """Outcome of the process, which is reaped."""

@@ -11,8 +11,7 @@ from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, 
 from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
 from coterie.agents.runtime.task_release import release_tasks
-from coterie.agents.worktrees.worktree import Worktree, WorktreeFailed
-from coterie.agents.worktrees.worktree_lifecycle import WORK_NOT_CHECKED, describe_work, open_worktree, release_worktree
+from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, Worktree, describe_work
 from coterie.errors import AgentError
 from coterie.mailbox.contract import MemberOrigin
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
@@ -25,6 +24,7 @@ from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOut
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.worktrees.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
 from coterie.session_directory import MAIN, TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
 
@@ -269,24 +269,27 @@ class AgentRun:
             return None
         return UnfinishedAgent(name=self.name, parent=self.spec.parent, request=self.request, report=self.report)
 
-    async def finish_task(self, services: RootServices, grace: float, unfinished: UnfinishedAgents) -> None:
+    async def finish_task(self, services: RootServices, unfinished: UnfinishedAgents, *, keeps_worktree: bool) -> None:
         """Publish the outcome of the task, to the parent too if the agent could not.
 
-        Also when cancelled, because each step is shielded and has its deadline.
+        Its worktree is removed if there is no work in it, unless *keeps_worktree*. Also when cancelled, because each
+        step is shielded and has its deadline.
         """
         if self.stopped_by is not None:
             self._explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
         is_kept = self.is_kept and self.is_done and self.stopped_by is None
         if self.process is not None:
-            await self._publish_end(self.process, services, grace, is_kept=is_kept)
+            worktree = self.process.spec.workspace.worktree
+            left = "" if worktree is None else await _release_worktree(worktree, keeps_worktree=keeps_worktree)
+            await self._publish_end(self.process, services, left, is_kept=is_kept)
         if (record := self.recovery_record) is not None:
             with trio.move_on_after(FINISH_TIMEOUT, shield=True):
                 # Last, because an unfinished task is done again after a crash, and a report twice counts once.
                 await unfinished.end(record, is_kept=is_kept)
 
-    async def _publish_end(self, process: AgentProcess, services: RootServices, grace: float, *, is_kept: bool) -> None:
+    async def _publish_end(self, process: AgentProcess, services: RootServices, left: str, *, is_kept: bool) -> None:
+        """Publish the end of *process*; *left* is a sentence about the work in its worktree."""
         spec = process.spec
-        left = await _release_worktree(spec.workspace.worktree, grace)
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:
                 await services.status.report(spec, self.outcome, left)
@@ -305,15 +308,15 @@ def descendants(runs: Mapping[str, AgentRun], name: str) -> list[AgentRun]:
     return own + [below for child in own for below in descendants(runs, child.name)]
 
 
-async def _release_worktree(worktree: Worktree | None, grace: float) -> str:
+async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
     """Remove the *worktree* of an agent that has ended, unless there is work in it; returns its state in a sentence.
 
-    Shielded, for *grace* seconds; the doctor removes a worktree that is left.
+    Shielded, with a deadline; the doctor removes a worktree that is left.
     """
-    if worktree is None:
-        return ""
     left = describe_work(worktree, WORK_NOT_CHECKED)
-    with trio.move_on_after(grace, shield=True):
+    if keeps_worktree:
+        return left
+    with trio.move_on_after(FINISH_TIMEOUT, shield=True):
         try:
             left = await release_worktree(worktree)
         except OSError as exc:

@@ -53,15 +53,11 @@ class RootServices:
         )
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.frozen(kw_only=True)
 class ProcessLimits:
-    """Time limits of the agent processes of a session."""
+    """Time limits of an agent process."""
 
     grace: float = 5.0
-    """Seconds for each step of a stop: the shutdown request, SIGTERM, SIGKILL."""
+    """Seconds that the process has to end after the shutdown request, and again after SIGTERM."""
     stall_after: float = STALL_SECONDS
     """Seconds without a sign of life after which a busy agent is stopped, as if it had crashed."""
-
-    def kill_immediately(self) -> None:
-        """Let every stop from now on kill at once."""
-        self.grace = 0.0

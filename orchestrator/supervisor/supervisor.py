@@ -37,6 +37,8 @@ class Supervisor:
     restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
     at_once: int = 20
     """Number of agents that may run at the same time."""
+    is_killing: bool = attrs.field(default=False, init=False)
+    """True if agents that are stopped are killed at once."""
     running: set[str] = attrs.field(factory=set, init=False)
     """Names of the agents that have a process, or are getting one."""
     unfinished: UnfinishedAgents = attrs.field(init=False)
@@ -101,6 +103,15 @@ class Supervisor:
         Returns when none of them is left; its parent is told who stopped it. Raises `NotRunning`.
         """
         await self.runs.find(name).stop(by)
+
+    def kill_immediately(self) -> None:
+        """Let every stop from now on kill the agent at once, without a shutdown request."""
+        self.is_killing = True
+
+    @property
+    def stop_time(self) -> float:
+        """Seconds that the stops under way may still take; 0 if no agent is being stopped."""
+        return max((run.process.stop_time for run in self.runs.values() if run.process is not None), default=0.0)
 
     def interrupt(self, name: str) -> None:
         """End the turn of *name*; nothing happens if it has no process."""
@@ -181,7 +192,7 @@ class Supervisor:
                     children.close()
                 nursery.cancel_scope.cancel()
         finally:
-            await run.finish_task(self.services, self.limits.grace, self.unfinished)
+            await run.finish_task(self.services, self.unfinished, keeps_worktree=self.is_killing)
             self.running.remove(run.name)
         if failure is not None:  # raised out here, where it is not put into a group
             raise failure
@@ -226,6 +237,7 @@ class Supervisor:
             emit=self._emit_change,
             shutdown_reason=lambda: run.shutdown_reason,
             has_busy_children=children.has_busy,
+            is_killed_at_once=lambda: self.is_killing,
             is_in_process=run.is_in_process,
         )
         run.begin_process(process)

@@ -31,16 +31,21 @@ def shutdown_envelope(spec: AgentSpec, request: ShutdownRequest, sender: Sender,
 
 
 async def terminate(child: RunningChild, grace: float) -> int:
-    """The status of *child*, reaped. It has *grace* seconds to end by itself, and as many after SIGTERM.
+    """Reap *child* and return its status; it has *grace* seconds to end by itself, and as many after SIGTERM.
 
-    Whatever is left of its group is killed with it. Call it shielded: a process must not outlive its owner.
+    Then it is killed, as `kill_child` does. Call it shielded: a process must not outlive its owner.
     """
     with trio.move_on_after(grace):
         await child.wait_ended()
     child.send_signal(signal.SIGTERM)
     with trio.move_on_after(grace):
         await child.wait_ended()
-    # Also of one that has ended by itself: its group keeps its number until it is reaped.
+    return await kill_child(child)
+
+
+async def kill_child(child: RunningChild) -> int:
+    """Kill *child* with its group, reap it and return its status. Call it shielded, as `terminate`."""
+    # Also if it has ended by itself: its group, which may have others, keeps its number until it is reaped.
     child.send_signal_to_group(signal.SIGKILL)
     return await child.wait()
 

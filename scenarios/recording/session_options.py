@@ -119,17 +119,16 @@ def _member(member: TeamMember, places: Placeholders) -> dict[str, Any]:
     if member.plan is not None:
         by = member.plan.by
         plan = {"paths": list(member.plan.paths)} if by == "rule" else by or True
+    options = {key: value for key, value in member.options.items() if key != "plan"}
     return _given(
         {
             "name": member.name,
             "type": member.type,
-            "model": member.model,
             "prompt": places.mask_plain(member.prompt),
             "plan_required": plan,
-            "budget_usd": None if member.budget_usd is None else float(member.budget_usd),
-            "memory": member.memory,
             "worktree": member.worktree or None,
-            "process": member.process,
+            **options,
+            "budget_usd": None if member.budget_usd is None else float(member.budget_usd),
         }
     )
 

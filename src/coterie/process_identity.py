@@ -115,9 +115,15 @@ class ProcessIdentity:
     @classmethod
     def this(cls) -> "ProcessIdentity":
         """The calling process."""
-        began = process_start_time(os.getpid())
-        assert began is not None, "a process that asks is alive"
-        return ProcessIdentity(pid=os.getpid(), began=began)
+        found = ProcessIdentity.find(os.getpid())
+        assert found is not None, "a process that asks is alive"
+        return found
+
+    @classmethod
+    def find(cls, pid: int) -> "ProcessIdentity | None":
+        """Return the process that has the number *pid* now; None if it has ended."""
+        began = process_start_time(pid)
+        return None if began is None else ProcessIdentity(pid=pid, began=began)
 
     def is_alive(self) -> bool:
         """Whether this very process has not ended."""

@@ -24,7 +24,6 @@ from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.runtime.mail_loop import run_mail_loop
 from coterie.agents.runtime.team_membership import TeamMembership
@@ -36,7 +35,8 @@ from coterie.mailbox.envelope import Envelope, Sender
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.opened_layers import build_pipeline, with_mail
 from tests.agents.scripted_agent import QUICK
 from tests.embedded_server import Served, open_served
@@ -104,7 +104,9 @@ class Team:
                 agent = self._agent(
                     name, transcript, (SendMessage(router=self.router, sender=self.sender(name)), *tools)
                 )
-                pipeline = build_pipeline(PipelineOptions(), dict(agent.tools), self.directory / name)
+                pipeline = build_pipeline(
+                    LayersSettings(clearing=ClearingSettings(by_cache=False)), dict(agent.tools), self.directory / name
+                )
                 agent.pipeline = with_mail(pipeline, mail)
                 if task is not None and not agent.conversation.messages:
                     agent.append_message("user", [text_block(task)])

@@ -26,11 +26,10 @@ from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import ModelClient
-from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
+from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
+from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool
-from coterie.memory.compaction.cut_point import KeepLimits
-from coterie.memory.notes.limits import NotesLimits
-from coterie.memory.recall.selection import RecallLimits
+from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings, RecallSettings
 from coterie.memory.store.memory_store import MemoryStore
 
 COMPACTED = Compacted(
@@ -53,10 +52,10 @@ COMPACTED = Compacted(
 
 
 def build_pipeline(
-    options: PipelineOptions, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
+    settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Pipeline:
     """The pipeline of an agent that has the context layers alone."""
-    return arrange(context_steps(options, tools, scratch, compaction), options.disabled)
+    return arrange(context_steps(settings, tools, scratch, compaction), disabled_settings(Settings(layers=settings)))
 
 
 def with_mail(pipeline: Pipeline, mail: Messaging) -> Pipeline:
@@ -72,21 +71,20 @@ def with_on_demand_compaction(pipeline: Pipeline, on_demand: OnDemandCompaction)
 @asynccontextmanager
 async def open_notes(
     agent: Agent,
-    limits: NotesLimits | None = None,
+    settings: NotesSettings | None = None,
     pinned: Sequence[PinnedSection] = (),
     *,
-    keep: KeepLimits | None = None,
+    compaction: CompactionSettings | None = None,
     is_teammate: bool = True,
-    **files: Path | None,
 ) -> AsyncIterator[SessionNotesLayer]:
     """Layer 3 of *agent*, while the block runs."""
     workspace = agent.workspace
     writer = await trio.to_thread.run_sync(
         lambda: load_writer(
-            agent.identity.agent, workspace.root, workspace.scratch, limits or NotesLimits(), pinned, **files
+            agent.identity.agent, workspace.root, workspace.scratch, settings or NotesSettings(), pinned
         )
     )
-    notes = SessionNotesLayer.build(agent, writer, keep=keep, is_teammate=is_teammate)
+    notes = SessionNotesLayer.build(agent, writer, compaction=compaction, is_teammate=is_teammate)
     pipeline = agent.pipeline
     agent.pipeline = attrs.evolve(pipeline, reply=(*pipeline.reply, notes), compacted=(notes, *pipeline.compacted))
     async with notes.open():
@@ -95,10 +93,10 @@ async def open_notes(
 
 @asynccontextmanager
 async def open_recall(
-    agent: Agent, stores: Sequence[MemoryStore], limits: RecallLimits, by: Any
+    agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: Any
 ) -> AsyncIterator[MemoryRecall]:
     """Recall for *agent*, while the block runs; not a step of its pipeline yet."""
-    recall = MemoryRecall.build(agent, stores, limits, by)
+    recall = MemoryRecall.build(agent, stores, settings, by)
     async with recall.open():
         yield recall
 

@@ -8,14 +8,14 @@ from coterie.agents.layers.layer4_compaction.compaction_step import CompactionSt
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.tools.tool import Workspace
+from coterie.memory.layer_settings import LayersSettings
 from tests.agents.opened_layers import build_pipeline
 
 
 @contextmanager
 def open_resumed_agent(
-    agent: Agent, path: Path, layers: PipelineOptions | None = None, compact: CompactionStep | None = None
+    agent: Agent, path: Path, layers: LayersSettings | None = None, compact: CompactionStep | None = None
 ) -> Iterator[Agent]:
     """The agent whose transcript is at *path*: with the model, the tools and the files of *agent*, and nothing else.
 

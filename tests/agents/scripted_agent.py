@@ -23,7 +23,6 @@ from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.tools.tool import (
     RESULT_CAP,
     Access,
@@ -34,6 +33,7 @@ from coterie.agents.tools.tool import (
     allow_all,
     tool_definition,
 )
+from coterie.memory.layer_settings import LayersSettings
 from tests.agents.opened_layers import build_pipeline
 from tests.embedded_server import Served, open_served
 
@@ -78,7 +78,7 @@ async def open_agent(
     *tools: Tool,
     denial: Denial = allow_all,
     model: str = "claude-opus-5-5",
-    layers: PipelineOptions | None = None,
+    layers: LayersSettings | None = None,
     gate: LocalGateway | None = None,
     window: int | None = None,
     compact: CompactionStep | None = None,
@@ -97,9 +97,9 @@ async def open_agent(
             thresholds = Thresholds.for_window(window or max(chosen.window, 200_000), chosen.max_output)
             by_name = {tool.name: tool for tool in tools}
             header = KeyHeader(model=model)
-            if layers is not None and layers.clears_by_api:
+            if layers is not None and layers.clearing.by_api:
                 header = api_clearing(header, chosen, thresholds, layers.clearing, by_name)
-            if layers is not None and layers.clears_by_cache:
+            if layers is not None and layers.clearing.by_cache:
                 header = attrs.evolve(header, betas=(*header.betas, load_models().betas["cache_edits"]))
             with TranscriptWriter.open(directory / "transcript.jsonl", served.clock) as transcript:
                 begun = transcript.loaded.conversation

@@ -18,7 +18,7 @@ from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.mailbox.file_mail import DeadLetterList, Names, envelope
 from tests.mailbox.transports.bridge.bridged_transport import OPEN
 

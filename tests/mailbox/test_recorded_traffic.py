@@ -19,7 +19,7 @@ from coterie.mailbox.contract import Transport
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.data import absent
 from tests.record_property import RecordProperty
 

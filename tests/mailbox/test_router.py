@@ -15,7 +15,7 @@ from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 
 KEY = b"k" * 32
 

@@ -12,7 +12,7 @@ from coterie.mailbox.errors import NotAllowed, UnknownRecipient
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.file.log_segments import find_journals
 from coterie.mailbox.transports.file.pending_digests import snapshot_pending
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.session_directory import SessionDirectory, mail_directory
 

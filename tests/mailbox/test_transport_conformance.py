@@ -18,7 +18,7 @@ from coterie.mailbox.conformance.harness import NotApplicable, OpenTransportFact
 from coterie.mailbox.contract import Transport
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.transports.file.transport import Durability, FileTransport
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.mailbox.transports.bridge.bridged_transport import open_bridged_place
 
 DOCUMENT = Path(__file__).parents[2] / "docs/mail.md"

@@ -16,11 +16,12 @@ from typing import Any
 import attrs
 import trio
 
-from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, DreamLimits
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.clock import Clock
 from coterie.files import Operation, file_faults
 from coterie.memory.dreaming.dream_lock import LOCK
+from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.scripted_agent import open_agent
@@ -67,7 +68,7 @@ async def dream(directory: Path, writes: int) -> None:
         dreamer = Dreamer(
             agent=agent,
             store=store_in(directory),
-            limits=DreamLimits(),
+            settings=DreamingSettings(),
             author=lambda: Author(by="agent"),
             scratch=directory,
         )

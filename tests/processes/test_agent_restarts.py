@@ -14,6 +14,7 @@ from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun, RestartPolicy
+from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from coterie.session_directory import TRANSCRIPT
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -205,11 +206,11 @@ async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
             trio.open_nursery() as nursery,
         ):
             tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.limits.stall_after = 0.2
+            tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=0.2)
             send_at_start(tree, [signal.SIGSTOP])
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
             await tree.until_state("scout", "stalled")
-            tree.supervisor.limits.stall_after = 600.0
+            tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=600.0)
             await tree.until_state("scout", "done")
             assert (await tree.reports())["scout"].result == "a door"
             states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
@@ -227,7 +228,7 @@ sleeper:
     with trio.fail_after(60):
         async with open_root_harness(project, script, grace=0.1) as tree:
             tree.supervisor.restarts = NO_RESTARTS
-            tree.supervisor.limits.stall_after = 3.0
+            tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=3.0)
             await _stop_when_at_work(tree)
             assert "stalled" in tree.states("sleeper")
             assert "stalled" not in tree.states("boss")

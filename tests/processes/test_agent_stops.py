@@ -10,6 +10,7 @@ import trio
 
 from coterie.mailbox.errors import RecipientEnded
 from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.supervisor.agent_process import ORPHANS_TIMEOUT
 from coterie.orchestrator.supervisor.agent_run import NotRunning
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -65,6 +66,34 @@ async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(proje
             assert tree.states("sleeper") == ["starting", "running", "stopping", "killed"]
             [report] = (await tree.reports()).values()
             assert report.summary == "The user stopped it. Its process was ended by SIGKILL."
+
+
+async def test_supervisor_says_how_long_a_stop_may_take_until_the_agent_is_reaped(project: Path) -> None:
+    with trio.fail_after(60):
+        async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
+            await tree.until_shell_runs("sleeper")
+            os.kill(tree.pid("sleeper"), signal.SIGSTOP)
+            assert tree.supervisor.stop_time == 0
+            nursery.start_soon(tree.supervisor.stop, "sleeper")
+            await tree.until_state("sleeper", "stopping")
+            assert 60 < tree.supervisor.stop_time <= 120 + ORPHANS_TIMEOUT
+            os.kill(tree.pid("sleeper"), signal.SIGKILL)
+            await tree.until_state("sleeper", "killed")
+            assert tree.supervisor.stop_time == 0
+
+
+async def test_supervisor_that_kills_immediately_gives_an_agent_no_grace(project: Path) -> None:
+    with trio.fail_after(50):
+        async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
+            await tree.until_shell_runs("sleeper")
+            shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
+            os.kill(tree.pid("sleeper"), signal.SIGSTOP)
+            tree.supervisor.kill_immediately()
+            await tree.supervisor.stop("sleeper")
+            assert tree.states("sleeper") == ["starting", "running", "stopping", "killed"]
+            assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
 
 
 async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: Path) -> None:

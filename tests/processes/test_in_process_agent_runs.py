@@ -15,8 +15,9 @@ from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.supervisor import in_process_agents
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
+from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT
-from tests.agents.worktrees.git_repositories import make_repository
+from tests.orchestrator.worktrees.git_repositories import make_repository
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 DEFINITION = """---
@@ -373,7 +374,7 @@ async def test_a_shared_agent_that_stalls_is_stopped_and_its_parent_told(project
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=1.0) as tree:
             tree.supervisor.restarts = NO_RESTARTS
-            tree.supervisor.limits.stall_after = 1.0
+            tree.supervisor.limits = ProcessLimits(grace=1.0, stall_after=1.0)
             await tree.supervisor.run_agent(tree.agent_run("boss"))
             assert "stalled" in tree.states("guest")
             assert tree.states("boss") == ["starting", "running", "done"]

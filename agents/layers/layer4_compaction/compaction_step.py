@@ -33,8 +33,11 @@ from coterie.agents.root_link.job_messages import Pivot
 from coterie.agents.tools.tool import RESULTS_DIRECTORY
 from coterie.errors import ConfigInvalid
 from coterie.memory.compaction.cut_point import last_start
-from coterie.memory.compaction.kept_size import CompactionLimits
 from coterie.memory.compaction.summary_text import block_text
+from coterie.memory.layer_settings import CompactionSettings
+
+USER_TEXT_SHARE = 0.2
+"""Share of the window that the texts of the user may take."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -45,7 +48,7 @@ class CompactionStep:
     leaves the old state or the new one.
     """
 
-    limits: CompactionLimits = attrs.field(factory=CompactionLimits)
+    settings: CompactionSettings = attrs.field(factory=CompactionSettings)
     pinned_sections: Sequence[PinnedSection] = ()
     context: Callable[[], Awaitable[str]] | None = None
     """What the agent is told before its task, read anew."""
@@ -80,7 +83,7 @@ class CompactionStep:
         must then end.
         """
         began = trio.current_time()
-        job = CompactionJob.of(agent, self.limits, trigger, pivot, overflow)
+        job = CompactionJob.of(agent, self.settings, trigger, pivot, overflow)
         if not job.messages:
             return None
         chosen = await self._choose(job, self._breaker_of(agent))
@@ -97,7 +100,7 @@ class CompactionStep:
         """The breaker, as an earlier run left it."""
         if self._breaker is None:
             boundary = agent.transcript.loaded.boundary
-            self._breaker = CircuitBreaker(self.limits.failures, 0 if boundary is None else boundary.failures)
+            self._breaker = CircuitBreaker(self.settings.failures, 0 if boundary is None else boundary.failures)
         return self._breaker
 
     async def _choose(
@@ -156,7 +159,7 @@ class CompactionStep:
             context=await self._context(job),
             pinned="\n\n".join(sections),
             user_texts=agent.user_texts,
-            user_text_room=int(agent.meter.thresholds.effective * job.limits.words),
+            user_text_room=int(agent.meter.thresholds.effective * USER_TEXT_SHARE),
             where=str(agent.transcript.path),
         )
 
@@ -182,9 +185,9 @@ def _with_restored(job: CompactionJob, plan: CompactionPlan, material: SummaryPa
     """*material* with what is put back. Blocks on the disk."""
     staying = (*job.messages[: plan.first], *job.messages[plan.start :])
     calls = [segment.data for message in staying for segment in message if segment.block_type == "tool_use"]
-    workspace, limits = job.agent.workspace, job.limits
+    workspace, settings = job.agent.workspace, job.settings
     return attrs.evolve(
         material,
-        skills=read_skills(used_skills(workspace, calls), limits),
-        files=read_files(newest_files(workspace, calls, limits.files), limits),
+        skills=read_skills(used_skills(workspace, calls), settings),
+        files=read_files(newest_files(workspace, calls, settings.files), settings),
     )

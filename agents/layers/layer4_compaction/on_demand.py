@@ -97,7 +97,7 @@ class OnDemandCompaction:
         if pivot is not None and not 1 <= pivot.message <= count:
             reason = f"there is no message {pivot.message}: the conversation has {count}"
             return NotCompacted(reason=reason, is_for_user=True)
-        if not _can_leave(CompactionJob.of(agent, self._compact.limits, "manual", pivot)):
+        if not _can_leave(CompactionJob.of(agent, self._compact.settings, "manual", pivot)):
             return NotCompacted(reason=TOO_SHORT)
         if objection := await self._compact.objection(agent, "manual"):
             return NotCompacted(reason=f"a hook objects: {objection}")

@@ -12,17 +12,11 @@ from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Trigger, Way
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.root_link.job_messages import Pivot
-from coterie.memory.compaction.cut_point import (
-    KeepLimits,
-    Messages,
-    MessageSizes,
-    choose_start,
-    nearest_start,
-    split_messages,
-)
-from coterie.memory.compaction.kept_size import CompactionLimits, kept_size
+from coterie.memory.compaction.cut_point import Messages, MessageSizes, choose_start, nearest_start, split_messages
+from coterie.memory.compaction.kept_size import kept_size
 from coterie.memory.compaction.result_clearing import deleted_results
 from coterie.memory.compaction.summary_text import block_text
+from coterie.memory.layer_settings import CompactionSettings
 
 
 @attrs.frozen(kw_only=True)
@@ -76,13 +70,13 @@ class CompactionJob:
     """Of the whole conversation, as far as is known."""
     room: int
     """Tokens that the conversation may have afterwards, estimated."""
-    limits: CompactionLimits
+    settings: CompactionSettings
 
     @classmethod
     def of(
         cls,
         agent: Agent,
-        limits: CompactionLimits,
+        settings: CompactionSettings,
         trigger: Trigger,
         pivot: Pivot | None = None,
         overflow: PromptTooLong | None = None,
@@ -103,13 +97,13 @@ class CompactionJob:
             sizes=MessageSizes(messages, partial(kept_size, count=estimate_block, gone=gone)),
             tokens=tokens,
             room=room,
-            limits=limits.within(thresholds.compact),
+            settings=settings.within(thresholds.compact),
         )
 
-    def span(self, keep: KeepLimits | None = None) -> RemovedRange:
-        """What leaves if a model, or nobody, says what was in it; *keep* is how much stays behind it."""
+    def span(self, settings: CompactionSettings | None = None) -> RemovedRange:
+        """What leaves if a model, or nobody, says what was in it; *settings* say how much stays behind it."""
         if self.pivot is None:
-            start = choose_start(self.messages, self.sizes, keep or self.limits.keep)
+            start = choose_start(self.messages, self.sizes, settings or self.settings)
             assert start is not None, "only what must stay can make it impossible"
             return RemovedRange(first=0, start=start, scope=ALL)
         at = nearest_start(self.messages, self.pivot.message - 1)

@@ -18,9 +18,10 @@ from coterie.agents.prompts import render
 from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.compaction.cut_point import Messages
 from coterie.memory.compaction.result_clearing import clear_results
-from coterie.memory.compaction.result_storage import LongResult, ResultLimits, store_results
+from coterie.memory.compaction.result_storage import LongResult, store_results
 from coterie.memory.compaction.rewrite import THINKING, Message
 from coterie.memory.compaction.summary_text import block_text, fit_user_texts, missing_user_texts
+from coterie.memory.layer_settings import ResultSettings
 
 _TEXT = b'{"type":"text"'
 _OPENS, _CLOSES = "<earlier-conversation>", "</earlier-conversation>"
@@ -196,7 +197,7 @@ def _capped(data: bytes, cap: int, directory: Path) -> bytes:
         text = part["text"]
         if len(text) > cap:
             id_ = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-            stored = store_results([LongResult(id=id_, text=text, cap=cap)], directory, ResultLimits(preview=PREVIEW))
+            stored = store_results([LongResult(id=id_, text=text, cap=cap)], directory, ResultSettings(preview=PREVIEW))
             part["text"] = stored[id_][1]
     return msgspec.json.encode(block)
 

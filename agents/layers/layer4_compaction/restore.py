@@ -14,7 +14,7 @@ from coterie.agents.loop.conversation.transcript_records import UsedSkill
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.tools.skills.load_skill import SkillTool
 from coterie.agents.tools.tool import Workspace
-from coterie.memory.compaction.kept_size import CompactionLimits
+from coterie.memory.layer_settings import CompactionSettings
 
 
 @attrs.frozen(kw_only=True)
@@ -73,12 +73,12 @@ def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]
     return [used for used in reversed(workspace.skills.known()) if used.name not in in_view]
 
 
-def read_skills(skills: Iterable[UsedSkill], limits: CompactionLimits) -> list[RestoredSkill]:
-    """The skills that can still be read, within *limits*. Blocks on the disk."""
+def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredSkill]:
+    """The skills that can still be read, within *settings*. Blocks on the disk."""
     restored: list[RestoredSkill] = []
-    room = limits.skills_total * TEXT_BYTES
+    room = settings.skills_total * TEXT_BYTES
     for used in skills:
-        size = min(limits.skill * TEXT_BYTES, room)
+        size = min(settings.skill * TEXT_BYTES, room)
         if size <= 0:
             break
         text = skill_text(used)
@@ -102,12 +102,12 @@ def _call(data: bytes) -> _Call:
     return msgspec.json.decode(data, type=_Call)
 
 
-def read_files(paths: Iterable[str], limits: CompactionLimits) -> list[RestoredFile]:
-    """The files that can still be read as text, within *limits*. Blocks on the disk."""
+def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredFile]:
+    """The files that can still be read as text, within *settings*. Blocks on the disk."""
     files: list[RestoredFile] = []
-    room = limits.files_total * TEXT_BYTES
+    room = settings.files_total * TEXT_BYTES
     for path in paths:
-        size = min(limits.file * TEXT_BYTES, room)
+        size = min(settings.file * TEXT_BYTES, room)
         if size <= 0:
             break
         try:

@@ -54,7 +54,7 @@ async def summarize_from_notes(
 
     Not when there are none, or when they are so far behind that too much would have to stay.
     """
-    if notes is None or not job.limits.by_notes:
+    if notes is None or not job.settings.by_notes:
         return CompactionSkipped("switched off")
     if job.pivot is not None:
         return CompactionSkipped("only a part was asked for")
@@ -63,10 +63,10 @@ async def summarize_from_notes(
         return CompactionSkipped(f"there are none: {notes.delay}")
     behind = job.agent.turn - stand.turn
     unknown = first_unknown(job.messages, behind)
-    start = choose_start(job.messages, job.sizes, job.limits.keep, unknown)
+    start = choose_start(job.messages, job.sizes, job.settings, unknown)
     if start is None:
         turns = "the last turn" if behind == 1 else f"the last {behind} turns"
-        size = f"{sum(job.sizes[unknown:]):,} tokens, of which {job.limits.keep.most:,} may stay"
+        size = f"{sum(job.sizes[unknown:]):,} tokens, of which {job.settings.keep_most:,} may stay"
         return CompactionSkipped(f"they do not know of {turns}, {size}: {notes.delay}")
     return CompactionPlan(by="notes", summary=stand.text, start=start)
 
@@ -78,7 +78,7 @@ async def summarize_by_model(
 
     Known failures that the notes hold are kept beside it, whatever it says.
     """
-    if not job.limits.by_model:
+    if not job.settings.by_model:
         return CompactionSkipped("switched off")
     if breaker.is_open:
         return CompactionSkipped(f"{breaker.failures} summaries in a row had failed")
@@ -108,7 +108,7 @@ async def _notes_state(notes: SessionNotesLayer) -> NotesState | None:
 
 def truncate_by_rule(job: CompactionJob) -> CompactionPlan:
     """No summary: the oldest leave, and as much stays as there is room for, earlier summaries among it."""
-    span = job.span(attrs.evolve(job.limits.keep, least=job.room // 2, most=job.room // 2))
+    span = job.span(attrs.evolve(job.settings, keep_least=job.room // 2, keep_most=job.room // 2))
     leaving = job.messages[span.first : span.start]
     earlier = truncate_text("\n\n".join(earlier_summaries(leaving)), job.room // 8 * TEXT_BYTES)
     summary = f"{earlier}\n\n({len(leaving)} messages left.)".strip()

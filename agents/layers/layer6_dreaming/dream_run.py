@@ -24,13 +24,13 @@ from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
 from coterie.agents.prompts import render
 from coterie.memory.dreaming.apply_hunks import apply_hunks
-from coterie.memory.dreaming.dream_change import TURNS_KEPT, Deletions, DreamChange, new_dream_id
+from coterie.memory.dreaming.dream_change import TURNS_KEPT, DreamChange, new_dream_id
 from coterie.memory.dreaming.dream_lock import DreamLock, acquire_dream_lock
-from coterie.memory.dreaming.due_check import DueLimits
 from coterie.memory.dreaming.proposal import DRY, Proposal, propose
 from coterie.memory.dreaming.recall_check import compare_recall
 from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store
 from coterie.memory.errors import StoreError
+from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_index import MOST_BYTES, MOST_LINES
@@ -97,33 +97,12 @@ CLEAN_UP = 10.0
 
 
 @attrs.frozen(kw_only=True)
-class DreamLimits:
-    """When a dream is due, and what it may do."""
-
-    is_enabled: bool = True
-    hours: float = 24.0
-    scan_minutes: float = 10.0
-    sessions: int = 5
-    turns: int = 30
-    deletions: Deletions = "ask"
-    drain: float = 60.0
-    """Seconds that a session waits for it at its end."""
-
-    @property
-    def gates(self) -> DueLimits:
-        """When it is due."""
-        return DueLimits(
-            is_enabled=self.is_enabled, hours=self.hours, scan_minutes=self.scan_minutes, sessions=self.sessions
-        )
-
-
-@attrs.frozen(kw_only=True)
 class Dreamer:
     """Dreams of one store, for one agent."""
 
     agent: Agent
     store: MemoryStore
-    limits: DreamLimits
+    settings: DreamingSettings
     author: Callable[[], Author]
     """Who the agent is."""
     scratch: Path
@@ -200,7 +179,7 @@ class Dreamer:
             "evidence": str(copied.evidence),
             "transcripts": "\n".join(f"- {transcript_directory(session)}/*/{TRANSCRIPT}" for session in sessions)
             or "(none)",
-            "turns": str(self.limits.turns),
+            "turns": str(self.settings.turns),
             "lines": str(MOST_LINES),
             "bytes": f"{MOST_BYTES:,}",
         }
@@ -210,7 +189,7 @@ class Dreamer:
                 self.agent,
                 render("dream", **facts),
                 PURPOSE,
-                max_turns=self.limits.turns,
+                max_turns=self.settings.turns,
                 denial=rights.denial,
                 start=start,
                 until=progress.count_reply,
@@ -221,7 +200,7 @@ class Dreamer:
 
     async def _propose(self, copied: WorkingCopy, change: DreamChange, said: str, sessions: Sequence[Path]) -> Proposal:
         def draft() -> Proposal:
-            proposal = propose(copied, change, self.limits.deletions, trio.from_thread.check_cancelled)
+            proposal = propose(copied, change, self.settings.deletions, trio.from_thread.check_cancelled)
             return proposal.add_evidence(copied, said, lines_of(sessions))
 
         proposal = await trio.to_thread.run_sync(draft)

@@ -9,13 +9,14 @@ import attrs
 import trio
 
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer6_dreaming.dream_run import FAILURES, PURPOSE, Dreamer, DreamLimits, DreamProgress
+from coterie.agents.layers.layer6_dreaming.dream_run import FAILURES, PURPOSE, Dreamer, DreamProgress
 from coterie.agents.loop.agent import Agent
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
 from coterie.memory.dreaming.due_check import DueCheck, SessionActivity, active_since
 from coterie.memory.errors import DreamRefused
+from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 
@@ -43,7 +44,7 @@ class DreamScheduler:
         agent: Agent,
         store: MemoryStore,
         sessions: Callable[[], Sequence[SessionActivity]],
-        limits: DreamLimits,
+        settings: DreamingSettings,
         author: Callable[[], Author],
         *,
         scratch: Path | None = None,
@@ -57,12 +58,12 @@ class DreamScheduler:
         dreamer = Dreamer(
             agent=agent,
             store=store,
-            limits=limits,
+            settings=settings,
             author=author,
             scratch=scratch or agent.workspace.scratch,
             authority=authority,
         )
-        return cls(dreamer, DueCheck(store.directory, sessions, limits.gates, agent.clock))
+        return cls(dreamer, DueCheck(store.directory, sessions, settings, agent.clock))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -75,7 +76,7 @@ class DreamScheduler:
             nursery.start_soon(self.run, name="dreaming")
             try:
                 yield
-                with trio.move_on_after(self._dreamer.limits.drain):
+                with trio.move_on_after(self._dreamer.settings.drain):
                     await self.wait_until_idle()
             finally:
                 nursery.cancel_scope.cancel()
@@ -99,9 +100,9 @@ class DreamScheduler:
         await self.wait_until_idle()
         if not word.is_forced and (reason := await trio.to_thread.run_sync(self._gates.reason_not_due)) is not None:
             raise ConfigInvalid("dream", reason)
-        limits = attrs.evolve(self._dreamer.limits, deletions=word.deletions)
+        settings = attrs.evolve(self._dreamer.settings, deletions=word.deletions)
         try:
-            await self._dream(attrs.evolve(self._dreamer, limits=limits), is_dry=word.is_dry)
+            await self._dream(attrs.evolve(self._dreamer, settings=settings), is_dry=word.is_dry)
         except DreamRefused as exc:
             raise ConfigInvalid("dream", exc.reason) from exc
 

@@ -46,7 +46,7 @@ _TEXTS: tuple[tuple[bytes, What, Layer | None], ...] = (
 """How blocks of text begin that we write for the model."""
 _RESULTS: tuple[tuple[bytes, Layer], ...] = (
     (b"<persisted-output>", "layer 1 stored"),
-    (PLACEHOLDER.encode() + b'"', "layer 2 cleared"),
+    (PLACEHOLDER.encode(), "layer 2 cleared"),
 )
 _TEXT = b'"text":"'
 _HEAD = 400

@@ -15,7 +15,6 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
 from coterie.agents.loop.model.catalog import Model, known_models
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.mcp.tool_names import PREFIX, server_of
 from coterie.agents.permissions.permissions import Permissions
@@ -30,11 +29,9 @@ from coterie.agents.tools.search.search_transcript import SearchTranscript
 from coterie.agents.tools.team.control_tools import ExitPlanMode
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.team.task_tools import TASK_TOOLS, task_tools
-from coterie.agents.tools.tool import ExternalTool, Tool, tool_definition
+from coterie.agents.tools.tool import Tool, tool_definition
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.memory.compaction.result_clearing import ClearingLimits
-from coterie.memory.compaction.result_storage import ResultLimits
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
@@ -101,22 +98,10 @@ def begin_conversation(
     if clearing.by_cache and is_embedded:
         header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
     if clearing.by_api:
-        header = api_clearing(header, model, context_thresholds(settings, model), _clearing_limits(settings), tools)
+        header = api_clearing(header, model, context_thresholds(settings, model), clearing, tools)
     system = [render("agent"), manual, "" if kind is None else kind.prompt]
     defined = [tool_definition(tool) for tool in tools.values()]
     return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
-
-
-def layer_options(settings: Settings, tools: Mapping[str, Tool]) -> PipelineOptions:
-    """The limits of layers 1 and 2 by *settings*."""
-    results = settings.layers.results
-    caps = {tool.name: results.cap for tool in tools.values() if tool.result_cap is not None}
-    foreign = {tool.name: results.mcp for tool in tools.values() if isinstance(tool, ExternalTool)}
-    return PipelineOptions(
-        results=ResultLimits(total=results.total, preview=results.preview),
-        caps={**caps, **foreign, "Bash": results.bash, "Grep": results.grep},
-        clearing=_clearing_limits(settings),
-    )
 
 
 def effective_permissions(
@@ -164,11 +149,6 @@ def _thinking(wanted: bool | None, model: Model) -> bytes | None:
         "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
     }
     return msgspec.json.encode(shapes[model.thinking] if wanted else {"type": "disabled"})
-
-
-def _clearing_limits(settings: Settings) -> ClearingLimits:
-    given = settings.layers.clearing
-    return ClearingLimits(keep=given.keep, trigger=given.trigger, expected_turns=given.expected_turns)
 
 
 def _rules(settings: Settings, name: str) -> tuple[Rule, ...]:

@@ -18,7 +18,7 @@ from coterie.mailbox.errors import MailboxBusy, MailboxError
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.router import AuthorityPort, Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN, SessionDirectory

@@ -16,7 +16,6 @@ from coterie.agents.layers.layer4_compaction.compaction_step import CompactionSt
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
 from coterie.agents.layers.layer5_extraction import Extraction
-from coterie.agents.layers.layer6_dreaming.dream_run import DreamLimits
 from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.progress.summarizer import LAYER, ProgressSummarizer, TimeoutGateway
@@ -26,20 +25,13 @@ from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway
-from coterie.agents.loop.pipeline import PipelineOptions, PipelineRole, Steps, arrange, context_steps, disabled_settings
+from coterie.agents.loop.pipeline import PipelineRole, Steps, arrange, context_steps, disabled_settings
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.runtime.agent_spec import AgentSpec
-from coterie.agents.runtime.setup.agent_config import layer_options
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text
-from coterie.agents.settings import CompactionSettings, DreamingSettings, RecallSettings
 from coterie.errors import ConfigInvalid
-from coterie.memory.compaction.cut_point import KeepLimits
-from coterie.memory.compaction.kept_size import CompactionLimits
-from coterie.memory.extraction.extraction_schedule import ExtractionLimits
 from coterie.memory.instructions.loader import read_instructions
-from coterie.memory.notes.limits import NotesLimits
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
 
@@ -67,16 +59,7 @@ def _load_notes_writer(parts: AgentParts, pinned: Sequence[PinnedSection]) -> No
     spec, settings = parts.spec, parts.spec.settings.layers.notes
     if not settings.enabled:
         return None
-    limits = NotesLimits(
-        first=settings.first,
-        step=settings.step,
-        calls=settings.calls,
-        share=settings.share,
-        section=settings.section,
-        total=settings.total,
-    )
-    files = {"template": settings.template, "prompt": settings.prompt}
-    return load_writer(spec.name, spec.directory, parts.files.directory, limits, pinned, **files)
+    return load_writer(spec.name, spec.directory, parts.files.directory, settings, pinned)
 
 
 async def read_context(parts: AgentParts) -> str:
@@ -93,47 +76,6 @@ def _context_sync(parts: AgentParts) -> str:
     servers = (load_tool_list(files.session.directory) or McpToolList()).to_text()
     memory, skills = parts.memory.index_text(), parts.skills.listing
     return context_text(spec.directory, files.clock, instructions, memory, skills, servers)
-
-
-def _keep_limits(settings: CompactionSettings) -> KeepLimits:
-    return KeepLimits(least=settings.keep_least, texts=settings.keep_texts, most=settings.keep_most)
-
-
-def _compaction_limits(settings: CompactionSettings) -> CompactionLimits:
-    return CompactionLimits(
-        by_notes=settings.by_notes,
-        by_model=settings.by_model,
-        keep=_keep_limits(settings),
-        files=settings.files,
-        file=settings.file,
-        files_total=settings.files_total,
-        skill=settings.skill,
-        skills_total=settings.skills_total,
-        failures=settings.failures,
-    )
-
-
-def _recall_limits(given: RecallSettings) -> RecallLimits:
-    return RecallLimits(
-        model=given.model,
-        most=given.most,
-        scan=given.scan,
-        file_lines=given.file_lines,
-        file_bytes=given.file_bytes,
-        session_bytes=given.session_bytes,
-        stale_days=given.stale_days,
-    )
-
-
-def _dream_limits(given: DreamingSettings) -> DreamLimits:
-    return DreamLimits(
-        hours=given.hours,
-        scan_minutes=given.scan_minutes,
-        sessions=given.sessions,
-        turns=given.turns,
-        deletions=given.deletions,
-        drain=given.drain,
-    )
 
 
 def _is_on(enabled: bool | None, spec: AgentSpec) -> bool:
@@ -176,8 +118,7 @@ class PipelineBuilder:
     def __call__(self, agent: Agent) -> Pipeline:
         """Build the pipeline of *agent*, which is complete but for it."""
         spec = self.parts.spec
-        options = layer_options(spec.settings, agent.tools)
-        self.steps = self._build(agent, options)
+        self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
         disabled = disabled_settings(spec.settings, agent.conversation.header, is_embedded=spec.is_embedded)
         return arrange(self.steps, disabled, role)
@@ -187,12 +128,12 @@ class PipelineBuilder:
         assert self.steps.keepalive is not None, "every agent has it"
         return self.steps.keepalive.waiting()
 
-    def _build(self, agent: Agent, options: PipelineOptions) -> Steps:
+    def _build(self, agent: Agent) -> Steps:
         parts, hooks = self.parts, self.parts.hooks
         notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
         compaction = self._compaction(notes, compaction_hook)
         return attrs.evolve(
-            context_steps(options, dict(agent.tools), parts.files.directory, compaction),
+            context_steps(parts.spec.settings.layers, dict(agent.tools), parts.files.directory, compaction),
             hook_messages=hooks.messages if hooks.has_hooks else None,
             stop_hook=hooks.stop_hook(lambda: bool(parts.mail.messaging.shutdown.requests)),
             compaction_hook=compaction_hook,
@@ -211,15 +152,15 @@ class PipelineBuilder:
         writer, compaction = self.notes_writer, self.parts.spec.settings.layers.compaction
         if writer is None:
             return None
-        keep = _keep_limits(compaction) if compaction.enabled and compaction.by_notes else None
-        return SessionNotesLayer.build(agent, writer, keep=keep, is_teammate=self.parts.spec.is_teammate)
+        used_by = compaction if compaction.enabled and compaction.by_notes else None
+        return SessionNotesLayer.build(agent, writer, compaction=used_by, is_teammate=self.parts.spec.is_teammate)
 
     def _compaction(self, notes: SessionNotesLayer | None, hook: CompactionHook | None) -> CompactionStep | None:
         settings, parts = self.parts.spec.settings.layers.compaction, self.parts
         if not settings.enabled:
             return None
         return CompactionStep(
-            limits=_compaction_limits(settings),
+            settings=settings,
             pinned_sections=self.pinned_sections,
             context=partial(read_context, parts),
             mail=parts.mail.messaging,
@@ -232,22 +173,21 @@ class PipelineBuilder:
         if not (stores and settings.enabled):
             return None
         by = settings.by or ("local" if self.parts.spec.is_embedded else "model")
-        return MemoryRecall.build(agent, stores, _recall_limits(settings), by)
+        return MemoryRecall.build(agent, stores, settings, by)
 
     def _extraction(self, agent: Agent) -> Extraction | None:
         settings, author = self.parts.spec.settings.layers.extraction, partial(self.parts.memory.author, agent)
         if (store := self._project_memory) is None:
             return None
-        limits = ExtractionLimits(every=settings.every, turns=settings.turns, drain=settings.drain)
-        return Extraction.build(agent, store, limits, author, authority=self.parts.authority)
+        return Extraction.build(agent, store, settings, author, authority=self.parts.authority)
 
     def _dreaming(self, agent: Agent) -> DreamScheduler | None:
         files, author = self.parts.files, partial(self.parts.memory.author, agent)
         if (store := self._project_memory) is None:
             return None
         sessions = partial(recent_sessions, files.session.directory.parent, files.clock)
-        limits = _dream_limits(self.parts.spec.settings.layers.dreaming)
-        return DreamScheduler.build(agent, store, sessions, limits, author, authority=self.parts.authority)
+        settings = self.parts.spec.settings.layers.dreaming
+        return DreamScheduler.build(agent, store, sessions, settings, author, authority=self.parts.authority)
 
     @property
     def _project_memory(self) -> MemoryStore | None:

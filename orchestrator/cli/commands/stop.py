@@ -10,7 +10,7 @@ import trio
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
-from coterie.orchestrator.control.client import send_request
+from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
 from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
 from coterie.orchestrator.doctor.doctor_finding import RepairFailed
@@ -18,11 +18,10 @@ from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
 from coterie.orchestrator.doctor.stale_sessions import mark_ended
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import RootIdentity, find_root
-from coterie.process_identity import ProcessHandle
 from coterie.session_directory import SessionDirectory
 
 PATIENCE = 30.0
-"""Seconds in which a root that was told to end has stopped its agents: asked, terminated, killed."""
+"""Seconds in which a root that was told to end has ended, or says how long it needs to stop its agents."""
 TICK = 1.0
 """Seconds between two signs of life while one waits."""
 
@@ -94,40 +93,40 @@ class _SessionStop:
 
     async def ask(self) -> None:
         """Tell the root to end, and wait for it. Raises `RepairFailed` if it takes too long."""
-        if not await self._end(signal.SIGTERM):
+        if (seconds := await self._end(signal.SIGTERM)) is not None:
             hint = "it may still do so, and --now kills it"
-            raise RepairFailed(f"session {self.session.id} has not ended in {PATIENCE:g} seconds; {hint}")
+            raise RepairFailed(f"session {self.session.id} has not ended in {seconds:g} seconds; {hint}")
 
     async def kill(self) -> None:
         """Kill the root and everything that it leaves, and record that all have ended.
 
         Raises `RepairFailed` and `MailboxError`.
         """
-        if not await self._end(signal.SIGKILL):
+        if await self._end(signal.SIGKILL) is not None:
             raise RepairFailed(f"process {self.root.pid} was killed and has not ended")
         await kill_orphan_processes(self.session.id)
         await repair(check_machine(self.session), _print_failure)
         await mark_ended(self.session)
 
-    async def _end(self, number: int) -> bool:
-        """Send a signal to the root; whether it has ended in time."""
+    async def _end(self, number: int) -> float | None:
+        """Send a signal to the root and wait for its end; returns the seconds after which it was given up."""
         with self.root.open_handle() as handle:
             if handle is None:
-                return True
+                return None
             handle.send_signal(number)
-            with trio.move_on_after(PATIENCE):
-                await self._watch(handle)
-                return True
-        return False
+            waiting = RootExit(root=self.root, patience=PATIENCE)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._print_progress, waiting)
+                has_ended = await waiting.wait(handle.wait_ended)
+                nursery.cancel_scope.cancel()
+        return None if has_ended else waiting.limit
 
-    async def _watch(self, handle: ProcessHandle) -> None:
+    async def _print_progress(self, waiting: RootExit) -> None:
         began = trio.current_time()
         while True:
-            with trio.move_on_after(TICK):
-                await handle.wait_ended()
-                return
+            await trio.sleep(TICK)
             seconds = trio.current_time() - began
-            click.echo(f"session {self.session.id} is ending: {seconds:.0f} of {PATIENCE:.0f} s", err=True)
+            click.echo(f"session {self.session.id} is ending: {seconds:.0f} of {waiting.limit:.0f} s", err=True)
 
 
 def _print_failure(mended: RepairResult) -> None:

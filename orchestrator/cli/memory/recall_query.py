@@ -12,8 +12,8 @@ import msgspec
 import trio
 
 from coterie.memory.errors import MemoryRefused
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.bm25 import Bm25Ranker, RankedMemory
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
@@ -93,8 +93,7 @@ def recall(
             for one in asked:
                 recalling.show(one, recalling.rank(one))
         else:
-            limits = RecallLimits(model=settings.model, most=count, scan=settings.scan)
-            _ask_model(place.directory, asked, limits, script, recalling)
+            _ask_model(place.directory, asked, attrs.evolve(settings, most=count), script, recalling)
 
 
 @attrs.define(eq=False)
@@ -133,13 +132,13 @@ class _RecallPrinter:
 
 
 def _ask_model(
-    directory: Path, queries: Iterable[str], limits: RecallLimits, script: Path | None, recalling: _RecallPrinter
+    directory: Path, queries: Iterable[str], settings: RecallSettings, script: Path | None, recalling: _RecallPrinter
 ) -> None:
     # The local ranker should not wait for the SDK.
     from coterie.orchestrator.gateway.model_recall import ModelRecall  # noqa: PLC0415
     from coterie.orchestrator.processes.api_server_process import ApiServerFailed  # noqa: PLC0415
 
-    by_model = ModelRecall(directory=directory, limits=limits, script=script)
+    by_model = ModelRecall(directory=directory, settings=settings, script=script)
     try:
         trio.run(by_model.ask, queries, recalling.take)
     except ApiServerFailed as exc:

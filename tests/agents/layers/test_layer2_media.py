@@ -15,15 +15,15 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.catalog import ModelTable, load_models
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.read import Read
 from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.scripted_agent import open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 
-ALONE = PipelineOptions(clears_by_time=False, clears_by_api=False)
+ALONE = LayersSettings(clearing=ClearingSettings(by_time=False, by_api=False, by_cache=False))
 LIMITS = RunLimits(turns=60)
 SMALL = "claude-haiku-4-5"
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}
@@ -130,7 +130,7 @@ async def test_pages_fill_the_window_and_compaction_takes_them_out(tmp_path: Pat
 async def test_old_pages_are_cleared_by_time_like_any_result(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(20))
     rounds = [[pages(n, n)] for n in range(1, 9)]
-    layers = PipelineOptions(clears_by_api=False)
+    layers = LayersSettings(clearing=ClearingSettings(by_api=False, by_cache=False))
     async with open_agent(reading(*rounds), tmp_path, Read(), layers=layers, model=SMALL) as (agent, server):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"

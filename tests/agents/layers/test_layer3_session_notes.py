@@ -26,14 +26,14 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.edit import Edit
 from coterie.errors import ConfigInvalid
 from coterie.files import SeededFaults, file_faults
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.template import default_template
 from tests.agents.opened_layers import COMPACTED, open_notes
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 
 LIMITS = RunLimits(turns=40)
-EAGER = NotesLimits(first=1_000, step=500, calls=1, share=100.0)
+EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
 """After each turn with a long result, whatever it costs."""
 HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 
@@ -102,15 +102,14 @@ async def open_work(
     script: list[dict[str, Any]],
     *,
     act: Callable[[str], Any] = long,
-    limits: NotesLimits = EAGER,
+    settings: NotesSettings = EAGER,
     standings: tuple[PinnedSection, ...] = (),
     gate: LocalGateway | None = None,
-    **files: Any,
 ) -> AsyncIterator[Work]:
     tool = NotingTool(name="Note", act=act)
     async with (
         open_agent(json.dumps({"default": script}), directory, tool, Edit(), gate=gate) as (agent, served),
-        open_notes(agent, limits, standings, **files) as notes,
+        open_notes(agent, settings, standings) as notes,
     ):
         yield Work(agent=agent, notes=notes, events=watch(agent), served=served)
 
@@ -147,8 +146,8 @@ async def test_notes_are_written_while_the_agent_works(tmp_path: Path) -> None:
 
 async def test_a_helper_shares_its_agents_prefix_and_ends_with_its_edits(tmp_path: Path) -> None:
     script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
-    limits = attrs.evolve(EAGER, step=100_000)
-    async with open_work(tmp_path, script, limits=limits) as work:
+    settings = attrs.evolve(EAGER, step=100_000)
+    async with open_work(tmp_path, script, settings=settings) as work:
         await work.run()
         (entry,) = work.requests("notes")
         before = work.requests("turn")[1]["usage"]
@@ -164,7 +163,7 @@ async def test_a_helper_shares_its_agents_prefix_and_ends_with_its_edits(tmp_pat
 async def test_notes_know_the_turns_before_they_began(tmp_path: Path) -> None:
     """The update begins when the second reply is there: the third turn is the first that they do not know of."""
     script = [*turns(4), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
         await work.run()
         stand = await work.notes.current()
         assert stand is not None
@@ -182,7 +181,7 @@ async def test_a_helper_can_edit_that_one_file_and_nothing_else(tmp_path: Path) 
     allowed = begin(tmp_path / "notes.md", "Worklog", "- one")
     script = [*turns(2), notes_reply({"Note": {"text": "by a helper"}}, edit(other, "mine", "yours"), allowed)]
     script += [notes_reply({"Note": {"text": "again"}}, edit(tmp_path / "x.md", "a", "b"))]
-    async with open_work(tmp_path, script, act=act, limits=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, script, act=act, settings=attrs.evolve(EAGER, step=100_000)) as work:
         await work.run()
         assert acted == ["0", "1"]
         assert other.read_text() == "mine"
@@ -225,7 +224,7 @@ async def test_edits_that_do_not_fit_get_one_more_turn(tmp_path: Path) -> None:
         notes_reply(begin(path, "Worklog", "- one"), edit(path, "no such line", "x")),
         notes_reply(begin(path, "Workflow", "make")),
     ]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
         await work.run()
         assert [update.edits for update in work.updates] == [2]
         assert len(work.requests("notes")) == 2
@@ -277,7 +276,7 @@ async def test_an_update_that_cannot_be_recorded_is_an_event_and_counts_for_noth
             return super().before(operation, path, size) if path.suffix == ".jsonl" else size
 
     script = [*turns(0), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), until="go")]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, first=1)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, first=1)) as work:
         assert (await run_loop(work.agent, LIMITS)).reason == "completed"
         with file_faults(OnlyTranscript(seed=1, full=1.0)):
             work.served.server.control.signals.raise_signal("go")
@@ -288,7 +287,7 @@ async def test_an_update_that_cannot_be_recorded_is_an_event_and_counts_for_noth
 
 
 async def test_no_update_begins_that_the_turns_have_not_paid_for(tmp_path: Path) -> None:
-    async with open_work(tmp_path, turns(2), limits=attrs.evolve(EAGER, share=0.000_001)) as work:
+    async with open_work(tmp_path, turns(2), settings=attrs.evolve(EAGER, share=0.000_001)) as work:
         await work.run()
         assert not work.requests("notes")
         assert not work.failures
@@ -319,7 +318,7 @@ async def test_a_disk_that_refuses_is_an_event(tmp_path: Path) -> None:
 async def test_a_file_that_was_deleted_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"), times="always")]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=2_000)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=2_000)) as work:
         await work.run()
         assert len(work.updates) == 1
         path.unlink()
@@ -345,7 +344,7 @@ async def test_a_file_that_is_deleted_during_an_update_is_an_event(tmp_path: Pat
         notes_reply(edit(path, "no such line", "x"), signal="asked"),
         notes_reply(begin(path, "Worklog", "- one"), until="deleted"),
     ]
-    async with open_work(tmp_path, script, act=act, limits=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, script, act=act, settings=attrs.evolve(EAGER, step=100_000)) as work:
         await work.run()
         assert len(work.failures) == 1
         assert "does not exist" in work.failures[0]
@@ -354,7 +353,7 @@ async def test_a_file_that_is_deleted_during_an_update_is_an_event(tmp_path: Pat
 async def test_what_a_person_wrote_into_the_file_is_taken_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
         await work.run()
         path.write_text("By hand.\n## worklog\n- mine\n# Errors & Corrections\nnever on Mondays\n")
         stand = await work.notes.current()
@@ -367,13 +366,13 @@ async def test_what_a_person_wrote_into_the_file_is_taken_as_it_is(tmp_path: Pat
 
 async def test_a_resumed_agent_goes_on_with_its_notes_and_their_count(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
-    limits = attrs.evolve(EAGER, step=2_000)
+    settings = attrs.evolve(EAGER, step=2_000)
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
-    async with open_work(tmp_path, script, limits=limits) as work:
+    async with open_work(tmp_path, script, settings=settings) as work:
         await work.run()
         [first] = work.updates
     script = [*turns(2), {"text": "and again"}, notes_reply(edit(path, "- one", "- two"))]
-    async with open_work(tmp_path, script, limits=limits) as work:
+    async with open_work(tmp_path, script, settings=settings) as work:
         stand = await work.notes.current()
         assert stand is not None
         assert (stand.text, stand.turn) == ("# Worklog\n- one", 3)
@@ -409,7 +408,7 @@ async def test_a_fork_counts_from_what_it_inherited(tmp_path: Path) -> None:
 
 async def test_after_a_compaction_growth_is_counted_from_what_is_left(tmp_path: Path) -> None:
     script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), times="always")]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=1_500)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=1_500)) as work:
         await work.run()
         asked = len(work.requests("notes"))
         work.agent.append_message("user", [text_block(long("9") * 2)])
@@ -440,8 +439,8 @@ async def test_what_stands_is_written_by_us_and_told_by_others(tmp_path: Path) -
         FixedPinnedText("Open tasks", None),
         FixedPinnedText("Mail", ""),
     )
-    limits = attrs.evolve(EAGER, step=100_000)
-    async with open_work(tmp_path, script, limits=limits, standings=standings) as work:
+    settings = attrs.evolve(EAGER, step=100_000)
+    async with open_work(tmp_path, script, settings=settings, standings=standings) as work:
         await work.run()
         text = path.read_text()
         assert "# Team\n- scout: running" in text
@@ -455,7 +454,7 @@ async def test_what_stands_is_written_by_us_and_told_by_others(tmp_path: Path) -
 async def test_sections_over_their_limit_are_trimmed_and_named(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Learnings", "long words " * 100))]
-    async with open_work(tmp_path, script, limits=attrs.evolve(EAGER, step=100_000, section=50)) as work:
+    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000, section=50)) as work:
         await work.run()
         assert [update.trimmed for update in work.updates] == [["Learnings"]]
         assert "[Trimmed to 50 tokens" in path.read_text()
@@ -482,8 +481,8 @@ async def test_template_and_prompt_can_be_the_users_own(tmp_path: Path) -> None:
     rule = {"last_user_text": f"Mend {path}, now: # Goal of main"}
     reply = notes_reply(edit(path, "_what for_", "_what for_\nto {{open}}win}}"))
     script = [*turns(2), {**reply, "when": rule}]
-    limits = attrs.evolve(EAGER, step=100_000)
-    async with open_work(tmp_path, script, limits=limits, template=template, prompt=prompt) as work:
+    settings = attrs.evolve(EAGER, step=100_000, template=template, prompt=prompt)
+    async with open_work(tmp_path, script, settings=settings) as work:
         await work.run()
         assert not work.failures
         stand = await work.notes.current()
@@ -511,7 +510,7 @@ async def test_a_file_of_the_users_that_cannot_be_used_is_refused_at_once(
     files: dict[str, Any] = {name: file}
     async with open_agent(json.dumps({"default": turns(0)}), tmp_path) as (agent, _):
         with pytest.raises(ConfigInvalid) as caught:
-            async with open_notes(agent, None, (), **files):
+            async with open_notes(agent, NotesSettings(**files)):
                 pass
     assert str(caught.value).startswith(f"{file}: ")
     assert reason in str(caught.value)

@@ -16,16 +16,14 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import Pivot, Side
 from coterie.agents.tools.files.edit import Edit
-from coterie.memory.compaction.kept_size import CompactionLimits
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from tests.agents.opened_layers import open_notes
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 
-LAYERS = PipelineOptions(clears_by_time=False, clears_by_api=False)
+LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_api=False, by_cache=False))
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
 """Of which 40,000 are left when a summary and its margin are taken off."""
@@ -206,7 +204,7 @@ async def test_notes_are_the_summary_and_no_model_is_asked(tmp_path: Path) -> No
 
     tools = (NotingTool(name="Note", act=after_the_notes), Edit())
     compact = CompactionStep()
-    limits = NotesLimits(first=5_000, step=3_000, share=1.0)
+    limits = NotesSettings(first=5_000, step=3_000, share=1.0)
     script = working(60, noting(tmp_path))
     async with (
         open_agent(script, tmp_path, *tools, layers=LAYERS, window=WINDOW, compact=compact) as (agent, server),
@@ -232,7 +230,7 @@ async def test_what_the_notes_do_not_know_stays(tmp_path: Path) -> None:
     script = working(22, noting(tmp_path), SUMMARY)
     async with (
         open_agent(script, tmp_path, *tools, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _),
-        open_notes(agent, NotesLimits(first=5_000, step=100_000, share=1.0)) as compact.notes,
+        open_notes(agent, NotesSettings(first=5_000, step=100_000, share=1.0)) as compact.notes,
     ):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
@@ -251,7 +249,7 @@ async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for
     compact = CompactionStep()
     async with (
         open_agent(working(22, SUMMARY), tmp_path, *tools, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _),
-        open_notes(agent, NotesLimits(first=5_000, share=0.000_001)) as compact.notes,
+        open_notes(agent, NotesSettings(first=5_000, share=0.000_001)) as compact.notes,
     ):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
@@ -262,13 +260,13 @@ async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for
 
 async def test_known_failures_are_kept_beside_a_summary(tmp_path: Path) -> None:
     tools = (NotingTool(name="Note", act=long(8_000)), Edit())
-    compact = CompactionStep(limits=CompactionLimits(by_notes=False))
+    compact = CompactionStep(settings=CompactionSettings(by_notes=False))
     hint = "_What went wrong and how it was put right; what the user corrected; ways that lead nowhere._"
     edit = {"file_path": str(tmp_path / "notes.md"), "old_string": hint, "new_string": f"{hint}\nNever touch foo_bar."}
     script = working(22, {"purpose": "notes", "times": "always", "tools": [{"Edit": edit}]}, SUMMARY)
     async with (
         open_agent(script, tmp_path, *tools, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _),
-        open_notes(agent, NotesLimits(first=5_000, step=100_000, share=1.0)) as compact.notes,
+        open_notes(agent, NotesSettings(first=5_000, step=100_000, share=1.0)) as compact.notes,
     ):
         await run_loop(agent, LIMITS)
         assert "Never touch foo_bar." in text_of(agent)

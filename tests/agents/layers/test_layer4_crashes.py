@@ -29,8 +29,7 @@ from coterie.agents.root_link.job_messages import CompactJob, Pivot, Side
 from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.tools.files.edit import Edit
 from coterie.files import Operation, SeededFaults, file_faults
-from coterie.memory.compaction.kept_size import CompactionLimits
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import CompactionSettings, NotesSettings
 from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, of_kind, working
 from tests.agents.opened_layers import open_notes, with_on_demand_compaction
 from tests.agents.resumed_agent import open_resumed_agent
@@ -44,7 +43,7 @@ ASKED_AT = 6
 """The call in which somebody asks for a compaction."""
 SIDES: dict[str, Side] = {"from": "from", "up_to": "up_to"}
 WAYS = ["notes", "summary", "rule", *SIDES]
-NOTES = NotesLimits(first=1_500, step=1_000, calls=1, share=1.0)
+NOTES = NotesSettings(first=1_500, step=1_000, calls=1, share=1.0)
 
 State = tuple[bytes, Boundary | None]
 """What a transcript holds: the conversation, and the last compaction."""
@@ -83,7 +82,7 @@ class Recorded:
 
 
 def compacting(way: str) -> CompactionStep:
-    return CompactionStep(limits=CompactionLimits(by_notes=way == "notes", by_model=way != "rule"))
+    return CompactionStep(settings=CompactionSettings(by_notes=way == "notes", by_model=way != "rule"))
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
 from coterie.agents.runtime.mail_loop import run_mail_loop
@@ -23,16 +22,15 @@ from coterie.mailbox.envelope import Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.memory.transport import MemoryTransport
-from coterie.memory.compaction.cut_point import KeepLimits
-from coterie.memory.compaction.kept_size import CompactionLimits
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings
 from tests.agents.in_process_team import NoKeys
 from tests.agents.opened_layers import with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, open_agent
 
 LIMITS = RunLimits(turns=20)
-LAYERS = PipelineOptions(clears_by_time=False, clears_by_api=False)
-LITTLE = CompactionLimits(keep=KeepLimits(least=1, texts=1))
+LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_api=False, by_cache=False))
+LITTLE = CompactionSettings(keep_least=1, keep_texts=1)
 """What stays is the last message."""
 USER = Sender(name="user", incarnation=1, session="s", kind="human")
 SCRIPT = """
@@ -49,7 +47,7 @@ default:
 
 def asking(*jobs: CompactJob) -> tuple[OnDemandCompaction, list[PendingCompaction]]:
     """Compaction on demand for which *jobs* are asked."""
-    by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE))
+    by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE))
     return by_hand, [by_hand.enqueue(job) for job in jobs]
 
 
@@ -102,7 +100,7 @@ async def test_what_cannot_be_done_changes_nothing(
 
 
 async def test_without_a_summary_nothing_leaves_by_hand(tmp_path: Path) -> None:
-    by_hand = OnDemandCompaction(CompactionStep(limits=attrs.evolve(LITTLE, by_model=False)))
+    by_hand = OnDemandCompaction(CompactionStep(settings=attrs.evolve(LITTLE, by_model=False)))
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         before = agent.conversation.prefix_bytes()
@@ -148,7 +146,7 @@ async def test_an_idle_agent_is_compacted_at_once_and_hears_what_comes_with_it(
         trio.open_nursery() as nursery,
     ):
         mail = Messaging(inbox)
-        by_hand = OnDemandCompaction(CompactionStep(limits=LITTLE, mail=mail))
+        by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE, mail=mail))
         agent.pipeline = with_mail(with_on_demand_compaction(agent.pipeline, by_hand), mail)
         membership = TeamMembership(router=router, sender=attrs.evolve(USER, name="main", kind="lead"))
 

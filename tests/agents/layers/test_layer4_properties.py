@@ -21,16 +21,12 @@ from coterie.agents.loop.conversation.prefix import PrefixMessage
 from coterie.agents.loop.conversation.transcript_records import Trigger, UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import Pivot, Side
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.tool import RESULTS_DIRECTORY
-from coterie.memory.compaction.cut_point import KeepLimits
-from coterie.memory.compaction.kept_size import CompactionLimits
-from coterie.memory.compaction.result_clearing import ClearingLimits
 from coterie.memory.compaction.summary_text import block_text
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from tests.agents.conversation_blocks import CHARACTERS, image
 from tests.agents.opened_layers import open_notes
 from tests.agents.resumed_agent import open_resumed_agent
@@ -59,7 +55,7 @@ class Cut:
     way: Way
     side: Side | None
     message: int
-    keep: KeepLimits
+    settings: CompactionSettings
 
 
 @attrs.frozen(kw_only=True)
@@ -118,11 +114,11 @@ CUTS = st.builds(
     way=st.sampled_from(["notes", "model", "parts", "rule"]),
     side=st.sampled_from([None, None, "from", "up_to"]),
     message=st.integers(1, 30),
-    keep=st.builds(
-        KeepLimits,
-        least=st.sampled_from([0, 300, 10_000]),
-        texts=st.integers(0, 5),
-        most=st.sampled_from([0, 1_000, 40_000]),
+    settings=st.builds(
+        CompactionSettings,
+        keep_least=st.sampled_from([0, 300, 10_000]),
+        keep_texts=st.integers(0, 5),
+        keep_most=st.sampled_from([0, 1_000, 40_000]),
     ),
 )
 ASKED = st.lists(CUTS, max_size=2).map(tuple)
@@ -154,8 +150,8 @@ REOPENED = Dialogue(
     clears_by_cache=False,
     summaries=(),
     last=(
-        Cut(way="model", side=None, message=1, keep=KeepLimits()),
-        Cut(way="model", side="from", message=3, keep=KeepLimits()),
+        Cut(way="model", side=None, message=1, settings=CompactionSettings()),
+        Cut(way="model", side="from", message=3, settings=CompactionSettings()),
     ),
 )
 """Calls lose their thinking, and then all that came behind their results."""
@@ -195,7 +191,7 @@ class Watched(CompactionStep):
 
     async def do(self, agent: Agent, cut: Cut) -> None:
         """Compact as *cut* says."""
-        self.limits = CompactionLimits(by_notes=cut.way == "notes", by_model=cut.way != "rule", keep=cut.keep)
+        self.settings = attrs.evolve(cut.settings, by_notes=cut.way == "notes", by_model=cut.way != "rule")
         count = len(agent.conversation.messages)
         pivot = None if cut.side is None else Pivot(side=cut.side, message=1 + cut.message % count)
         if cut.way == "parts":
@@ -280,11 +276,10 @@ def add_round(agent: Agent, round_: Round) -> None:
 
 async def run_dialogue(story: Dialogue, directory: Path) -> None:
     compact = Watched(pinned_sections=[Team()], context=read_context)
-    layers = PipelineOptions(
-        clears_by_time=story.clears_by_time,
-        clears_by_cache=story.clears_by_cache,
-        clears_by_api=False,
-        clearing=ClearingLimits(keep=1, trigger=2),
+    layers = LayersSettings(
+        clearing=ClearingSettings(
+            by_time=story.clears_by_time, by_cache=story.clears_by_cache, by_api=False, keep=1, trigger=2
+        )
     )
     tools = (NotingTool(name="Note", act=lambda words: result(compact.notes, words)), Edit())
     async with (
@@ -292,7 +287,7 @@ async def run_dialogue(story: Dialogue, directory: Path) -> None:
             agent,
             served,
         ),
-        open_notes(agent, NotesLimits(first=500, step=300, calls=1, share=1.0), [Team()]) as compact.notes,
+        open_notes(agent, NotesSettings(first=500, step=300, calls=1, share=1.0), [Team()]) as compact.notes,
     ):
         step = Meanwhile(story, compact, served)
         agent.pipeline = attrs.evolve(agent.pipeline, before_call=(step, *agent.pipeline.before_call))

@@ -31,7 +31,7 @@ from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.workspace.memory_files import WritableMemory
 from coterie.files import SeededFaults, file_faults
-from coterie.memory.extraction.extraction_schedule import ExtractionLimits
+from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.opened_layers import open_extraction
@@ -121,7 +121,7 @@ async def open_work(
     directory: Path,
     script: list[dict[str, Any]],
     *,
-    limits: ExtractionLimits | None = None,
+    settings: ExtractionSettings | None = None,
     gate: LocalGateway | None = None,
     authority: Authorizer | None = None,
     act: Callable[[str], Any] = str,
@@ -135,8 +135,8 @@ async def open_work(
             return Author(by="agent", agent="main", session=SESSION, turn=agent.turn, why="From now on")
 
         agent.workspace = attrs.evolve(agent.workspace, memory=WritableMemory(stores=(store,), author=author))
-        limits = limits or ExtractionLimits()
-        async with open_extraction(agent, store, limits, author, authority=authority) as opened:
+        settings = settings or ExtractionSettings()
+        async with open_extraction(agent, store, settings, author, authority=authority) as opened:
             yield Work(agent=agent, extraction=opened, store=store, events=events, served=served)
 
 
@@ -227,7 +227,7 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
         nothing(until="go", when=when_extracting_from(4)),
         nothing(when=when_extracting_from(6)),
     ]
-    async with open_work(tmp_path, script, limits=ExtractionLimits(every=2)) as work:
+    async with open_work(tmp_path, script, settings=ExtractionSettings(every=2)) as work:
         await work.loop()
         assert not work.requests()
         await work.loop("more")
@@ -241,7 +241,7 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
 
 async def test_the_throttle_lets_every_third_loop_through(tmp_path: Path) -> None:
     script = [*({"text": str(number)} for number in range(7)), nothing(when=when_extracting_from(6), times="always")]
-    async with open_work(tmp_path, script, limits=ExtractionLimits(every=3)) as work:
+    async with open_work(tmp_path, script, settings=ExtractionSettings(every=3)) as work:
         await work.run()
         for number in range(6):
             await work.run(f"more {number}")
@@ -414,7 +414,7 @@ async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:
 
 async def test_leaving_gives_up_after_a_while_and_says_so(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, nothing(until="never")]
-    async with open_work(tmp_path, script, limits=ExtractionLimits(drain=0.01)) as work:
+    async with open_work(tmp_path, script, settings=ExtractionSettings(drain=0.01)) as work:
         await work.loop()
     assert (work.extracted, work.failures) == ([], ["it was stopped, as it was not done 0.01 seconds after the agent"])
     work.extraction.on_run_finished()
@@ -424,7 +424,7 @@ async def test_leaving_gives_up_after_a_while_and_says_so(tmp_path: Path) -> Non
 async def test_cancelled_from_outside_it_ends_at_once(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, nothing(until="never")]
     with trio.CancelScope() as scope:
-        async with open_work(tmp_path, script, limits=ExtractionLimits(drain=1_000)) as work:
+        async with open_work(tmp_path, script, settings=ExtractionSettings(drain=1_000)) as work:
             await work.loop()
             scope.cancel()
     assert scope.cancelled_caught
@@ -434,6 +434,6 @@ async def test_cancelled_from_outside_it_ends_at_once(tmp_path: Path) -> None:
 async def test_an_error_that_ends_the_block_waits_for_nothing(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, nothing(until="never")]
     with pytest.RaisesGroup(OSError, flatten_subgroups=True):
-        async with open_work(tmp_path, script, limits=ExtractionLimits(drain=1_000)) as work:
+        async with open_work(tmp_path, script, settings=ExtractionSettings(drain=1_000)) as work:
             await work.loop()
             raise OSError("the disk is gone")

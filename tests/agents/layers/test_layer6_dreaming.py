@@ -14,7 +14,7 @@ import trio
 from coterie.agents.errors import ModelError
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import Dreamed, LayerFailed, MemoryChanged
-from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, DreamLimits
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer
 from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.loop.agent import Agent
@@ -26,6 +26,7 @@ from coterie.agents.tools.tool import tool_definition
 from coterie.memory.dreaming.dream_change import load_changes
 from coterie.memory.dreaming.dream_lock import LOCK, acquire_dream_lock, last_dream_time
 from coterie.memory.errors import DreamRefused
+from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.recall.query_log import log_query
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
@@ -93,11 +94,11 @@ class DreamHarness:
         """All memories and the index."""
         return {path: (self.store.read(path) or b"").decode() for path in ("MEMORY.md", *self.store.paths())}
 
-    def background(self, limits: DreamLimits | None = None) -> Any:
+    def background(self, settings: DreamingSettings | None = None) -> Any:
         """Dreams beside its turns."""
         agent, directory = self.agent, self.sessions[0].parent
         touched = lambda: recent_sessions(directory, agent.clock)  # noqa: E731 - it is short
-        return open_dreaming(agent, self.store, touched, limits or DreamLimits(), lambda: Author(by="agent"))
+        return open_dreaming(agent, self.store, touched, settings or DreamingSettings(), lambda: Author(by="agent"))
 
 
 def copy_of(directory: Path, path: str) -> str:
@@ -119,7 +120,7 @@ def turn(*calls: dict[str, Any], **facts: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_dream_harness(
-    directory: Path, files: dict[str, str], *replies: dict[str, Any], limits: DreamLimits | None = None
+    directory: Path, files: dict[str, str], *replies: dict[str, Any], settings: DreamingSettings | None = None
 ) -> AsyncIterator[DreamHarness]:
     script = json.dumps({"default": [{"text": "done"}, *replies]})
     sessions = tuple(directory / "sessions" / f"s{number}" for number in range(SESSIONS))
@@ -134,7 +135,7 @@ async def open_dream_harness(
         dreamer = Dreamer(
             agent=agent,
             store=store,
-            limits=limits or DreamLimits(),
+            settings=settings or DreamingSettings(),
             author=lambda: Author(by="agent", agent="main", session="s0"),
             scratch=directory,
         )
@@ -352,7 +353,7 @@ async def test_a_dream_needs_no_conversation(tmp_path: Path) -> None:
 async def test_leaving_waits_for_a_dream_and_then_kills_it(tmp_path: Path) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, {**DONE, "until": "never"}) as night:
         before = night.texts()
-        async with night.background(DreamLimits(drain=0.2)) as dreaming:
+        async with night.background(DreamingSettings(drain=0.2)) as dreaming:
             dreaming.on_run_finished()
         assert night.states == ["starting", "killed"]
         assert night.texts() == before

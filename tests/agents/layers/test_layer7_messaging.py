@@ -17,7 +17,7 @@ from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.agents.in_process_team import open_team
 from tests.agents.scripted_agent import NotingTool
 

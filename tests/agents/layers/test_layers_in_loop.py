@@ -18,18 +18,18 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.tool import tool_definition
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
 from coterie.memory.compaction.result_clearing import PLACEHOLDER
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 
-ALL = PipelineOptions(clears_by_cache=True)
-ONLY_TIME = PipelineOptions(clears_by_api=False)
-ONLY_API = PipelineOptions(clears_by_time=False)
+ALL = LayersSettings()
+ONLY_TIME = LayersSettings(clearing=ClearingSettings(by_api=False, by_cache=False))
+ONLY_API = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False))
 LIMITS = RunLimits(turns=60)
 
 
@@ -321,7 +321,7 @@ async def test_a_window_that_fills_is_told_and_a_full_one_ends_the_run(tmp_path:
         working(40),
         tmp_path,
         NotingTool(name="Note", act=long(8_000)),
-        layers=PipelineOptions(clears_by_api=False),
+        layers=LayersSettings(clearing=ClearingSettings(by_api=False, by_cache=False)),
         window=70_000,
     ) as (agent, _):
         events = watch(agent)

@@ -33,7 +33,7 @@ from coterie.mailbox.roster import FileRoster, LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.tasks.task import TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.agents.in_process_team import NoKeys, open_team
 from tests.agents.scripted_agent import open_agent
 

@@ -29,14 +29,14 @@ from coterie.agents.loop.model.gateway import LocalGateway, Permit
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.run_result import RunLimits
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import read_queries
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.opened_layers import COMPACTED, open_recall
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 
-LIMITS = RecallLimits()
+SETTINGS = RecallSettings()
 
 
 def answer(*names: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def open_work(
     *script: dict[str, Any],
     stores: Iterable[str] = ("memory",),
     by: Literal["model", "local"] = "model",
-    limits: RecallLimits = LIMITS,
+    settings: RecallSettings = SETTINGS,
     gate: LocalGateway | None = None,
     **options: Any,
 ) -> AsyncIterator[Work]:
@@ -115,7 +115,7 @@ async def open_work(
     text = json.dumps({"default": list(script) or [turn()]})
     async with (
         open_agent(text, directory, tool, gate=gate, **options) as (agent, served),
-        open_recall(agent, opened, limits, by) as recall,
+        open_recall(agent, opened, settings, by) as recall,
     ):
         agent.pipeline = attrs.evolve(agent.pipeline, new_message=(*agent.pipeline.new_message, recall))
         yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
@@ -227,7 +227,7 @@ async def test_a_spent_budget_leaves_it_to_the_local_ranker(tmp_path: Path, memo
 
 
 async def test_a_model_that_is_unknown_leaves_it_to_the_local_ranker(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, limits=attrs.evolve(LIMITS, model="sonett")) as work:
+    async with open_work(tmp_path, settings=attrs.evolve(SETTINGS, model="sonett")) as work:
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         assert "sonnet" in work.failures[0]
 
@@ -299,16 +299,16 @@ async def test_what_the_agent_reads_while_it_is_looked_for_is_not_shown(tmp_path
 async def test_a_session_is_shown_only_so_much(tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / "memory", f"{number}.md", "the staging port " * 20)
-    limits = attrs.evolve(LIMITS, session_bytes=1_200)
-    async with open_work(tmp_path, by="local", limits=limits) as work:
+    settings = attrs.evolve(SETTINGS, session_bytes=1_200)
+    async with open_work(tmp_path, by="local", settings=settings) as work:
         added = await work.ask("which staging port")
         (event,) = work.recalled
         assert len(event.chosen) == 2
         assert sorted(event.left_out.values()) == ["no room is left for it"] * 2
         work.agent.append_message("user", added.blocks, *added.records)
         assert event.bytes <= 1_200
-    limits = attrs.evolve(LIMITS, session_bytes=event.bytes)
-    async with open_work(tmp_path, by="local", limits=limits) as again:
+    settings = attrs.evolve(SETTINGS, session_bytes=event.bytes)
+    async with open_work(tmp_path, by="local", settings=settings) as again:
         assert await again.ask("which staging port") is NOTHING
         assert again.events == []
 
@@ -386,8 +386,8 @@ async def test_of_many_memories_the_model_is_offered_those_that_fit(tmp_path: Pa
     for number in range(20):
         write(memory, f"other{number}.md", f"nothing {number}")
         os.utime(memory / f"other{number}.md", (2_000_000_000, 2_000_000_000))
-    limits = attrs.evolve(LIMITS, scan=3)
-    async with open_work(tmp_path, turn(), answer("ports.md", "other3.md"), limits=limits) as work:
+    settings = attrs.evolve(SETTINGS, scan=3)
+    async with open_work(tmp_path, turn(), answer("ports.md", "other3.md"), settings=settings) as work:
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         (event,) = work.recalled
         assert event.candidates == 22

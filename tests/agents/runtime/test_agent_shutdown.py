@@ -21,7 +21,7 @@ from coterie.mailbox.message_bodies import ShutdownRequest, ShutdownResponse
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.agents.in_process_team import Team, open_team
 from tests.agents.scripted_agent import QUICK, NotingTool
 

@@ -13,8 +13,8 @@ from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_main import combine_lead_task, complete_spec
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace, Incarnation, Services
+from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import SETTINGS, Settings
-from coterie.agents.worktrees.worktree import Worktree
 from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import SessionDirectory

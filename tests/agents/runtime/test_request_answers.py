@@ -30,7 +30,7 @@ from coterie.mailbox.message_bodies import (
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.memory.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import MemoryTransport
 from tests.agents.in_process_team import NoKeys, Team, open_team
 from tests.agents.scripted_agent import NotingTool
 

@@ -19,7 +19,6 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.tool import Workspace
 from coterie.memory.compaction.cut_point import (
-    KeepLimits,
     Messages,
     MessageSizes,
     choose_start,
@@ -30,7 +29,7 @@ from coterie.memory.compaction.cut_point import (
     oldest_rounds,
     split_messages,
 )
-from coterie.memory.compaction.kept_size import PLACEHOLDER_TOKENS, CompactionLimits, kept_size, kept_size_after
+from coterie.memory.compaction.kept_size import PLACEHOLDER_TOKENS, kept_size, kept_size_after
 from coterie.memory.compaction.result_clearing import make_cache_edits
 from coterie.memory.compaction.summary_text import (
     BEGINNING,
@@ -40,6 +39,7 @@ from coterie.memory.compaction.summary_text import (
     parse_summary,
 )
 from coterie.memory.errors import SummaryUnusable
+from coterie.memory.layer_settings import CompactionSettings
 from tests.agents.conversation_blocks import HEADER, text, thinking, tool_result, tool_use
 from tests.agents.scripted_agent import NotingTool, open_agent
 
@@ -62,7 +62,9 @@ def dialogue(letters: str) -> Messages:
 
 DIALOGUES = st.lists(st.sampled_from(["u", "a", "cr", "cr", "au"]), max_size=12).map(lambda parts: "u" + "".join(parts))
 SIZES = st.integers(0, 100)
-LIMITS = st.builds(KeepLimits, least=st.integers(0, 300), texts=st.integers(0, 6), most=st.integers(0, 500))
+SETTINGS = st.builds(
+    CompactionSettings, keep_least=st.integers(0, 300), keep_texts=st.integers(0, 6), keep_most=st.integers(0, 500)
+)
 
 
 def test_tools_and_system_are_no_messages() -> None:
@@ -115,18 +117,18 @@ def test_results_that_left_the_cache_and_thinking_take_no_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "unknown", "start"),
+    ("settings", "unknown", "start"),
     [
-        (KeepLimits(least=0, texts=0, most=100), None, 7),
-        (KeepLimits(least=25, texts=0, most=100), None, 6),
-        (KeepLimits(least=0, texts=2, most=100), None, 3),
-        (KeepLimits(least=1_000, texts=9, most=1_000), None, 1),
-        (KeepLimits(least=1_000, texts=9, most=35), None, 6),
-        (KeepLimits(least=1_000, texts=9, most=0), None, 7),
-        (KeepLimits(least=0, texts=0, most=100), 5, 4),
-        (KeepLimits(least=0, texts=0, most=100), 8, 7),
-        (KeepLimits(least=0, texts=0, most=30), 4, None),
-        (KeepLimits(least=0, texts=0, most=100), 0, None),
+        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=100), None, 7),
+        (CompactionSettings(keep_least=25, keep_texts=0, keep_most=100), None, 6),
+        (CompactionSettings(keep_least=0, keep_texts=2, keep_most=100), None, 3),
+        (CompactionSettings(keep_least=1_000, keep_texts=9, keep_most=1_000), None, 1),
+        (CompactionSettings(keep_least=1_000, keep_texts=9, keep_most=35), None, 6),
+        (CompactionSettings(keep_least=1_000, keep_texts=9, keep_most=0), None, 7),
+        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=100), 5, 4),
+        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=100), 8, 7),
+        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=30), 4, None),
+        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=100), 0, None),
     ],
     ids=[
         "the last",
@@ -141,49 +143,51 @@ def test_results_that_left_the_cache_and_thinking_take_no_room() -> None:
         "too far",
     ],
 )
-def test_as_much_stays_as_is_wanted(limits: KeepLimits, unknown: int | None, start: int | None) -> None:
+def test_as_much_stays_as_is_wanted(settings: CompactionSettings, unknown: int | None, start: int | None) -> None:
     """The messages have ten tokens each; they can be parted before 1, 3, 4, 6 and 7."""
-    assert choose_start(dialogue("ucrucracr"), [10] * 9, limits, unknown) == start
+    assert choose_start(dialogue("ucrucracr"), [10] * 9, settings, unknown) == start
 
 
-@given(DIALOGUES, st.data(), LIMITS)
-def test_what_stays_is_whole_and_no_more_than_it_must(letters: str, data: st.DataObject, limits: KeepLimits) -> None:
+@given(DIALOGUES, st.data(), SETTINGS)
+def test_what_stays_is_whole_and_no_more_than_it_must(
+    letters: str, data: st.DataObject, settings: CompactionSettings
+) -> None:
     messages = dialogue(letters)
     sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
-    start = choose_start(messages, sizes, limits)
+    start = choose_start(messages, sizes, settings)
     assert start is not None
     places = [*find_starts(messages), len(messages)]
     assert start in places
     assert start < len(messages) or len(places) == 1
     rounds = places[places.index(start) :]
     # The last round stays however long it is, and any other only if there is room for it.
-    assert len(rounds) == 2 or sum(sizes[start:]) <= limits.most or len(places) == 1
+    assert len(rounds) == 2 or sum(sizes[start:]) <= settings.keep_most or len(places) == 1
     # With one round less it would have been too little.
-    assert all(not _is_enough(messages, sizes, limits, later) for later in rounds[1:-1])
-    if not _is_enough(messages, sizes, limits, start) and start != places[0]:
+    assert all(not _is_enough(messages, sizes, settings, later) for later in rounds[1:-1])
+    if not _is_enough(messages, sizes, settings, start) and start != places[0]:
         before = places[places.index(start) - 1]
-        assert sum(sizes[before:]) > limits.most
+        assert sum(sizes[before:]) > settings.keep_most
 
 
-@given(DIALOGUES, st.data(), LIMITS, st.integers(0, 20))
+@given(DIALOGUES, st.data(), SETTINGS, st.integers(0, 20))
 def test_what_nobody_knows_stays_or_nothing_is_cut(
-    letters: str, data: st.DataObject, limits: KeepLimits, unknown: int
+    letters: str, data: st.DataObject, settings: CompactionSettings, unknown: int
 ) -> None:
     messages = dialogue(letters)
     unknown = min(unknown, len(messages))
     sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
-    start = choose_start(messages, sizes, limits, unknown)
+    start = choose_start(messages, sizes, settings, unknown)
     known = [place for place in (*find_starts(messages), len(messages)) if place <= unknown]
     if start is not None:
         assert start in known
-        assert start <= (choose_start(messages, sizes, limits) or 0)
+        assert start <= (choose_start(messages, sizes, settings) or 0)
     else:
-        assert not known or sum(sizes[max(known) :]) > limits.most
+        assert not known or sum(sizes[max(known) :]) > settings.keep_most
 
 
-def _is_enough(messages: Messages, sizes: Sequence[int], limits: KeepLimits, start: int) -> bool:
+def _is_enough(messages: Messages, sizes: Sequence[int], settings: CompactionSettings, start: int) -> bool:
     texts = sum(any(segment.block_type == "text" for segment in message) for message in messages[start:])
-    return sum(sizes[start:]) >= limits.least and texts >= limits.texts
+    return sum(sizes[start:]) >= settings.keep_least and texts >= settings.keep_texts
 
 
 @given(DIALOGUES, st.data(), st.integers(0, 1_500))
@@ -205,10 +209,10 @@ def test_a_part_chosen_by_hand_begins_at_the_nearest_place_before(letters: str, 
 
 
 def test_a_small_context_keeps_less() -> None:
-    limits = CompactionLimits().within(12_000)
-    assert limits.keep == KeepLimits(least=1_500, texts=5, most=4_000)
-    assert (limits.files_total, limits.file) == (3_000, 3_000)
-    assert CompactionLimits().within(1_000_000) == CompactionLimits()
+    settings = CompactionSettings().within(12_000)
+    assert (settings.keep_least, settings.keep_texts, settings.keep_most) == (1_500, 5, 4_000)
+    assert (settings.files_total, settings.file) == (3_000, 3_000)
+    assert CompactionSettings().within(1_000_000) == CompactionSettings()
 
 
 @pytest.mark.parametrize(
@@ -301,8 +305,8 @@ def test_files_come_back_as_they_are_now_within_limits(tmp_path: Path) -> None:
     }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    limits = CompactionLimits(file=8, files_total=25)
-    files = read_files([str(tmp_path / name) for name in ("gone", *contents)], limits)
+    settings = CompactionSettings(file=8, files_total=25)
+    files = read_files([str(tmp_path / name) for name in ("gone", *contents)], settings)
     shown = {Path(file.path).name: (file.text, file.is_cut) for file in files}
     assert shown == {
         "short": ("one\n", False),
@@ -310,7 +314,7 @@ def test_files_come_back_as_they_are_now_within_limits(tmp_path: Path) -> None:
         "wide": ("€" * 10, True),
         "last": ("x" * 9, False),
     }
-    assert read_files([str(tmp_path / "long")], attrs.evolve(limits, files_total=0)) == []
+    assert read_files([str(tmp_path / "long")], attrs.evolve(settings, files_total=0)) == []
     assert files[1].shown().endswith("line\n[... there is more; read the file]\n</file>")
 
 
@@ -321,7 +325,7 @@ async def test_what_is_too_long_even_alone_goes_to_files_that_are_named(tmp_path
     async with open_agent(script, tmp_path, tool, window=45_000) as (agent, _):
         await run_loop(agent, RunLimits(turns=9))
         agent.append_message("user", [text_block("short word " * 500)])
-        job = CompactionJob.of(agent, CompactionLimits(), "threshold")
+        job = CompactionJob.of(agent, CompactionSettings(), "threshold")
         plan = CompactionPlan(by="rule", summary="(left)", start=1)
         material = SummaryParts(user_text_room=1_000, where="/transcript")
         assert rebuild_truncated(attrs.evolve(job, room=100_000), plan, material, tmp_path / "files").tokens > job.room

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from coterie.files import SeededFaults, file_faults
 from coterie.memory.compaction.result_storage import (
     LongResult,
-    ResultLimits,
     result_file_name,
     select_results,
     store_results,
     stored_result_text,
     truncate_text,
 )
+from coterie.memory.layer_settings import ResultSettings
 
-LIMITS = ResultLimits()
+LIMITS = ResultSettings()
 
 
 def result(id_: str, size: int, cap: int | None = 50_000) -> LongResult:

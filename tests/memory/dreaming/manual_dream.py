@@ -6,10 +6,11 @@ import attrs
 
 from coterie.clock import Clock
 from coterie.memory.dreaming.apply_hunks import apply_hunks
-from coterie.memory.dreaming.dream_change import Deletions, DreamChange, new_dream_id
+from coterie.memory.dreaming.dream_change import DreamChange, new_dream_id
 from coterie.memory.dreaming.hunks import Hunk
 from coterie.memory.dreaming.proposal import Proposal, propose
 from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store, write_text
+from coterie.memory.layer_settings import DeletionPolicy
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 
@@ -49,13 +50,13 @@ class ManualDream:
         content = self.store.read(path)
         return None if content is None else content.decode()
 
-    def propose(self, said: str = "", deletions: Deletions = "ask") -> Proposal:
+    def propose(self, said: str = "", deletions: DeletionPolicy = "ask") -> Proposal:
         """The change, not applied."""
         change = DreamChange(id=new_dream_id(self.clock), at=self.clock.now())
         proposal = propose(self.copied, change, deletions)
         return proposal.add_evidence(self.copied, said, lambda session, _agent, line: session == "s1" and line < 100)
 
-    def apply_changes(self, deletions: Deletions = "ask") -> DreamChange:
+    def apply_changes(self, deletions: DeletionPolicy = "ask") -> DreamChange:
         """The change, applied as far as it needs no approval."""
         proposal = self.propose(deletions=deletions)
         return apply_hunks(self.store, proposal.change, proposal.chosen, DREAM)

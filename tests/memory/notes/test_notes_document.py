@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from coterie.files import SeededFaults, file_faults
 from coterie.memory.errors import NotesUnusable
+from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import END_OF_KEPT, KEPT, NotesDocument
-from coterie.memory.notes.limits import NotesLimits, tokens_of, trim_notes
 from coterie.memory.notes.notes_file import LARGEST, begin_update, end_update, read_file, read_notes
+from coterie.memory.notes.notes_size import tokens_of, trim_notes
 from coterie.memory.notes.template import Template, default_template, fill_slots
 
 TEMPLATE = default_template()
@@ -191,7 +192,7 @@ def test_whatever_a_person_leaves_in_the_file_is_read_without_loss(text: str) ->
 @given(FILES, st.integers(1, 60), st.integers(1, 120))
 def test_trimmed_notes_keep_to_their_limits_and_say_so(text: str, section: int, total: int) -> None:
     read = notes(text)
-    trimmed, over = trim_notes(read, NotesLimits(section=section, total=total))
+    trimmed, over = trim_notes(read, NotesSettings(section=section, total=total))
     for heading, before, after in zip(["", *HEADINGS], read.bodies, trimmed.bodies, strict=True):
         assert (before != after) <= (heading in over)
         assert heading not in over or "[Trimmed to" in after
@@ -201,7 +202,7 @@ def test_trimmed_notes_keep_to_their_limits_and_say_so(text: str, section: int, 
 def test_the_worklog_loses_its_oldest_lines_and_others_their_end() -> None:
     lines = "\n".join(f"- step {number}" for number in range(100))
     read = notes(filled(Worklog=lines, Learnings=lines, Workflow="make"))
-    trimmed, over = trim_notes(read, NotesLimits(section=100))
+    trimmed, over = trim_notes(read, NotesSettings(section=100))
     assert over == ["Learnings", "Worklog"]
     log, learnings = trimmed.body("Worklog").split("\n"), trimmed.body("Learnings").split("\n")
     assert (log[0], log[-1]) == ("[Trimmed to 100 tokens: older lines were left out. Make it shorter.]", "- step 99")
@@ -213,7 +214,7 @@ def test_the_worklog_loses_its_oldest_lines_and_others_their_end() -> None:
 
 
 def test_a_notice_does_not_pile_up() -> None:
-    limits = NotesLimits(section=100)
+    limits = NotesSettings(section=100)
     read, _ = trim_notes(notes(filled(Worklog="x\n" * 1_000)), limits)
     grown = notes(read.to_text().replace(read.body("Worklog"), read.body("Worklog") + "\n- one more"))
     trimmed, over = trim_notes(grown, limits)
@@ -225,7 +226,7 @@ def test_a_notice_does_not_pile_up() -> None:
 
 def test_when_all_together_are_too_long_the_longest_lose() -> None:
     read = notes(filled(Workflow="w" * 400, Learnings="l" * 4_000, Worklog="- log\n" * 1_000))
-    trimmed, over = trim_notes(read, NotesLimits(total=1_000))
+    trimmed, over = trim_notes(read, NotesSettings(total=1_000))
     assert over == ["Learnings", "Worklog"]
     assert trimmed.body("Workflow") == "w" * 400
     assert sum(map(tokens_of, trimmed.bodies)) <= 1_000
@@ -234,7 +235,7 @@ def test_when_all_together_are_too_long_the_longest_lose() -> None:
 
 def test_a_cut_in_code_leaves_it_closed() -> None:
     read = notes(filled(Workflow="```\n" + "make\n" * 1_000))
-    trimmed, _ = trim_notes(read, NotesLimits(section=100))
+    trimmed, _ = trim_notes(read, NotesSettings(section=100))
     assert trimmed.body("Workflow").split("\n")[-2:][0] == "```"
     assert tokens_of(trimmed.body("Workflow")) <= 100
 
@@ -290,17 +291,17 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
 def test_an_update_that_wrote_nothing_or_lost_its_file_came_to_nothing(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     with pytest.raises(NotesUnusable, match="was deleted"):
-        end_update(path, TEMPLATE, NotesLimits(), {})
+        end_update(path, TEMPLATE, NotesSettings(), {})
     begin_update(path, TEMPLATE)
     with pytest.raises(NotesUnusable, match="nothing was written"):
-        end_update(path, TEMPLATE, NotesLimits(), {"Team": "- scout"})
+        end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text(filled(Workflow="make"))
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):
-        end_update(path, TEMPLATE, NotesLimits(), {"Team": "- scout"})
+        end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
     assert path.read_text() == filled(Workflow="make")
 
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import attrs
 
-from coterie.memory.notes.limits import NotesLimits
+from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.notes_schedule import MOST_DOUBLINGS, NotesSchedule, UpdateThreshold
 
 RICH = Decimal(100)
@@ -12,7 +12,7 @@ CHEAP = Decimal("0.01")
 
 
 def schedule(**facts: object) -> NotesSchedule:
-    return NotesSchedule(limits=NotesLimits(), turns_usd=RICH, **facts)  # type: ignore[arg-type]  # by name
+    return NotesSchedule(settings=NotesSettings(), turns_usd=RICH, **facts)  # type: ignore[arg-type]  # by name
 
 
 def begun(**facts: object) -> NotesSchedule:
@@ -57,7 +57,7 @@ def test_updates_cost_eight_per_cent_of_the_turns_at_most() -> None:
 
 def test_over_a_long_run_the_share_is_kept_and_used() -> None:
     """Each turn adds 1,500 tokens and reads all of it; an update reads it too, and writes."""
-    now, tokens, updates = NotesSchedule(limits=NotesLimits()), 3_000, 0
+    now, tokens, updates = NotesSchedule(settings=NotesSettings()), 3_000, 0
     for _ in range(3_000):
         tokens = tokens + 1_500 if tokens < 160_000 else 40_000
         turn = Decimal(tokens) * 3 / 10_000_000 + Decimal("0.01")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.memory_excerpt import DAY, age_text, load_memories
-from coterie.memory.recall.selection import RecallLimits
 from coterie.memory.recall.store_scan import parse_entry_fast, scan_newest
 from coterie.memory.store.memory_entry import parse_entry
 
-LIMITS = RecallLimits()
+LIMITS = RecallSettings()
 
 
 def write(directory: Path, name: str, text: str, at: int = 1_700_000_000) -> None:

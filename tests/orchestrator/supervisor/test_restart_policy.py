@@ -119,9 +119,8 @@ async def test_the_outcome_of_a_stopped_agent_names_who_stopped_it(services: Roo
     restarted.attempt(-9)
     restarted.run.ended.set()
     await restarted.run.stop("the user")
-    await restarted.run.finish_task(
-        services, 0.0, UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
-    )
+    unfinished = UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
+    await restarted.run.finish_task(services, unfinished, keeps_worktree=False)
     assert restarted.run.outcome is not None
     assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
 

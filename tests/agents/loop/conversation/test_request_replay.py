@@ -16,8 +16,8 @@ from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import Boundary, UserTextRecord
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.pipeline import PipelineOptions
 from coterie.agents.loop.run_result import RunLimits
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
@@ -68,10 +68,10 @@ def origins(turn: ReplayedTurn) -> list[str]:
     return [f"{each.what}, {each.layer}" if each.layer else each.what for each in turn.origins]
 
 
-def clearing_by(mechanism: str = "") -> PipelineOptions:
+def clearing_by(mechanism: str = "") -> LayersSettings:
     """Layer 1, and of layer 2 one mechanism."""
-    return PipelineOptions(
-        clears_by_time=mechanism == "time", clears_by_cache=mechanism == "cache", clears_by_api=mechanism == "api"
+    return LayersSettings(
+        clearing=ClearingSettings(by_time=mechanism == "time", by_cache=mechanism == "cache", by_api=mechanism == "api")
     )
 
 

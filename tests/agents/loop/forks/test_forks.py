@@ -16,9 +16,11 @@ from coterie.agents.loop.forks.fork import begin_fork, create_fork_point, is_for
 from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.pipeline import PipelineOptions, arrange, context_steps
+from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
-from coterie.memory.compaction.result_clearing import PLACEHOLDER, ClearingLimits, clear_results
+from coterie.agents.settings import Settings
+from coterie.memory.compaction.result_clearing import PLACEHOLDER, clear_results
+from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.loop.forks.fork_family import Family, open_family
 from tests.agents.opened_layers import build_pipeline
 from tests.conformance.reference_cache import count_tokens
@@ -120,7 +122,7 @@ async def test_a_fork_after_a_rewrite_begins_with_what_was_rewritten(tmp_path: P
 
 
 async def test_a_fork_sends_its_parents_edits_of_the_cache_again_and_adds_none(tmp_path: Path) -> None:
-    settings = PipelineOptions(clears_by_cache=True, clears_by_api=False, clearing=ClearingLimits(trigger=2, keep=1))
+    settings = LayersSettings(clearing=ClearingSettings(by_api=False, trigger=2, keep=1))
     script = [READ, READ, READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
     async with open_family(
         tmp_path,
@@ -138,7 +140,11 @@ async def test_a_fork_sends_its_parents_edits_of_the_cache_again_and_adds_none(t
         assert edits
         assert all(data in family.bodies["fork-1"][0] for data in edits)
         steps = context_steps(settings, dict(family.parent.tools), tmp_path)
-        mine = arrange(attrs.evolve(steps, fork_sharing=ForkSharingCheck(family.point)), settings.disabled, "fork")
+        mine = arrange(
+            attrs.evolve(steps, fork_sharing=ForkSharingCheck(family.point)),
+            disabled_settings(Settings(layers=settings)),
+            "fork",
+        )
         assert len(mine.new_message) == len(pipeline.new_message) - 1
         assert not any(isinstance(step, ClearByCache) for step in mine.new_message)
 

@@ -1,72 +1,58 @@
-"""Creation and removal of an agent's worktree; one with unsaved work is never removed."""
+"""Record, creation and removal of an agent's worktree; one with unsaved work is never removed."""
 
 import contextlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import attrs
+import msgspec
 import trio
 
-from coterie.agents.worktrees.git_command import GitFailed, run_git
-from coterie.agents.worktrees.worktree import WORKTREE_RECORD, Worktree, WorktreeFailed, read_worktree_record
+from coterie.agents.runtime.worktree import Worktree, describe_work, find_unsaved_work
 from coterie.files import replace_file
+from coterie.git_command import GitFailed, run_git
 from coterie.paths import WORKTREES, project_directory
 from coterie.session_directory import SessionDirectory
 
-_STATUS = ("status", "--porcelain", "--ignored", "--untracked-files=normal", "--ignore-submodules=none")
-_HEADS = ("rev-list", "--walk-reflogs", "HEAD")
+WORKTREE_RECORD = "worktree.json"
+"""Name of the record, in the directory of an agent that has a worktree."""
 
 
-async def find_unsaved_work(worktree: Worktree) -> str | None:
-    """What would be lost with *worktree*, in a few words; None if nothing. Raises `GitFailed` if that cannot be told.
+@attrs.define(eq=False)
+class WorktreeFailed(Exception):
+    """There is no worktree to work in."""
 
-    Work is every file that is not as in the base, ignored ones too, and every commit that its head has been at. What
-    git was told not to look at, or keeps for this worktree alone, counts as work as well.
-    """
-    if worktree.stage == "making" or not worktree.path.exists():
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def save_worktree_record(worktree: Worktree) -> None:
+    """Write the record of *worktree*. Blocks on the disk; raises `OSError`."""
+    replace_file(worktree.record, msgspec.json.encode(worktree, enc_hook=str) + b"\n")
+
+
+def read_worktree_record(record: Path) -> Worktree | None:
+    """Return the worktree of *record*; None without a record. Raises `OSError` if it cannot be read."""
+    try:
+        return msgspec.convert(msgspec.json.decode(record.read_bytes()), Worktree, dec_hook=_decode_path)
+    except FileNotFoundError:
         return None
-    await _check_worktree(worktree)
-    files = (await worktree.git_inside(*_STATUS)).splitlines()
-    # Also of a commit that was left again: nothing but the log of this head may still lead to it.
-    heads = (await worktree.git_inside(*_HEADS)).splitlines()
-    heads.append(await worktree.git_inside("rev-parse", "HEAD"))
-    found = [*_counted(len({*heads} - {worktree.base}), "commit"), *_counted(len(files), "changed file")]
-    return " and ".join(found) or await _hidden_work(worktree)
+    except ValueError as exc:
+        raise OSError(f"{record} cannot be read: {exc}") from exc
 
 
-def describe_work(worktree: Worktree, work: str | None) -> str:
-    """What whoever started the agent is told of *work* in its *worktree*."""
-    if work is None:
-        return "Nothing was changed in its worktree."
-    return f"Its work is in {worktree.path}, on the branch {worktree.branch}: {work}."
-
-
-async def _check_worktree(worktree: Worktree) -> None:
-    """Raise `GitFailed` unless the path is a worktree: otherwise git would answer for the checkout around it."""
-    top = await worktree.git_inside("rev-parse", "--show-toplevel")
-    if Path(top) != worktree.path:
-        raise GitFailed(f"{worktree.path} is not a worktree any more")
-
-
-async def _hidden_work(worktree: Worktree) -> str | None:
-    """Why there may be work that git does not show."""
-    own = Path(await worktree.git_inside("rev-parse", "--absolute-git-dir"))
-    if (own / "locked").exists():
-        return "it is locked"
-    if (own / "modules").exists():
-        return "it has submodules of its own"
-    tags = {line[:1] for line in (await worktree.git_inside("ls-files", "-v")).splitlines()}
-    return None if tags <= {"H"} else "git does not look at all of its files"
-
-
-def _counted(count: int, noun: str) -> list[str]:
-    return [f"{count} {noun}{'' if count == 1 else 's'}"] if count else []
+def _decode_path(kind: type, value: Any) -> Any:
+    assert kind is Path, f"no fact is a {kind.__name__}"
+    return Path(value)
 
 
 async def release_worktree(worktree: Worktree) -> str:
-    """Remove *worktree* if there is no work in it, and say in a sentence what became of it. Nobody works in it now.
+    """Remove *worktree*, whose agent has ended, unless there is work in it; returns its state in a sentence.
 
-    Cancelled, it is there as it was, or removed by the next start of the agent or the doctor. Raises `OSError`.
+    Cancelled, it is unchanged, or removed by the next start of the agent or the doctor. Raises `OSError`.
     """
     try:
         work = await find_unsaved_work(worktree)
@@ -115,7 +101,7 @@ UNDO_TIMEOUT = 5.0
 
 
 async def open_worktree(session: SessionDirectory, name: str, origin: Path) -> Worktree:
-    """The worktree of the agent *name*: the one it has, or a new one of the last commit where *origin* is.
+    """Open the worktree of the agent *name*: the one it has, or a new one of the last commit of *origin*.
 
     The record is written first, so a crash at any time leaves nothing that is not known of: it is removed by the next
     call for this agent, or by the doctor. Cancelled, or when git fails half way, nothing is left. Raises
@@ -136,7 +122,7 @@ async def open_worktree(session: SessionDirectory, name: str, origin: Path) -> W
 
 
 async def _is_there(worktree: Worktree) -> bool:
-    """Whether *worktree* can be worked in, as it is or brought back: its branch may be all that the user kept."""
+    """Return True if *worktree* is usable, as it is or restored from its branch, which the user may have kept."""
     if worktree.stage == "making":
         return False
     if not worktree.path.exists():
@@ -148,7 +134,7 @@ async def _is_there(worktree: Worktree) -> bool:
 
 
 async def _plan(session: SessionDirectory, name: str, origin: Path) -> Worktree:
-    """A worktree that can be made, on record."""
+    """Return a worktree that can be made, after its record is written."""
     where = await run_git(origin, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
     top, repository = map(Path, where.splitlines())
     inside = await run_git(origin, "rev-parse", "--show-prefix")
@@ -170,7 +156,7 @@ async def _plan(session: SessionDirectory, name: str, origin: Path) -> Worktree:
 
 
 async def _commit(origin: Path, inside: str) -> str:
-    """The last commit, which has the directory *inside* of it."""
+    """Return the last commit, which must contain the directory *inside*."""
     try:
         base = await run_git(origin, "rev-parse", "--verify", "HEAD^{commit}")
     except GitFailed as exc:
@@ -183,24 +169,24 @@ async def _commit(origin: Path, inside: str) -> str:
 
 
 def _prepare_sync(worktree: Worktree) -> None:
-    """Make the place for worktrees, which no checkout takes for its own files, and write the record."""
+    """Make the directory for worktrees, which git ignores in every checkout, and write the record."""
     place = worktree.path.parent
     place.mkdir(parents=True, exist_ok=True)
     if not (place / ".gitignore").exists():
         replace_file(place / ".gitignore", b"*\n", durable=False)
     if worktree.path.exists():
         raise FileExistsError(f"{worktree.path} is in the way")
-    worktree.save()
+    save_worktree_record(worktree)
 
 
 async def _make(worktree: Worktree) -> Worktree:
-    """Let git make it. What fails half way, or is cancelled, is removed at once, if it can be."""
+    """Make the worktree; one that fails half way, or is cancelled, is removed at once, if it can be."""
     # By force: a start that was killed may have left this path on git's list, locked.
     options = ("--force", "--force", "--no-track", "-b", worktree.branch)
     ready = attrs.evolve(worktree, stage="ready")
     try:
         await worktree.git("worktree", "add", *options, str(worktree.path), worktree.base)
-        await trio.to_thread.run_sync(ready.save)
+        await trio.to_thread.run_sync(save_worktree_record, ready)
     except BaseException:
         with (
             trio.move_on_after(UNDO_TIMEOUT, shield=True),
@@ -209,6 +195,3 @@ async def _make(worktree: Worktree) -> Worktree:
             await remove_worktree(worktree)
         raise
     return ready
-
-
-WORK_NOT_CHECKED = "it was not looked through"

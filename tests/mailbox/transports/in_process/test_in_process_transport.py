@@ -1,4 +1,4 @@
-"""What the queue does beyond the promises that all transports keep; see `test_transport_conformance`."""
+"""Behaviour of the in-process transport beyond the contract of all transports; see `test_transport_conformance`."""
 
 import attrs
 import pytest
@@ -10,7 +10,7 @@ from coterie.mailbox.contract import DeadLetter, MailLimits
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import MailboxFull
 from coterie.mailbox.roster import LocalRoster
-from coterie.mailbox.transports.memory.transport import REMEMBERED, MemoryTransport
+from coterie.mailbox.transports.in_process.transport import REMEMBERED, MemoryTransport
 
 
 def _queue(limits: MailLimits | None = None) -> tuple[MemoryTransport, list[DeadLetter]]:

@@ -1,4 +1,4 @@
-"""Memory transport: mail between agents of one process, which ends with it."""
+"""In-process transport: mail between agents of one process, which ends with it."""
 
 import itertools
 from collections import OrderedDict, deque

@@ -1,10 +1,11 @@
-"""Limits of session notes, and trimming to them."""
+"""Size of session notes, and trimming to the limits of their settings."""
 
 import re
 from collections.abc import Sequence
 
 import attrs
 
+from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import NotesDocument, close_fences
 from coterie.memory.notes.template import WORKLOG, fold_heading
 
@@ -15,35 +16,18 @@ _FENCE_BYTES = 8
 _NOTICE = re.compile(r"\[Trimmed to [\d,]+ tokens: [^\]\n]*\]\n*")
 
 
-@attrs.frozen(kw_only=True)
-class NotesLimits:
-    """When notes are brought up to date, and how long they may be; sizes in tokens."""
-
-    first: int = 10_000
-    """Of context before there are any."""
-    step: int = 5_000
-    """By which the context has grown between two updates, at least."""
-    calls: int = 3
-    """Of tools between two updates, unless the last turn made none."""
-    share: float = 0.08
-    """Of what the turns cost; updates cost no more."""
-    section: int = 2_000
-    total: int = 12_000
-    """All sections together."""
-
-
 def tokens_of(text: str) -> int:
     """About how many tokens *text* takes."""
     return -(-len(text.encode()) // TOKEN_BYTES)
 
 
-def trim_notes(notes: NotesDocument, limits: NotesLimits) -> tuple[NotesDocument, list[str]]:
-    """The notes within *limits*, and the headings of the sections that were over them.
+def trim_notes(notes: NotesDocument, settings: NotesSettings) -> tuple[NotesDocument, list[str]]:
+    """The notes within *settings*, and the headings of the sections that were over them.
 
     The worklog loses its oldest lines, any other section its end; a notice in the section says so. When all together
     are too long, the longest lose first.
     """
-    cap = min(limits.section, _cap([min(tokens_of(body), limits.section) for body in notes.bodies], limits.total))
+    cap = min(settings.section, _cap([min(tokens_of(body), settings.section) for body in notes.bodies], settings.total))
     headings = [section.heading for section in notes.template.sections]
     over = [heading for heading, body in zip(headings, notes.bodies, strict=True) if tokens_of(body) > cap]
     bodies = [
