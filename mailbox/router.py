@@ -1,5 +1,6 @@
 """Routing of messages: inside the process, through files, over a bridge, or to the root."""
 
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 import attrs
@@ -74,8 +75,8 @@ class Router:
     """For the other members of the session."""
     bridge: BridgePort | None = None
     clock: Clock = attrs.field(factory=Clock)
-    locals: set[str] = attrs.field(factory=set)
-    """Who is a task of this process."""
+    local_names: AbstractSet[str] = frozenset()
+    """Names of the agents that are tasks of this process; the caller may change the set."""
     authority: AuthorityPort | None = None
     """Of a router that sends for one agent alone; None where there is no root."""
     _sequences: dict[tuple[str, int, str], int] = attrs.field(factory=dict, init=False)
@@ -134,7 +135,7 @@ class Router:
     def _select_transport(self, sender: Sender, name: str, kind: MessageKind) -> Transport | AuthorityPort:
         if self.authority is not None and kind in REFERRED:
             return self.authority
-        if name in self.locals or self.files is None:
+        if name in self.local_names or self.files is None:
             return self.local
         if self.authority is not None and kind in AUTHORITY:
             return self.authority

@@ -1,7 +1,7 @@
 """One agent: its conversation, its tools, and the steps around its model calls."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -183,7 +183,7 @@ class Agent:
     inherited: int = 0
     """How many segments that were."""
     preface: tuple[bytes, ...] = ()
-    """Blocks that the first message to it begins with, for one that waits for that."""
+    """Blocks that the next message begins with; see `add_preface`."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Around the run of its loop."""
 
@@ -200,6 +200,10 @@ class Agent:
             if loaded.counted:
                 self.meter.resume(loaded.reply.usage, loaded.counted, self.conversation.epoch)
         self.pipeline = self.build_pipeline(self)
+
+    def add_preface(self, blocks: Iterable[bytes]) -> None:
+        """Let the next message begin with *blocks*, after those added before."""
+        self.preface = (*self.preface, *blocks)
 
     def append_message(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
         """Append a message and record it. Raises `OSError` when it cannot be recorded."""

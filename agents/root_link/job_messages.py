@@ -38,6 +38,10 @@ class CompactionDone(WireMessage, tag="compaction", frozen=True):
         return cls(**{name: getattr(event, name) for name in cls.__struct_fields__})
 
 
+AGENT_GONE = "it has ended before that was done"
+"""Reason of a compaction that was requested too late."""
+
+
 class NotCompacted(WireMessage, tag="not_compacted", frozen=True):
     """It was not, and nothing has changed."""
 

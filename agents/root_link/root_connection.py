@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.channel import MessageChannel, open_channel
-from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
+from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.messages import (
     Activity,
     ActivityChanged,
@@ -37,9 +37,31 @@ from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
 
 StoreMessage = Callable[[Envelope], Awaitable[object]]
-"""Stores a message that is believed, so that the agent finds it in its mailbox."""
+"""Stores a trusted message in the mailbox of the agent."""
 InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
-"""What is about agents that are tasks of the same process."""
+"""Messages about agents that are tasks of the same process."""
+
+
+async def _not_begun(_job: CompactJob) -> CompactionDone | NotCompacted:
+    """Refuse a compaction before the agent is built."""
+    return NotCompacted(reason="it has only begun")
+
+
+async def _ended(_job: CompactJob) -> CompactionDone | NotCompacted:
+    """Refuse a compaction after the run of the agent."""
+    return NotCompacted(reason=AGENT_GONE)
+
+
+@attrs.frozen(kw_only=True)
+class AgentHandlers:
+    """Handlers of the root's messages about a built agent; the defaults serve until it is built."""
+
+    release: Callable[[str, str], None] = lambda _name, _why: None
+    """Stops the wait for the agent of this name, for the reason given."""
+    expect: Callable[[MessageId], None] = lambda _report: None
+    """Lets the agent wait, before it ends, for the report of a child that was spawned for it."""
+    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] = _not_begun
+    """Compacts the conversation of the agent."""
 
 
 @attrs.define(eq=False)
@@ -52,20 +74,15 @@ class RootConnection:
     approver: RemoteApprover
     authority: RemoteMailAuthority
     _channel: RequestChannel[RootMessage]
-    release: Callable[[str, str], None] = lambda _name, _why: None
-    """Lets the agent go on without waiting for the one named, and says why."""
-    expect: Callable[[MessageId], None] = lambda _report: None
-    """Lets the agent wait for the report of one that was started for it before it ends."""
-    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] | None = None
-    """Has the agent's conversation compacted; None as long as there is none."""
-    hosting: Callable[[InProcessMessage], None] | None = None
-    """Told what is about agents that run here as tasks; None where there can be none, or no more."""
-    _take: StoreMessage | None = None
+    _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
+    _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
+    """Handles messages about agents that are tasks of this process; None outside `hosting`."""
+    _take: StoreMessage | None = attrs.field(default=None, init=False)
     _is_taking: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @classmethod
     def on(cls, channel: RequestChannel[RootMessage]) -> "RootConnection":
-        """Make the services at the near end of *channel*."""
+        """Build the services at the agent's end of *channel*."""
         spawner = RemoteSpawner(channel)
         authority = RemoteMailAuthority(channel, spawner)
         return cls(
@@ -74,7 +91,7 @@ class RootConnection:
 
     @contextmanager
     def delivering_to(self, take: StoreMessage) -> Iterator[None]:
-        """Let *take* store believed mail within the block, also what has come before; what comes later is too late."""
+        """Let *take* store trusted mail within the block, also mail that has arrived before; later mail is lost."""
         self._take = take
         self._is_taking.set()
         try:
@@ -82,8 +99,26 @@ class RootConnection:
         finally:
             self._is_taking = trio.Event()
 
+    @contextmanager
+    def handling(self, handlers: AgentHandlers) -> Iterator[None]:
+        """Pass the root's messages about the agent to *handlers* within the block."""
+        self._handlers = handlers
+        try:
+            yield
+        finally:
+            self._handlers = AgentHandlers(compact=_ended)
+
+    @contextmanager
+    def hosting(self, handler: Callable[[InProcessMessage], None]) -> Iterator[None]:
+        """Pass messages about agents that are tasks of this process to *handler* within the block."""
+        self._in_process = handler
+        try:
+            yield
+        finally:
+            self._in_process = None
+
     async def deliver(self, envelope: Envelope) -> None:
-        """Store a message that is believed, once there is where to."""
+        """Store a trusted message, once `delivering_to` has been entered."""
         await self._is_taking.wait()
         assert self._take is not None
         await self._take(envelope)
@@ -109,9 +144,9 @@ class RootConnection:
     async def _handle_message(self, message: RootMessage) -> None:
         match message:
             case StopWaiting():
-                self.release(message.name, message.why)
+                self._handlers.release(message.name, message.why)
             case ExpectReport():
-                self.expect(message.report)
+                self._handlers.expect(message.report)
             case StartInProcess() | RelayedMessage() | SignalAgent():
                 self._handle_in_process(message)
             case DeliverMessage():
@@ -119,14 +154,12 @@ class RootConnection:
 
     async def _handle_request(self, request: RootMessage) -> CompactionDone | NotCompacted:
         assert isinstance(request, CompactJob), "the root makes no other request"
-        if self.compact is None:
-            return NotCompacted(reason="it has only begun")
-        return await self.compact(request)
+        return await self._handlers.compact(request)
 
     def _handle_in_process(self, message: InProcessMessage) -> None:
-        """Pass on what is about an agent that is a task here; one that there is no place for has ended."""
-        if self.hosting is not None:
-            self.hosting(message)
+        """Pass on a message about an agent that is a task of this process; without a host a start is a kill."""
+        if self._in_process is not None:
+            self._in_process(message)
         elif isinstance(message, StartInProcess):
             self.send(RunOver(line=message.line, status=-signal.SIGKILL))
 
@@ -137,8 +170,8 @@ async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootC
     lost: ControlLost | None = None
     async with open_channel(stream, root_decoder) as line:
         try:
-            async with open_root_connection_on(line) as station:
-                yield station
+            async with open_root_connection_on(line) as root:
+                yield root
         except ControlLost as exc:
             lost = exc
     if lost is not None:  # raised out here, where it is not put into a group
@@ -147,20 +180,20 @@ async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootC
 
 @asynccontextmanager
 async def open_root_connection_on(line: MessageChannel[RootFrame]) -> AsyncIterator[RootConnection]:
-    """Talk to the root on *line* until the block ends; believed mail waits until `delivering_to` says where to.
+    """Talk to the root on *line* until the block ends; trusted mail waits until `delivering_to` is entered.
 
-    When the root has gone, or cannot be understood, the block is cancelled and `ControlLost` raised: an agent that
-    nobody supervises must end.
+    When the root has gone, or sends garbage, the block is cancelled and `ControlLost` raised, because an agent without
+    a supervisor must end.
     """
     lost: ControlLost | None = None
     channel: RequestChannel[RootMessage] = RequestChannel(line)
-    station = RootConnection.on(channel)
+    root = RootConnection.on(channel)
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:
             nonlocal lost
             try:
-                await station.serve(nursery)
+                await root.serve(nursery)
             except ControlLost as exc:
                 lost = exc
                 # Before the channel is closed: requests that wait are cancelled with everything else.
@@ -168,7 +201,7 @@ async def open_root_connection_on(line: MessageChannel[RootFrame]) -> AsyncItera
                 channel.close()
 
         nursery.start_soon(listen, name="control")
-        yield station
+        yield root
         nursery.cancel_scope.cancel()
     if lost is not None:
         raise lost

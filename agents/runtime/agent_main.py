@@ -9,15 +9,11 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import attrs
 import trio
 
-from coterie.agents.definitions.store import load_definitions
-from coterie.agents.definitions.team_definition import load_recorded_team
 from coterie.agents.errors import ControlLost, ReplyMalformed
-from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway import Gateway
 from coterie.agents.loop.run_result import RunEnded
@@ -28,8 +24,9 @@ from coterie.agents.runtime.agent_runner import AgentRunner
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.build_agent import open_agent_runner
 from coterie.agents.runtime.in_process_host import FAILED, Interruptible, Interrupting, open_in_process_host
-from coterie.agents.runtime.setup.agent_files import AgentWork, open_agent_files
-from coterie.agents.runtime.setup.agent_mail import ProcessMail, open_process_mail
+from coterie.agents.runtime.setup.agent_files import AgentFiles, open_agent_files
+from coterie.agents.runtime.setup.agent_mail import AgentMail, ProcessMail, open_process_mail
+from coterie.agents.runtime.setup.agent_parts import load_agent_parts
 from coterie.agents.runtime.task_report import add_worktree_state, send_report, task_notification
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid, first_exception
@@ -38,11 +35,11 @@ from coterie.mailbox.fault_points import inject_faults
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.transports.session_mail import SessionKeys
 from coterie.process_identity import agent_tag
-from coterie.session_directory import MAIN, SessionDirectory
+from coterie.session_directory import SessionDirectory
 
 
 def task_in_workspace(spec: AgentSpec) -> str:
-    """The task, as it is to be understood where the agent works: a fork knows another place."""
+    """Task of *spec*; a fork in a worktree is told that its directory differs from the one it remembers."""
     worktree = spec.workspace.worktree
     if worktree is None or spec.fork is None or not spec.task:
         return spec.task
@@ -51,12 +48,26 @@ def task_in_workspace(spec: AgentSpec) -> str:
 
 
 def combine_lead_task(task: str, words: str) -> str:
-    """What a lead is told that was never told its session's *task*: a crash came before that; and now the *words*."""
+    """Task of a lead that crashed before it received its session's *task*, and is resumed with *words*."""
     return words or task if words in ("", task) else f"{task}\n\n{words}"
 
 
+def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
+    """*spec* with the directory in which the agent works, and the task that remains.
+
+    *known* are the user texts in the transcript of the agent.
+    """
+    task = task_in_workspace(spec)
+    if spec.incarnation.is_resumed and task in known:
+        task = ""
+    if spec.parent is None and spec.job is None and not known:
+        task = combine_lead_task(session.task, task)
+    workspace = attrs.evolve(spec.workspace, directory=spec.workspace.directory or session.project)
+    return attrs.evolve(spec, task=task, workspace=workspace)
+
+
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Live the life of one agent; the first of *descriptors* is its control socket. The exit status is for the root."""
+    """Run one agent; the first of *descriptors* is its control socket. Returns the exit status, for the root."""
     spec = AgentSpec.from_bytes(payload)
     with inject_faults(spec.name):
         return trio.run(_run_agent, spec, descriptors[0])
@@ -65,94 +76,63 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
 async def _run_agent(spec: AgentSpec, control: int) -> int:
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     try:
-        async with open_root_connection(stream) as station:
-            return await _run_job(spec, station, _interrupt_on_sigterm)
+        async with open_root_connection(stream) as root:
+            return await _run_spec(spec, root, _interrupt_on_sigterm)
     except ControlLost as exc:
         sys.stderr.write(f"{exc}\n")
         return FAILED
 
 
-async def _run_job(
-    spec: AgentSpec, station: RootConnection, heeding: Interrupting, mailrooms: ProcessMail | None = None
+async def _run_spec(
+    spec: AgentSpec, root: RootConnection, interrupting: Interrupting, process_mail: ProcessMail | None = None
 ) -> int:
-    """Do the task and tell the parent; or else tell the root why not, who then tells the parent.
+    """Run the agent of *spec* and report to its parent; on failure tell the root, which reports to the parent.
 
-    The mail of the process is opened for it, unless it is there: *mailrooms* of one who runs as a task of another's.
+    An agent that is a task in the process of another uses the *process_mail* of that process; None opens it.
     """
     try:
-        async with _open(spec, station, mailrooms) as worker:
-            await _work(worker, spec, heeding)
+        async with _open(spec, root, process_mail) as runner:
+            await _run(runner, interrupting)
     except* (ConfigInvalid, MailboxError, OSError) as group:
         first = first_exception(group)
-        station.report_failure(str(first), is_for_user=isinstance(first, ConfigInvalid))
+        root.report_failure(str(first), is_for_user=isinstance(first, ConfigInvalid))
     else:
         return 0
     return FAILED
 
 
 @asynccontextmanager
-async def _open(spec: AgentSpec, station: RootConnection, mailrooms: ProcessMail | None) -> AsyncIterator[AgentRunner]:
+async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail | None) -> AsyncIterator[AgentRunner]:
     session, clock = SessionDirectory.find(spec.services.session_id), Clock.from_environment()
     async with AsyncExitStack() as stack:
-        seat = stack.enter_context(
+        files = stack.enter_context(
             open_agent_files(session, clock, name=spec.name, incarnation=spec.incarnation.number)
         )
-        if mailrooms is None:
+        if process_mail is None:
             keys = None if spec.services.mail_key is None else SessionKeys.from_hex(spec.services.mail_key)
-            mailrooms = stack.enter_context(open_process_mail(session, clock, keys, seat.log.emit))
-        loaded = seat.transcript.loaded
-        mail = mailrooms.open(
-            loaded.mail,
-            name=spec.name,
-            incarnation=spec.incarnation.number,
-            believed=spec.incarnation.trusted_digests,
-            authority=station.authority,
-        )
-        room = await stack.enter_async_context(mail)
-        stack.enter_context(station.delivering_to(room.accept))
-        client = await stack.enter_async_context(_open_client(spec, station.gate))
-        work = await trio.to_thread.run_sync(_work_of, spec, session)
-        if spec.incarnation.is_resumed and work.task in loaded.words:
-            work = attrs.evolve(work, task="")
-        if spec.parent is None and spec.job is None and not loaded.words:
-            work = attrs.evolve(work, task=combine_lead_task(session.task, work.task))
-        asker = station.asker if spec.services.can_prompt else None
+            process_mail = stack.enter_context(open_process_mail(session, clock, keys, files.log.emit))
+        mail = await stack.enter_async_context(_open_mail(spec, files, root, process_mail))
+        stack.enter_context(root.delivering_to(mail.accept))
+        client = await stack.enter_async_context(_open_client(spec, root.gate))
         tag = agent_tag(spec.name, spec.incarnation.number)
-        caller = await stack.enter_async_context(
-            open_mcp_client(tag, spec.services.mcp, work.settings.mcp.call_seconds)
-        )
-        opened = open_agent_runner(work, seat, room, client, station, caller, asker=asker)
-        worker = await stack.enter_async_context(opened)
-        await stack.enter_async_context(open_in_process_host(station, partial(_run_job, mailrooms=mailrooms)))
-        station.report_activity("running")
-        yield worker
+        mcp = await stack.enter_async_context(open_mcp_client(tag, spec.services.mcp, spec.settings.mcp.call_seconds))
+        spec = complete_spec(spec, session, files.transcript.loaded.words)
+        parts = await trio.to_thread.run_sync(load_agent_parts, spec, files, mail, root)
+        runner = await stack.enter_async_context(open_agent_runner(parts, client, mcp))
+        await stack.enter_async_context(open_in_process_host(root, partial(_run_spec, process_mail=process_mail)))
+        root.report_activity("running")
+        yield runner
 
 
-def _work_of(spec: AgentSpec, session: SessionDirectory) -> AgentWork:
-    kind = None if spec.definition is None else load_definitions(session.project).get(spec.definition)
-    if kind is not None and spec.memory is not None:
-        kind = attrs.evolve(kind, memory=spec.memory)
-    # Subagents come and go without a look at the file.
-    team = load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
-    names = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
-    return AgentWork(
-        task=task_in_workspace(spec),
-        project=spec.workspace.directory or session.project,
-        model=known_models().get(spec.model),
-        settings=spec.settings,
-        definition=kind,
-        is_bare=spec.is_bare,
-        is_embedded=spec.services.api_url is not None,
-        parent_settings=spec.parent_settings,
-        is_teammate=spec.is_teammate,
-        team=team if spec.parent is None else None,
-        lead=spec.parent if spec.is_teammate else None,
-        teammates=tuple(name for name in names if name != spec.name) if spec.name in names else (),
-        running_children=spec.incarnation.running_children,
-        has_teammate=spec.incarnation.has_teammate,
-        plan=spec.plan,
-        is_approved=spec.incarnation.is_plan_approved,
-        fork=None if spec.fork is None else Path(spec.fork),
+def _open_mail(
+    spec: AgentSpec, files: AgentFiles, root: RootConnection, process_mail: ProcessMail
+) -> AbstractAsyncContextManager[AgentMail]:
+    return process_mail.open(
+        files.transcript.loaded.mail,
+        name=spec.name,
+        incarnation=spec.incarnation.number,
+        believed=spec.incarnation.trusted_digests,
+        authority=root.authority,
     )
 
 
@@ -162,31 +142,33 @@ def _open_client(spec: AgentSpec, gate: Gateway) -> AbstractAsyncContextManager[
     return open_model_client(gate, base_url=spec.services.api_url, api_key="embedded")
 
 
-async def _work(worker: AgentRunner, spec: AgentSpec, heeding: Interrupting) -> None:
-    """Let the agent work, and tell the parent what came of it."""
+async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
+    """Run the agent until its task or its job is done, and report the result to its parent."""
+    spec, mail = runner.parts.spec, runner.parts.mail
 
     async def report(ended: RunEnded) -> None:
-        await _report(worker, spec, task_notification(ended, worker.mail.messaging.reason_to_end()))
+        await _report(runner, task_notification(ended, mail.messaging.reason_to_end()))
 
-    async with heeding(worker.agent):
+    async with interrupting(runner.agent):
         if spec.job is not None:
-            await worker.run_job(spec.job)
+            await runner.run_job(spec.job)
             return
         try:
-            await (worker.run_teammate(report, lead=spec.parent) if spec.is_teammate else worker.run(report))
+            await (runner.run_teammate(report, lead=spec.parent) if spec.is_teammate else runner.run(report))
         except (ReplyMalformed, MailboxError, OSError) as exc:
-            await _report(worker, spec, TaskNotification(status="failed", summary=str(exc)))
+            await _report(runner, TaskNotification(status="failed", summary=str(exc)))
 
 
-async def _report(worker: AgentRunner, spec: AgentSpec, report: TaskNotification) -> None:
+async def _report(runner: AgentRunner, report: TaskNotification) -> None:
+    spec, mail = runner.parts.spec, runner.parts.mail
     if spec.parent is not None:
-        told = await add_worktree_state(spec, report)
-        await send_report(spec.parent, told, spec.report, worker.mail.router, worker.mail.sender)
+        complete = await add_worktree_state(spec, report)
+        await send_report(spec.parent, complete, spec.report, mail.router, mail.sender)
 
 
 @asynccontextmanager
 async def _interrupt_on_sigterm(agent: Interruptible) -> AsyncIterator[None]:
-    """SIGTERM ends the turn that is under way."""
+    """Let SIGTERM end the turn of *agent* within the block."""
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_sigterm, signals, agent)

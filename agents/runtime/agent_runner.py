@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from coterie.agents.errors import ModelUnreachable, ReplyMalformed
-from coterie.agents.events.agent_events import Finished, PermissionDecided, RunStarted
+from coterie.agents.events.agent_events import Finished, RunStarted
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.strategies import LAYER
@@ -21,42 +21,34 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import close_open_calls, run_loop
 from coterie.agents.loop.pipeline import Steps
 from coterie.agents.loop.run_result import RunEnded, RunLimits
-from coterie.agents.permissions.authorizer import PermissionDecision
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, NotCompacted, OfflineJob
-from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.runtime.first_message import NextUserMessage
 from coterie.agents.runtime.mail_loop import has_work, run_mail_loop, wait_for_mail_or_idle_team
-from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
-from coterie.agents.runtime.setup.agent_mail import AgentMail
-from coterie.agents.runtime.setup.hook_setup import AgentHooks
+from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.contract import MemberState
 
 
-def run_started_event(work: AgentWork, seat: AgentFiles, agent: Agent) -> RunStarted:
-    """A run of *agent* begins."""
+def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
+    """Event of the start of a run of *agent*."""
+    spec, definition = parts.spec, parts.definition
     return RunStarted(
-        session=seat.session.id,
-        incarnation=seat.incarnation,
-        model=work.model.id,
-        permission_mode=work.settings.permissions.mode,
-        project=str(work.project),
+        session=parts.files.session.id,
+        incarnation=parts.files.incarnation,
+        model=parts.model.id,
+        permission_mode=spec.settings.permissions.mode,
+        project=str(spec.directory),
         tools=list(agent.tools),
-        definition=None if work.definition is None else work.definition.name,
+        definition=None if definition is None else definition.name,
         sandbox=None if agent.workspace.sandbox is None else agent.workspace.sandbox.way,
-        color=None if work.definition is None else work.definition.color,
+        color=None if definition is None else definition.color,
     )
 
 
-def permission_decided_event(decision: PermissionDecision) -> PermissionDecided:
-    """A call was not simply allowed."""
-    return PermissionDecided(tool=decision.tool, verdict=decision.verdict, by=decision.by, reason=decision.reason)
-
-
 def run_finished_event(ended: RunEnded) -> Finished:
-    """A run has ended."""
+    """Event of the end of a run."""
     return Finished(
         reason=ended.reason,
         result=ended.text,
@@ -69,22 +61,18 @@ def run_finished_event(ended: RunEnded) -> Finished:
 
 
 ReportEnd = Callable[[RunEnded], Awaitable[None]]
-"""Stores what came of a run for whoever wants to know."""
+"""Stores the result of a run for the parent."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentRunner:
-    """An agent that is ready to begin; nothing has been asked or told yet."""
+    """Runs a built agent. Made by `open_agent_runner`, before the first message and the first model call."""
 
-    work: AgentWork
-    seat: AgentFiles
+    parts: AgentParts
     agent: Agent
-    mail: AgentMail
-    _starting: AgentTool
-    _root: RootConnection
+    _agent_tool: AgentTool
     _next_user_message: NextUserMessage
     _steps: Steps
-    _hooks: AgentHooks
 
     @property
     def _on_demand(self) -> OnDemandCompaction:
@@ -110,63 +98,66 @@ class AgentRunner:
 
         The *lead* is told each time it is idle. Otherwise as `run`.
         """
-        membership = TeamMembership(router=self.mail.router, sender=self.mail.sender, lead=lead)
-        agent, mail, meanwhile = self.agent, self.mail.messaging, self._on_demand.serve_while
+        mail = self.parts.mail
+        membership = TeamMembership(router=mail.router, sender=mail.sender, lead=lead)
+        agent, messaging, meanwhile = self.agent, mail.messaging, self._on_demand.serve_while
         await self._run_and_report(
-            lambda limits: run_mail_loop(agent, mail, limits, membership, self._report_state, self._waiting, meanwhile),
+            lambda limits: run_mail_loop(
+                agent, messaging, limits, membership, self._report_state, self._waiting, meanwhile
+            ),
             report,
         )
 
-    async def run_job(self, chore: OfflineJob) -> None:
-        """Do *chore* instead of a task, without a turn. Calls that a crash left open are answered first.
+    async def run_job(self, job: OfflineJob) -> None:
+        """Do *job* instead of a task, without a turn. Calls that a crash left open are answered first.
 
-        `Agent.interrupt` leaves all as it was, or done. What cannot be had is an event. Raises `ConfigInvalid` for what
-        cannot be meant, and `OSError`.
+        `Agent.interrupt` leaves the job undone, or done. A failure of the job is an event. Raises `ConfigInvalid` for a
+        job that the agent cannot do, and `OSError`.
         """
         close_open_calls(self.agent)
         if self.agent.conversation.messages:
-            await self._run_job(chore)
+            await self._run_job(job)
             return
-        # A session that was made for it has no other run by which one could tell that it has ended.
+        # A session that was made for the job has no other run whose end a reader could see.
         end = RunEnded(reason="cancelled")
-        self.agent.emit(run_started_event(self.work, self.seat, self.agent))
+        self.agent.emit(run_started_event(self.parts, self.agent))
         try:
-            await self._run_job(chore)
+            await self._run_job(job)
             if not self.agent.scope.cancelled_caught:
                 end = RunEnded(reason="completed")
         finally:
             self.agent.emit(run_finished_event(end))
 
-    async def _run_job(self, chore: OfflineJob) -> None:
+    async def _run_job(self, job: OfflineJob) -> None:
         with self.agent.scope:
-            match chore:
+            match job:
                 case CompactJob():
-                    await self._compact(chore)
+                    await self._compact(job)
                 case ExtractJob():
                     await _required(self._steps.extraction).run_now()
                 case DreamJob():
-                    await _required(self._steps.dreaming).run_now(chore)
+                    await _required(self._steps.dreaming).run_now(job)
 
-    async def _compact(self, word: CompactJob) -> None:
-        answer = await self._on_demand.run_request(self.agent, word)
+    async def _compact(self, job: CompactJob) -> None:
+        answer = await self._on_demand.run_request(self.agent, job)
         if isinstance(answer, NotCompacted) and answer.is_for_user:
             raise ConfigInvalid("message", answer.reason)
         if isinstance(answer, NotCompacted):
             self.agent.emit(LayerFailed(layer=LAYER, reason=answer.reason))
 
     async def _run_and_report(self, run: Callable[[RunLimits], Awaitable[RunEnded]], report: ReportEnd) -> None:
-        end, given = run_finished_event(RunEnded(reason="cancelled")), self.work.settings
+        end, given = run_finished_event(RunEnded(reason="cancelled")), self.parts.spec.settings
         limits = RunLimits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
-        self.agent.emit(run_started_event(self.work, self.seat, self.agent))
+        self.agent.emit(run_started_event(self.parts, self.agent))
         try:
             await self._next_user_message(self.agent)
-            # Who interrupts it before its loop has begun means this run all the same.
+            # An interrupt before the loop has begun is for this run all the same.
             is_interrupted = self.agent.scope.cancel_called
             ended = RunEnded(reason="cancelled") if is_interrupted else await run(limits)
             if ended.reason == "completed":
                 await self._on_demand.serve(self.agent)
-            await self._hooks.end(ended.reason)
-            # Whoever sees that it has finished can count on its report.
+            await self.parts.hooks.end(ended.reason)
+            # Readers of the event rely on the report.
             await report(ended)
             end = run_finished_event(ended)
         except (ReplyMalformed, OSError) as exc:
@@ -179,13 +170,13 @@ class AgentRunner:
         if has_work(self.agent):
             ended = await self._run_loop(limits)
         else:
-            # Woken by what was no message for it, or ended by a crash when all was said.
+            # Spurious wake-up, or a crash after the final reply.
             ended = RunEnded(reason="completed", text=_final_text(self.agent))
         while ended.reason == "completed":
             with trio.CancelScope() as self.agent.scope:
                 is_woken = await self._has_new_work()
             if self.agent.scope.cancel_called:
-                # Who interrupts it while it waits for others means the run all the same.
+                # An interrupt while the agent waits for others is for the run all the same.
                 return attrs.evolve(ended, reason="cancelled")
             if not is_woken:
                 return ended
@@ -200,43 +191,44 @@ class AgentRunner:
 
     def _report_state(self, state: MemberState) -> None:
         if state != "ended":
-            self._root.report_activity(state)
+            self.parts.root.report_activity(state)
 
     def _unreported_children(self) -> int:
-        """How many agents work for this one in the background."""
-        return len(self._starting.pending - self.mail.messaging.reports)
+        """Number of agents that work for this one in the background."""
+        return len(self._agent_tool.pending - self.parts.mail.messaging.reports)
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
-        """A wait for mail: while others work for the agent, it will go on with what it has."""
-        return self._keepalive.waiting() if self._unreported_children() or self._is_lead else nullcontext()
+        """Block around a wait for mail; keeps the cached prefix alive while others work for the agent."""
+        return self._keepalive.waiting() if self._unreported_children() or self._leads_team else nullcontext()
 
     @property
-    def _is_lead(self) -> bool:
-        """Whether somebody may be at work for it though no report is due: one who stays, or was written to again."""
-        starting = self._starting
-        return self.work.is_lead or starting.has_teammate or (starting.has_started and self.mail.router.has_sent)
+    def _leads_team(self) -> bool:
+        """True if others may work for the agent without owing a report: teammates, and children it wrote to again."""
+        tool, has_sent = self._agent_tool, self.parts.mail.router.has_sent
+        return self.parts.leads_team or tool.has_teammate or (tool.has_started and has_sent)
 
     async def _has_new_work(self) -> bool:
-        """Wait for mail while somebody is there who may send some; whether there is something to do then."""
-        unheard, mail = self._unreported_children(), self.mail.messaging
-        if not (unheard or self._is_lead):
+        """Wait for mail while others work for the agent; returns True if the agent has something to do then."""
+        unreported, mail, root = self._unreported_children(), self.parts.mail.messaging, self.parts.root
+        if not (unreported or self._leads_team):
             return False
-        self._root.report_activity("waiting", f"{unheard} agent{'s' if unheard > 1 else ''}" if unheard else "the team")
+        others = f"{unreported} agent{'s' if unreported > 1 else ''}" if unreported else "the team"
+        root.report_activity("waiting", others)
         await self._on_demand.serve_while(self.agent, self._wait_for_mail)
         if not (mail.poll() or mail.shutdown.requests or has_work(self.agent)):
             return False
-        self._root.report_activity("running")
+        root.report_activity("running")
         added = mail.add_blocks(self.agent, ())
-        if added.blocks:  # else it has come with a compaction
+        if added.blocks:  # else a compaction has added the mail
             self.agent.append_message("user", added.blocks, *added.records)
         return True
 
     async def _wait_for_mail(self) -> None:
         async with self._waiting():
             if self._unreported_children():
-                await self.mail.messaging.wait_for_work()
+                await self.parts.mail.messaging.wait_for_work()
             else:
-                await wait_for_mail_or_idle_team(self.mail, self._root.spawner)
+                await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.spawner)
 
 
 MEMORY_OFF = "is switched off, or the run is bare; there is nothing to remember with"

@@ -9,11 +9,12 @@ import msgspec
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.job_messages import OfflineJob
-from coterie.agents.root_link.spawn_request import MemoryScope, Spawned
+from coterie.agents.root_link.spawn_request import FORK_TYPE, MemoryScope, Spawned
 from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
 from coterie.mailbox.envelope import MessageId, new_message_id
 from coterie.mailbox.validation import MessageDigest
+from coterie.session_directory import MAIN
 
 AGENT_ENTRY = "coterie.agents.runtime.agent_main:main"
 """Entry point of an agent process; a name, so that the root does not import the SDK."""
@@ -67,6 +68,7 @@ class AgentSpec:
 
     name: str
     task: str
+    """Task of a new conversation, next user message of an existing one; empty to continue where it stopped."""
     model: str
     settings: Settings
     parent: str | None = None
@@ -78,7 +80,7 @@ class AgentSpec:
     definition: str | None = None
     """Agent type."""
     fork: str | None = None
-    """File of the fork point that the agent begins with."""
+    """File of the fork point that the agent begins with; its task is then its directive."""
     is_teammate: bool = False
     """True if the agent waits for messages when its task is done."""
     plan: PlanPolicy | None = None
@@ -97,6 +99,37 @@ class AgentSpec:
     def depth(self) -> int:
         """Number of agents above."""
         return len(self.parent_settings)
+
+    @property
+    def directory(self) -> Path:
+        """Directory in which the agent works; only after the agent process has set it for the project."""
+        assert self.workspace.directory is not None, "the agent process sets it"
+        return self.workspace.directory
+
+    @property
+    def is_lead(self) -> bool:
+        """True for the lead of the session, the agent that the user talks to."""
+        return self.name == MAIN
+
+    @property
+    def is_embedded(self) -> bool:
+        """True if the embedded server plays the model."""
+        return self.services.api_url is not None
+
+    @property
+    def has_instructions(self) -> bool:
+        """True if instruction files are read."""
+        return self.settings.instructions.enabled and not self.is_bare
+
+    @property
+    def lead(self) -> str | None:
+        """Agent whose teammate the agent is; None for an agent that is no teammate."""
+        return self.parent if self.is_teammate else None
+
+    @property
+    def agent_type(self) -> str | None:
+        """Agent type in hooks: the definition, or the type of forks."""
+        return self.definition if self.fork is None else FORK_TYPE
 
     def to_bytes(self) -> bytes:
         """Encode the spec as one JSON object."""

@@ -1,16 +1,12 @@
-"""Construction of an agent from its spec, its transcript or its fork point.
+"""Construction of an agent from its parts, and of the runner that works with it.
 
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-import trio
-
-from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -23,241 +19,195 @@ from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import Steps, open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
-from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.permissions.types import UserPrompter
-from coterie.agents.root_link.root_connection import RootConnection
-from coterie.agents.runtime.agent_runner import AgentRunner, permission_decided_event
+from coterie.agents.root_link.root_connection import AgentHandlers
+from coterie.agents.runtime.agent_runner import AgentRunner
 from coterie.agents.runtime.first_message import NextUserMessage
 from coterie.agents.runtime.plan_mode import PlanMode
 from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds
-from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork, agent_environment
-from coterie.agents.runtime.setup.agent_mail import AgentMail
-from coterie.agents.runtime.setup.hook_setup import AgentHooks, load_agent_hooks
-from coterie.agents.runtime.setup.layer_setup import AgentParts, PipelineBuilder, load_notes_writer, pinned_sections
-from coterie.agents.runtime.setup.resources import AgentResources, load_resources
+from coterie.agents.runtime.setup.agent_files import agent_environment
+from coterie.agents.runtime.setup.agent_parts import AgentParts
+from coterie.agents.runtime.setup.layer_setup import PipelineBuilder, load_layers
 from coterie.agents.runtime.setup.sandbox_setup import open_sandbox
 from coterie.agents.runtime.task_release import releasing_tasks
+from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
 from coterie.agents.tools.web.hosts import hosts_from_settings
 from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
-from coterie.agents.tools.workspace.background_jobs import open_jobs
+from coterie.agents.tools.workspace.background_jobs import BackgroundJobs, open_jobs
 from coterie.mailbox.tasks.task import TaskOwner
-from coterie.mailbox.tasks.task_list import TaskList
-from coterie.session_directory import TASKS
+from coterie.memory.store.change import Author
 
 
 def build_agent(
-    work: AgentWork, seat: AgentFiles, client: ModelClient, parts: AgentParts, builder: PipelineBuilder
+    parts: AgentParts, tools: dict[str, Tool], workspace: Workspace, client: ModelClient, layers: PipelineBuilder
 ) -> Agent:
-    """The agent as its transcript left it, or else as its fork point or its work says."""
-    point = parts.point
-    workspace = _workspace(work.project, seat, parts)
-    meter = WindowMeter(context_thresholds(work.settings, work.model))
-    conversation = seat.transcript.loaded.conversation
+    """Build the agent as its transcript left it, or else from its fork point or its spec."""
+    spec, files, point = parts.spec, parts.files, parts.point
+    meter = WindowMeter(context_thresholds(spec.settings, parts.model))
+    conversation = files.transcript.loaded.conversation
     is_fresh = conversation is None
     if conversation is None:
-        conversation = _begin_conversation(work, parts)
+        conversation = _begin_conversation(parts, tools)
     user_texts: list[str] = []
     if point is not None and is_fresh:
         point.restore_meter(meter)
         fork_workspace(point, workspace)
-        user_texts = [*point.words, work.task]
-        seat.transcript.record(conversation, UserTextRecord(texts=user_texts))
+        user_texts = [*point.words, spec.task]
+        files.transcript.record(conversation, UserTextRecord(texts=user_texts))
     return Agent(
-        identity=Identity(agent=seat.name, incarnation=seat.incarnation),
-        model=work.model,
+        identity=Identity(agent=spec.name, incarnation=files.incarnation),
+        model=parts.model,
         client=client,
         conversation=conversation,
-        transcript=seat.transcript,
-        tools=parts.tools,
+        transcript=files.transcript,
+        tools=tools,
         workspace=workspace,
         denial=parts.authority.denial,
         caller=parts.hooks.caller(parts.authority),
         meter=meter,
-        build_pipeline=builder,
-        clock=seat.clock,
-        emit=seat.log.emit,
-        durability=work.settings.transcript.fsync,
+        build_pipeline=layers,
+        clock=files.clock,
+        emit=files.log.emit,
+        durability=spec.settings.transcript.fsync,
         fork_of=None if point is None else point.parent,
         inherited=0 if point is None else len(point.prefix),
         user_texts=user_texts,
     )
 
 
-def _begin_conversation(work: AgentWork, parts: AgentParts) -> Conversation:
+def _begin_conversation(parts: AgentParts, tools: dict[str, Tool]) -> Conversation:
+    spec = parts.spec
     if parts.point is not None:
-        return begin_fork(parts.point, work.task)
+        return begin_fork(parts.point, spec.task)
     return begin_conversation(
-        work.settings, work.model, work.definition, parts.tools, parts.memory.manual, is_embedded=work.is_embedded
+        spec.settings, parts.model, parts.definition, tools, parts.memory.manual, is_embedded=spec.is_embedded
     )
 
 
-def _workspace(root: Path, seat: AgentFiles, parts: AgentParts) -> Workspace:
+def _build_workspace(
+    parts: AgentParts, jobs: BackgroundJobs, sandbox: Sandbox | None, author: Callable[[], Author]
+) -> Workspace:
+    files = parts.files
     workspace = Workspace(
-        root=root,
-        scratch=seat.directory,
-        jobs=parts.jobs,
-        environment=agent_environment(seat),
-        memory=parts.memory.writable(),
-        shared=seat.session.scratch,
+        root=parts.spec.directory,
+        scratch=files.directory,
+        jobs=jobs,
+        environment=agent_environment(files),
+        memory=parts.memory.writable(author),
+        shared=files.session.scratch,
         readable=parts.skills.directories,
-        sandbox=parts.sandbox,
+        sandbox=sandbox,
     )
     if parts.point is not None:
         workspace.skills.restore(parts.point.skills)
-    for state in seat.transcript.loaded.states:
+    for state in files.transcript.loaded.states:
         workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory, skills=state.skills))
     return workspace
 
 
-def build_web_tools(work: AgentWork, seat: AgentFiles, begun: Prefix | None) -> tuple[Tool, ...]:
-    """WebFetch, if the conversation that has *begun* has it; for a new one, if a host is listed.
+def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
+    """WebFetch, if a begun conversation has it; for a new one, if the settings list a host.
 
-    A list that has become empty since refuses every call: what stands in a request stays. Raises `ConfigInvalid`.
+    The tool of a begun conversation stays and refuses every call if the list is empty now. Raises `ConfigInvalid`.
     """
-    # Of all processes only an agent's needs it, and it takes a client of HTTP along.
+    # Only an agent process needs this module, which imports an HTTP client.
     from coterie.agents.tools.web.page_text import load_page  # noqa: PLC0415
 
-    hosts = tuple(hosts_from_settings(settings) for settings in (work.settings, *work.parent_settings))
-    is_there = all(each.entries for each in hosts) if begun is None else _has_tool(begun)
-    return (WebFetch(hosts=hosts, cache=PageCache(seat.clock.now), load=load_page),) if is_there else ()
+    spec, begun = parts.spec, parts.begun_prefix
+    hosts = tuple(hosts_from_settings(settings) for settings in (spec.settings, *spec.parent_settings))
+    is_there = all(each.entries for each in hosts) if begun is None else _has_web_fetch(begun)
+    return (WebFetch(hosts=hosts, cache=PageCache(parts.files.clock.now), load=load_page),) if is_there else ()
 
 
-def _has_tool(prefix: Prefix) -> bool:
+def _has_web_fetch(prefix: Prefix) -> bool:
     beginning = b'{"name":"%s"' % NAME.encode()
     return any(segment.data.startswith(beginning) for segment in prefix.segments if segment.section == "tools")
 
 
-def build_agent_tool(work: AgentWork, found: AgentResources, room: AgentMail, station: RootConnection) -> AgentTool:
-    """The tool that starts others for the agent; it expects the reports of those whom an earlier start has started."""
+def build_agent_tool(
+    parts: AgentParts, fork_point: Callable[[], Path], waiting: Callable[[], AbstractAsyncContextManager[None]]
+) -> AgentTool:
+    """Build the tool that starts agents; it expects the reports of children that an earlier start spawned."""
+    incarnation, unreported = parts.spec.incarnation, parts.unreported_children
     return AgentTool(
-        station.spawner,
-        room.messaging,
-        found.agent_types,
-        pending={spawned.report for spawned in found.unreported_children},
-        # Who has reported and is at work was written to again.
-        has_teammate=work.has_teammate or len(found.unreported_children) < len(work.running_children),
+        parts.root.spawner,
+        parts.mail.messaging,
+        parts.agent_types,
+        fork_point=fork_point,
+        waiting=waiting,
+        pending={spawned.report for spawned in unreported},
+        # A child that has reported and still runs was written to again.
+        has_teammate=incarnation.has_teammate or len(unreported) < len(incarnation.running_children),
     )
 
 
-def build_agent_tools(
-    work: AgentWork,
-    seat: AgentFiles,
-    found: AgentResources,
-    starting: AgentTool,
-    authority: Authorizer,
-    station: RootConnection,
-) -> dict[str, Tool]:
-    """Those of the agent of *seat*, *starting* among them, in the order of a request. Raises `ConfigInvalid`.
+def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) -> dict[str, Tool]:
+    """Build the tools of the agent, in the order of a request. Raises `ConfigInvalid`.
 
-    Which of them there are was settled when its conversation began.
+    A begun conversation has the same tools as when it began.
     """
-    planning = PlanMode(
-        policy=work.plan,
-        is_approved=work.is_approved,
-        authority=authority,
-        approver=station.approver,
-        report_activity=station.report_activity,
+    root = parts.root
+    plan_mode = PlanMode(
+        policy=parts.spec.plan,
+        is_approved=parts.spec.incarnation.is_plan_approved,
+        authority=parts.authority,
+        approver=root.approver,
+        report_activity=root.report_activity,
     )
-    tools: tuple[Tool, ...] = (
-        starting,
-        TaskStop(station.spawner),
-        ExitPlanMode(planning),
-        *found.skills.tools,
-        *build_web_tools(work, seat, found.begun_prefix),
+    shared = parts.hooks.wrap_tools(build_tools(parts.mail, parts.tasks, parts.files.transcript.path))
+    own: tuple[Tool, ...] = (
+        agent_tool,
+        TaskStop(root.spawner),
+        ExitPlanMode(plan_mode),
+        *parts.skills.tools,
+        *build_web_tools(parts),
     )
-    return {tool.name: tool for tool in tools}
+    return {**shared, **{tool.name: tool for tool in own}, **mcp_tools(parts.mcp_tools.tools, mcp)}
 
 
 @asynccontextmanager
-async def open_agent_runner(
-    work: AgentWork,
-    seat: AgentFiles,
-    room: AgentMail,
-    client: ModelClient,
-    station: RootConnection,
-    caller: McpClient,
-    *,
-    asker: UserPrompter | None = None,
-) -> AsyncIterator[AgentRunner]:
-    """The agent of *seat*, made for *work*, or as its transcript left it.
+async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClient) -> AsyncIterator[AgentRunner]:
+    """Build the agent of *parts*, open its background work, and return its runner.
 
-    Leaving the block ends what the agent left running, and gives its tasks back. Raises `ConfigInvalid` and `OSError`.
+    Leaving the block ends the jobs of the agent and releases its tasks. Raises `ConfigInvalid` and `OSError`.
     """
-    found = await trio.to_thread.run_sync(load_resources, work, seat)
-    tasks = TaskList(seat.session.directory / TASKS, seat.clock)
-    authority = Authorizer(found.permissions, asker, lambda decision: seat.log.emit(permission_decided_event(decision)))
-    starting = build_agent_tool(work, found, room, station)
-    own = build_agent_tools(work, seat, found, starting, authority, station)
-    hooks = await trio.to_thread.run_sync(load_agent_hooks, work, seat, authority)
-    shared = hooks.wrap_tools(build_tools(room, tasks, seat.transcript.path))
-    memory, skills = found.memory, found.skills
-    pinned = pinned_sections(seat, room, tasks)
+    spec, files, mail = parts.spec, parts.files, parts.mail
+    agent: Agent
+
+    # Tools call these two, so the agent is built by then.
+    def fork_point() -> Path:
+        return write_fork_file(agent, files.directory)
+
+    def author() -> Author:
+        return parts.memory.author(agent)
+
+    layers = await load_layers(parts)
+    agent_tool = build_agent_tool(parts, fork_point, layers.waiting)
+    tools = build_all_tools(parts, agent_tool, mcp)
+    readable = [*parts.skills.directories, *(place.directory for place in parts.memory.places)]
     async with (
-        releasing_tasks(tasks, TaskOwner(name=seat.name, incarnation=room.sender.incarnation), seat.log.emit),
-        open_sandbox(work, seat, [*skills.directories, *(place.directory for place in memory.places)]) as sandbox,
-        open_jobs(seat.directory / JOBS_DIRECTORY) as jobs,
+        releasing_tasks(parts.tasks, TaskOwner(name=spec.name, incarnation=mail.sender.incarnation), files.log.emit),
+        open_sandbox(spec, files, readable) as sandbox,
+        open_jobs(files.directory / JOBS_DIRECTORY) as jobs,
     ):
-        parts = AgentParts(
-            tools={**shared, **own, **mcp_tools(found.listing.tools, caller)},
-            authority=authority,
-            jobs=jobs,
-            point=found.point,
-            memory=memory,
-            skills=skills,
-            hooks=hooks,
-            pinned_sections=pinned,
-            notes_writer=await trio.to_thread.run_sync(load_notes_writer, work, seat, pinned),
-            sandbox=sandbox,
-        )
-        builder = PipelineBuilder(work=work, files=seat, mail=room, root=station, parts=parts)
-        agent = build_agent(work, seat, client, parts, builder)
-        memory.agent = agent
-        steps = builder.steps
+        agent = build_agent(parts, tools, _build_workspace(parts, jobs, sandbox, author), client, layers)
+        steps = layers.steps
         async with open_background(steps):
-            starting.fork_point = partial(write_fork_file, agent, seat.directory)
-            _connect(starting, station, steps)
-            yield AgentRunner(
-                work=work,
-                seat=seat,
-                agent=agent,
-                mail=room,
-                starting=starting,
-                root=station,
-                next_user_message=_next_user_message(work, seat, found, room, hooks, steps.recall),
-                steps=steps,
-                hooks=hooks,
-            )
+            with parts.root.handling(_handlers(agent_tool, steps)):
+                yield AgentRunner(
+                    parts=parts,
+                    agent=agent,
+                    agent_tool=agent_tool,
+                    next_user_message=NextUserMessage(parts=parts, recall=steps.recall),
+                    steps=steps,
+                )
 
 
-def _connect(starting: AgentTool, station: RootConnection, steps: Steps) -> None:
-    """Let the agent tool wait with *steps*, and the root reach the agent tool and on-demand compaction."""
-    assert steps.keepalive is not None
-    assert steps.on_demand_compaction is not None
-    starting.waiting = steps.keepalive.waiting
-    station.compact = steps.on_demand_compaction.request
-    station.release, station.expect = starting.release, starting.pending.add
-
-
-def _next_user_message(
-    work: AgentWork,
-    seat: AgentFiles,
-    found: AgentResources,
-    room: AgentMail,
-    hooks: AgentHooks,
-    recall: MemoryRecall | None,
-) -> NextUserMessage:
-    return NextUserMessage(
-        work=work,
-        instructions=found.instructions,
-        memory=found.memory,
-        skills=found.skills,
-        servers=found.listing.to_text(),
-        recall=recall,
-        mail=room.messaging,
-        hooks=hooks,
-        scratch=seat.session.scratch if work.is_in_team else None,
-        running_children=tuple(spawned.name for spawned in found.unreported_children),
+def _handlers(agent_tool: AgentTool, steps: Steps) -> AgentHandlers:
+    """Handlers of the root's messages about the agent."""
+    assert steps.on_demand_compaction is not None, "every agent has it"
+    return AgentHandlers(
+        release=agent_tool.release, expect=agent_tool.pending.add, compact=steps.on_demand_compaction.request
     )

@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Self
 
@@ -116,8 +117,8 @@ class SessionMail:
             keys=keys,
         )
 
-    def router(self, local: Transport | None = None) -> Router:
-        """Sends for this process. Its own agents get their mail by *local*, once they are named in `Router.locals`."""
+    def router(self, local: Transport | None = None, local_names: AbstractSet[str] = frozenset()) -> Router:
+        """Router of this process. Agents in *local_names*, which may change, get their mail by *local*."""
         return Router(
             roster=self.roster,
             keys=UnsignedMail() if self.keys is None else self.keys,
@@ -125,6 +126,7 @@ class SessionMail:
             files=self.files,
             bridge=self.bridge,
             clock=self.clock,
+            local_names=local_names,
         )
 
     def sign(self, envelope: Envelope) -> Envelope:

@@ -130,10 +130,10 @@ class ApprovalService:
     clock: Clock
     emit: Callable[[Event], None]
     lead: LeadNotifier
+    wake_lead: Callable[[str], None]
+    """Lets the lead read its mail, should it wait for the agent of this name, or for an agent above it."""
     user: UserPrompter | None = None
-    """Who sits at the terminal, and is asked for plans that the user decides over."""
-    wake_lead: Callable[[str], None] = lambda _: None
-    """Lets the lead hear its mail, should it wait for the agent named, or for one that started that."""
+    """Prompter that is asked for plans that the user decides over."""
     _entries: dict[str, PendingApproval] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _changing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
@@ -333,18 +333,23 @@ class ApprovalService:
 
 
 async def open_approvals(
-    office: SessionMail, root: Sender, tell: Callable[[Event], None], user: UserPrompter | None = None
+    mail: SessionMail,
+    root: Sender,
+    emit: Callable[[Event], None],
+    wake_lead: Callable[[str], None] = lambda _: None,
+    user: UserPrompter | None = None,
 ) -> ApprovalService:
-    """Those of the session of *office*, as an earlier root left them. *root* is who asks the lead.
+    """Open the approvals of the session of *mail*, as an earlier root left them. *root* is the sender of requests.
 
     Raises `ConfigInvalid` for a key that cannot be used, and `OSError`.
     """
-    key = await trio.to_thread.run_sync(ApprovalKey.of_session, office.session.id)
+    key = await trio.to_thread.run_sync(ApprovalKey.of_session, mail.session.id)
     approvals = ApprovalService(
-        records=ApprovalStore.of(office.session, key),
-        clock=office.clock,
-        emit=tell,
-        lead=LeadNotifier(office.router(), root),
+        records=ApprovalStore.of(mail.session, key),
+        clock=mail.clock,
+        emit=emit,
+        lead=LeadNotifier(mail.router(), root),
+        wake_lead=wake_lead,
         user=user,
     )
     await approvals.restore()

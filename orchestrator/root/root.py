@@ -69,7 +69,7 @@ from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
-from coterie.orchestrator.supervisor.agent_run import AgentRun
+from coterie.orchestrator.supervisor.agent_run import AgentRun, AgentRuns
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.supervisor import Supervisor
@@ -121,9 +121,9 @@ class SessionRoot:
             case StopAgent():
                 await self.supervisor.stop(request.name)
             case MoveToBackground():
-                self.supervisor.move_to_background(request.name)
+                self.supervisor.runs.move_to_background(request.name)
             case CompactAgent():
-                return await self.supervisor.find_run(request.name).compact(request.pivot())
+                return await self.supervisor.runs.find(request.name).compact(request.pivot())
             case DecideApproval():
                 decision = ApprovalDecision(id=request.id, approve=request.approve, feedback=request.feedback)
                 await self.supervisor.services.approvals.decide(decision)
@@ -171,7 +171,8 @@ async def open_root(
         servers = await stack.enter_async_context(open_mcp(session, mcp, environment, log.emit))
         starter = await stack.enter_async_context(open_zygote_starter(environment=environment))
         status = StatusPublisher(office, log.emit)
-        approvals = await open_approvals(office, status.sender, log.emit, user)
+        runs = AgentRuns()
+        approvals = await open_approvals(office, status.sender, log.emit, runs.wake_lead, user)
         if budget is not None or session.starts > 1:
             log.emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
         services = RootServices(
@@ -187,8 +188,7 @@ async def open_root(
             user=user,
             asks_later=asks_later,
         )
-        supervisor = Supervisor.build(services, agents, grace=grace)
-        approvals.wake_lead = supervisor.wake_lead
+        supervisor = Supervisor.build(services, runs, agents, grace=grace)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
             nursery.start_soon(cleanup.supervise, lambda reason: log.emit(LayerFailed(layer="janitor", reason=reason)))

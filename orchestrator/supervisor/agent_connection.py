@@ -12,7 +12,7 @@ from coterie.agents.loop.model.gateway import Gateway, Permit
 from coterie.agents.permissions.types import DenyCall, UserPrompter
 from coterie.agents.root_link.approval_messages import DecidePlan, PromptAnswered, PromptUser, SubmitPlan
 from coterie.agents.root_link.channel import MessageChannel
-from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot
+from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted, Pivot
 from coterie.agents.root_link.messages import (
     ActivityChanged,
     AdmitCall,
@@ -42,8 +42,6 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgents
-
-AGENT_GONE = "it has ended before that was done"
 
 
 @attrs.define(eq=False)

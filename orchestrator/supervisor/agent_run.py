@@ -25,7 +25,7 @@ from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.worktrees.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
-from coterie.session_directory import TASKS, SessionDirectory
+from coterie.session_directory import MAIN, TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
 
 FINISH_TIMEOUT = 5.0
@@ -329,3 +329,26 @@ async def _release_tasks(owner: TaskOwner, services: RootServices) -> None:
     directory = services.mail.session.directory / TASKS
     if directory.exists():
         await release_tasks(TaskList(directory, services.clock), owner, services.emit)
+
+
+class AgentRuns(dict[str, AgentRun]):
+    """Runs of a session by name, also of agents that wait without a process for a message."""
+
+    def find(self, name: str) -> AgentRun:
+        """Return the run of *name*. Raises `NotRunning`."""
+        if name not in self:
+            raise NotRunning(name, tuple(self))
+        return self[name]
+
+    def move_to_background(self, name: str, why: str = "") -> None:
+        """Let the parent of *name* go on, if it waits for it; the report comes as mail. Raises `NotRunning`."""
+        parent = self.get(self.find(name).spec.parent or "")
+        if parent is not None:
+            parent.stop_waiting(name, why)
+
+    def wake_lead(self, name: str) -> None:
+        """Let the lead read its mail, should it wait for *name*, or for an agent above *name*."""
+        while (run := self.get(name)) is not None and run.spec.parent is not None:
+            if run.spec.parent == MAIN:
+                self.move_to_background(name, "a plan waits for your answer")
+            name = run.spec.parent

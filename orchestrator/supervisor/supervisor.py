@@ -15,7 +15,7 @@ from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
-from coterie.orchestrator.supervisor.agent_run import FINISH_TIMEOUT, AgentRun, NotRunning, RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import FINISH_TIMEOUT, AgentRun, AgentRuns, RestartPolicy
 from coterie.orchestrator.supervisor.child_agents import ChildAgents
 from coterie.orchestrator.supervisor.idle import StateChanges
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
@@ -31,14 +31,14 @@ class Supervisor:
     """Supervisor of the agents of one session. Its methods are for tasks of the root, on its main thread."""
 
     services: RootServices
+    runs: AgentRuns = attrs.field(factory=AgentRuns)
+    """Runs of the session; empty at the beginning."""
     limits: ProcessLimits = attrs.field(factory=ProcessLimits)
     restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
     at_once: int = 20
     """Number of agents that may run at the same time."""
     is_killing: bool = attrs.field(default=False, init=False)
     """True if agents that are stopped are killed at once."""
-    runs: dict[str, AgentRun] = attrs.field(factory=dict, init=False)
-    """Runs by name, also of agents that wait without a process for a message."""
     running: set[str] = attrs.field(factory=set, init=False)
     """Names of the agents that have a process, or are getting one."""
     unfinished: UnfinishedAgents = attrs.field(init=False)
@@ -54,22 +54,19 @@ class Supervisor:
         return UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
 
     @classmethod
-    def build(cls, services: RootServices, settings: AgentSettings | None, *, grace: float) -> "Supervisor":
+    def build(
+        cls, services: RootServices, runs: AgentRuns, settings: AgentSettings | None, *, grace: float
+    ) -> "Supervisor":
         """A supervisor with the limits of the user's *settings*; None takes the defaults."""
         if settings is None:
-            return cls(services=services, limits=ProcessLimits(grace=grace))
+            return cls(services=services, runs=runs, limits=ProcessLimits(grace=grace))
         return cls(
             services=services,
+            runs=runs,
             limits=ProcessLimits(grace=grace, stall_after=settings.stall_after),
             restarts=RestartPolicy(limit=settings.starts - 1),
             at_once=settings.at_once,
         )
-
-    def find_run(self, name: str) -> AgentRun:
-        """Return the run of *name*. Raises `NotRunning`."""
-        if name not in self.runs:
-            raise NotRunning(name, tuple(self.runs))
-        return self.runs[name]
 
     @contextlib.contextmanager
     def claim(self, request: SpawnRequest) -> Iterator[str]:
@@ -89,7 +86,7 @@ class Supervisor:
 
         Like all children of *name*, it ends with it. Raises `NotRunning` and `SpawnRefused`.
         """
-        run = self.find_run(name)
+        run = self.runs.find(name)
         if run.children is None or not run.is_ready:
             raise SpawnRefused(f"{name} is starting or ending: nobody can be started for it now.")
         if request.fork is not None:
@@ -105,7 +102,7 @@ class Supervisor:
 
         Returns when none of them is left; its parent is told who stopped it. Raises `NotRunning`.
         """
-        await self.find_run(name).stop(by)
+        await self.runs.find(name).stop(by)
 
     def kill_immediately(self) -> None:
         """Let every stop from now on kill the agent at once, without a shutdown request."""
@@ -121,19 +118,6 @@ class Supervisor:
         run = self.runs.get(name)
         if run is not None and run.process is not None:
             run.process.interrupt()
-
-    def move_to_background(self, name: str, why: str = "") -> None:
-        """Let the parent of *name* go on, if it waits for it; the report comes as mail. Raises `NotRunning`."""
-        parent = self.runs.get(self.find_run(name).spec.parent or "")
-        if parent is not None:
-            parent.stop_waiting(name, why)
-
-    def wake_lead(self, name: str) -> None:
-        """Let the lead read its mail, should it wait for *name*, or for an agent above *name*."""
-        while (run := self.runs.get(name)) is not None and run.spec.parent is not None:
-            if run.spec.parent == MAIN:
-                self.move_to_background(name, "a plan waits for your answer")
-            name = run.spec.parent
 
     async def run_agent(self, run: AgentRun, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED) -> AgentOutcome:
         """Own one agent's process from its start until it is reaped; started once it is ready.

@@ -60,7 +60,7 @@ class RouterHarness:
             self.roster.join(name)
         self.local = MemoryTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
         self.files = MemoryTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
-        self.router = Router(self.roster, OneKey(), self.local, self.files, self.bridge, locals=set(self.near))
+        self.router = Router(self.roster, OneKey(), self.local, self.files, self.bridge, local_names=set(self.near))
 
     async def received(self, name: str) -> list[Envelope]:
         """What waits for *name*, by whichever way."""

@@ -82,8 +82,7 @@ async def test_authority_reaches_the_agents_of_the_own_process_alone(session: Se
         await office.roster.join("near")
         await office.roster.join("far")
         queue = MemoryTransport(office.roster, None, Clock(), office.dead_letters.add)
-        router = office.router(queue)
-        router.locals.add("near")
+        router = office.router(queue, {"near"})
         await router.send(office.human_sender(), OutgoingMessage(to="near", body="{}", kind="shutdown_request"))
         with pytest.raises(NotAllowed, match="inside a process only"):
             await router.send(office.human_sender(), OutgoingMessage(to="far", body="{}", kind="shutdown_request"))

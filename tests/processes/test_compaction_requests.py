@@ -9,9 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted
+from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, NotCompacted
 from coterie.agents.settings import Settings
-from coterie.orchestrator.supervisor.agent_connection import AGENT_GONE
 from coterie.orchestrator.supervisor.agent_run import NO_PROCESS, NO_RESTARTS, AgentRun, NotRunning
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -34,7 +33,7 @@ def order(tree: RootHarness, name: str) -> AgentRun:
 
 
 async def compact(tree: RootHarness, name: str) -> CompactionDone | NotCompacted:
-    return await tree.supervisor.find_run(name).compact(None)
+    return await tree.supervisor.runs.find(name).compact(None)
 
 
 async def test_an_agent_that_waits_for_others_is_compacted_meanwhile(project: Path) -> None:

@@ -34,38 +34,38 @@ from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 
 
-def server_limits(kind: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
-    """What an agent of *kind* may not call: servers that its definition leaves out, or that other kinds have."""
+def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
+    """Limits on MCP tools: servers that *definition* leaves out, and servers of other agent types alone."""
     foreign = frozenset(
-        tool.name for tool in listed if tool.kinds is not None and (kind and kind.name) not in tool.kinds
+        tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
     )
     limits = []
     if foreign:
         reason = "This MCP server is there for agents of another kind alone, whose definition configures it."
         limits.append(RoleLimit(name="mcp", reason=reason, denied=foreign))
-    if kind is not None and kind.mcp_servers is not None:
-        others = frozenset(tool.name for tool in listed if tool.server not in kind.mcp_servers)
-        reason = f"An agent of the kind {kind.name} may not use this MCP server."
-        limits.append(RoleLimit(name=kind.name, reason=reason, denied=others))
+    if definition is not None and definition.mcp_servers is not None:
+        others = frozenset(tool.name for tool in listed if tool.server not in definition.mcp_servers)
+        reason = f"An agent of the kind {definition.name} may not use this MCP server."
+        limits.append(RoleLimit(name=definition.name, reason=reason, denied=others))
     return tuple(limits)
 
 
-def tools_allowed_by(kind: AgentDefinition) -> tuple[str, ...]:
-    """What naming a server opens to *kind* besides `tools`: all of the server's, unless `tools` names some of them."""
-    named = {server_of(entry) for entry in kind.tools or ()}
-    return tuple(f"{PREFIX}{server}" for server in kind.mcp_servers or () if server not in named)
+def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
+    """Entries that `mcp_servers` adds to `tools`: all tools of a server, unless `tools` names some of them."""
+    named = {server_of(entry) for entry in definition.tools or ()}
+    return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
 
 
 THINKING_BUDGET = 4_000
 """Tokens for models that must be told how long to think."""
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
-"""Without these a teammate could say nothing: it makes no report until it ends."""
+"""Tools that every teammate may use, because it makes no report until it ends."""
 
 
-def build_tools(room: AgentMail, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
-    """The tools of the agent whose mail is in *room*, in the order of a request; all agents have the same."""
-    owner = TaskOwner(name=room.sender.name, incarnation=room.sender.incarnation)
-    sending = SendMessage(router=room.router, sender=room.sender)
+def build_tools(mail: AgentMail, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
+    """Build the tools that all agents have, in the order of a request."""
+    owner = TaskOwner(name=mail.sender.name, incarnation=mail.sender.incarnation)
+    sending = SendMessage(router=mail.router, sender=mail.sender)
     tools = (*BUILT_IN, SearchTranscript(path=transcript), sending, *task_tools(tasks, owner))
     return {tool.name: tool for tool in tools}
 
@@ -105,9 +105,9 @@ def begin_conversation(
 
 
 def effective_permissions(
-    settings: Settings, kind: AgentDefinition | None, *, is_teammate: bool = False
+    settings: Settings, definition: AgentDefinition | None, *, is_teammate: bool = False
 ) -> Permissions:
-    """What an agent may do; a teammate can write to others, and use the task list, whatever its kind is for.
+    """Permissions of an agent; a teammate may always send messages and use the task list.
 
     Raises `ConfigInvalid` for a rule that is none.
     """
@@ -115,30 +115,30 @@ def effective_permissions(
         mode=settings.permissions.mode,
         allow=_rules(settings, "allow"),
         ask=_rules(settings, "ask"),
-        deny=(*_rules(settings, "deny"), *(_narrow(kind.disallowed_tools, kind) if kind else ())),
-        limits=() if kind is None else (_role_limit(kind, TEAM_TOOLS if is_teammate else ()),),
+        deny=(*_rules(settings, "deny"), *(_narrow(definition.disallowed_tools, definition) if definition else ())),
+        limits=() if definition is None else (_role_limit(definition, TEAM_TOOLS if is_teammate else ()),),
     )
 
 
-def _role_limit(kind: AgentDefinition, besides: Sequence[str]) -> RoleLimit:
-    """What agents of this kind may not call, whoever allows it. A tool listed with arguments is open for these only."""
-    whole = {entry for entry in kind.tools or () if "(" not in entry}
-    also = (ExitPlanMode.name, *tools_allowed_by(kind), *besides)
-    denied = {entry for entry in kind.disallowed_tools if "(" not in entry}
-    # Who wrote that an agent edits nothing did not mean all but notebooks.
+def _role_limit(definition: AgentDefinition, besides: Sequence[str]) -> RoleLimit:
+    """Limit of an agent type, which no rule lifts. A tool listed with arguments is open for these only."""
+    whole = {entry for entry in definition.tools or () if "(" not in entry}
+    also = (ExitPlanMode.name, *tools_allowed_by(definition), *besides)
+    denied = {entry for entry in definition.disallowed_tools if "(" not in entry}
+    # A definition that denies Edit means notebooks too.
     denied |= {NotebookEdit.name} if Edit.name in denied else set()
     return RoleLimit(
-        name=kind.name,
-        reason=f"An agent of the kind {kind.name} may not do this.",
-        # Whoever must plan first can say its plan; to others the tool is of no use.
-        allowed=None if kind.tools is None else frozenset((*map(bare_name, kind.tools), *also)),
+        name=definition.name,
+        reason=f"An agent of the kind {definition.name} may not do this.",
+        # An agent that must plan first has to submit its plan; for others the tool does nothing.
+        allowed=None if definition.tools is None else frozenset((*map(bare_name, definition.tools), *also)),
         denied=frozenset(denied),
-        only=tuple(rule for rule in _narrow(kind.tools or (), kind) if rule.tool not in whole),
+        only=tuple(rule for rule in _narrow(definition.tools or (), definition) if rule.tool not in whole),
     )
 
 
-def _narrow(entries: Iterable[str], kind: AgentDefinition) -> tuple[Rule, ...]:
-    return tuple(Rule.parse(entry, str(kind.source or kind.name)) for entry in entries if "(" in entry)
+def _narrow(entries: Iterable[str], definition: AgentDefinition) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(entry, str(definition.source or definition.name)) for entry in entries if "(" in entry)
 
 
 def _thinking(wanted: bool | None, model: Model) -> bytes | None:

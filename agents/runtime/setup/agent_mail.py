@@ -24,20 +24,20 @@ from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN, SessionDirectory
 
 HAND_OVER_TIMEOUT = 5.0
-"""Seconds that it may take to put into files what an agent that ends has not read."""
+"""Seconds for moving unread messages of an ending agent into files."""
 
 
 @attrs.frozen(kw_only=True)
 class InProcessTransport:
     """A `Transport` between the agents of one process: by queue, unless a message must be in a file.
 
-    That is what the process must not take with it, and what would else overtake an earlier message that is in a file.
+    A report must survive the process, and a message must not overtake an earlier one that is in a file.
     """
 
     queue: MemoryTransport
     files: Transport
     residents: set[str] = attrs.field(factory=set)
-    """Who has a mailbox in the queue."""
+    """Names of the agents that have a mailbox in the queue."""
 
     async def send(self, envelope: Envelope) -> Receipt:
         """As `Transport.send`."""
@@ -90,7 +90,7 @@ class InProcessTransport:
 
 @attrs.frozen(kw_only=True)
 class AgentMail:
-    """What one start of one agent has of the session's mail."""
+    """Mail of the session, as one incarnation of an agent uses it."""
 
     messaging: Messaging
     router: Router
@@ -98,24 +98,24 @@ class AgentMail:
     _queue: MemoryTransport
 
     async def accept(self, envelope: Envelope) -> None:
-        """Deliver what the agent is to believe, because of where it comes from. Raises `SendRefused`."""
+        """Deliver a message that the agent trusts, because it came from the root. Raises `SendRefused`."""
         await self._queue.send(envelope)
 
     @property
     def sent_in_process(self) -> int:
-        """How many messages agents of this process have ever sent each other without a file."""
+        """Number of messages that agents of this process have sent each other without a file."""
         return self._queue.sent
 
     @property
     def is_delivered_in_process(self) -> bool:
-        """Whether none of those has still to wake another agent of this process."""
-        others = self.router.locals - {self.sender.name}
+        """True if no message in the queue has still to wake another agent of this process."""
+        others = self.router.local_names - {self.sender.name}
         return not any(map(self._queue.needs_turn, others))
 
 
 @attrs.frozen(kw_only=True)
 class ProcessMail:
-    """The session's mail as one process has it, for all of its agents. Made by `open_process_mail`."""
+    """Mail of the session for all agents of one process. Made by `open_process_mail`."""
 
     session_mail: SessionMail
     in_process: InProcessTransport
@@ -188,7 +188,5 @@ def open_process_mail(
     with SessionMail.open(session, clock, keys, on_untrusted=report) as office:
         queue = MemoryTransport(office.roster, None, clock, office.dead_letters.add)
         near = InProcessTransport(queue=queue, files=office.files)
-        router = office.router(near)
-        # One set: whoever can be reached nearby.
-        router.locals = near.residents
-        yield ProcessMail(session_mail=office, in_process=near, router=router)
+        # The router sees each change of the residents, as it has the same set.
+        yield ProcessMail(session_mail=office, in_process=near, router=office.router(near, near.residents))

@@ -1,6 +1,7 @@
 """Setup of the layers of an agent: session notes, compaction, recall, extraction, dreaming and progress."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import attrs
@@ -22,24 +23,14 @@ from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent, Pipeline
-from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import Gateway
 from coterie.agents.loop.pipeline import PipelineRole, Steps, arrange, context_steps, disabled_settings
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
-from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.root_link.root_connection import RootConnection
-from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
-from coterie.agents.runtime.setup.agent_mail import AgentMail
+from coterie.agents.runtime.agent_spec import AgentSpec
+from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text
-from coterie.agents.runtime.setup.hook_setup import AgentHooks
-from coterie.agents.runtime.setup.memory_setup import AgentMemory
-from coterie.agents.runtime.setup.skill_setup import AgentSkills
-from coterie.agents.sandbox.sandbox import Sandbox
-from coterie.agents.tools.tool import Tool
-from coterie.agents.tools.workspace.background_jobs import BackgroundJobs
 from coterie.errors import ConfigInvalid
-from coterie.mailbox.tasks.task_list import TaskList
 from coterie.memory.instructions.loader import read_instructions
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
@@ -50,76 +41,58 @@ MIN_INTERVAL = 0.1
 """Seconds between two summaries, whatever the settings say."""
 
 
-@attrs.frozen(kw_only=True)
-class AgentParts:
-    """Everything that one agent is built from: loaded from disk, or opened for it."""
-
-    tools: dict[str, Tool]
-    authority: Authorizer
-    jobs: BackgroundJobs
-    point: ForkPoint | None
-    """The fork point that it begins with; None if it is no fork."""
-    memory: AgentMemory
-    skills: AgentSkills
-    hooks: AgentHooks
-    pinned_sections: Sequence[PinnedSection]
-    """State that survives a summary."""
-    notes_writer: NotesWriter | None
-    """None where layer 3 is off."""
-    sandbox: Sandbox | None
-    """None if its commands are not confined."""
-
-
-def pinned_sections(seat: AgentFiles, room: AgentMail, tasks: TaskList) -> Sequence[PinnedSection]:
-    """The state of the agent of *seat* that survives a summary."""
-    roster = room.router.roster
+def _pinned_sections(parts: AgentParts) -> Sequence[PinnedSection]:
+    """State of the agent that survives a summary."""
+    mail, roster = parts.mail, parts.mail.router.roster
     return (
-        TeamSection(roster, partial(last_agent_changes, seat.session)),
-        TaskSection(tasks),
-        MailSection(roster, room.messaging, room.sender),
+        TeamSection(roster, partial(last_agent_changes, parts.files.session)),
+        TaskSection(parts.tasks),
+        MailSection(roster, mail.messaging, mail.sender),
     )
 
 
-def load_notes_writer(work: AgentWork, seat: AgentFiles, pinned: Sequence[PinnedSection]) -> NotesWriter | None:
-    """The writer of the session notes of the agent of *seat*; None where layer 3 is off.
+def _load_notes_writer(parts: AgentParts, pinned: Sequence[PinnedSection]) -> NotesWriter | None:
+    """Load the writer of the agent's session notes; None if layer 3 is off.
 
     Blocks on the disk. Raises `ConfigInvalid` for a template or a prompt that cannot be used.
     """
-    settings = work.settings.layers.notes
+    spec, settings = parts.spec, parts.spec.settings.layers.notes
     if not settings.enabled:
         return None
-    return load_writer(seat.name, work.project, seat.directory, settings, pinned)
+    return load_writer(spec.name, spec.directory, parts.files.directory, settings, pinned)
 
 
-async def read_context(work: AgentWork, seat: AgentFiles, memory: AgentMemory, skills: AgentSkills) -> str:
-    """What the agent is told before its task, with instruction files and the index of its memory as they are now.
+async def read_context(parts: AgentParts) -> str:
+    """Text that the agent gets before its task, with instruction files and the index of its memory as they are now.
 
     Raises `ConfigInvalid`.
     """
-    return await trio.to_thread.run_sync(_context_sync, work, seat, memory, skills)
+    return await trio.to_thread.run_sync(_context_sync, parts)
 
 
-def _context_sync(work: AgentWork, seat: AgentFiles, memory: AgentMemory, skills: AgentSkills) -> str:
-    instructions = read_instructions(work.project) if work.has_instructions else None
-    servers = (load_tool_list(seat.session.directory) or McpToolList()).to_text()
-    return context_text(work.project, seat.clock, instructions, memory.index_text(), skills.listing, servers)
+def _context_sync(parts: AgentParts) -> str:
+    spec, files = parts.spec, parts.files
+    instructions = read_instructions(spec.directory) if spec.has_instructions else None
+    servers = (load_tool_list(files.session.directory) or McpToolList()).to_text()
+    memory, skills = parts.memory.index_text(), parts.skills.listing
+    return context_text(spec.directory, files.clock, instructions, memory, skills, servers)
 
 
-def _is_on(enabled: bool | None, work: AgentWork) -> bool:
+def _is_on(enabled: bool | None, spec: AgentSpec) -> bool:
     """True if a layer runs by itself.
 
     By default none does with the embedded server: a script that does not expect the calls has no reply for them.
     """
-    return not work.is_embedded if enabled is None else enabled
+    return not spec.is_embedded if enabled is None else enabled
 
 
-def build_progress(agent: Agent, work: AgentWork, gate: Gateway) -> ProgressSummarizer | None:
+def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSummarizer | None:
     """Summaries of *agent* for the user; None for the lead, whose replies the user reads.
 
     They pass *gate* only if it admits them soon. A model that does not exist is an event.
     """
-    settings = work.settings.progress
-    if agent.identity.agent == MAIN or not _is_on(settings.enabled, work):
+    settings = spec.settings.progress
+    if agent.identity.agent == MAIN or not _is_on(settings.enabled, spec):
         return None
     try:
         model = known_models().get(settings.model)
@@ -132,33 +105,39 @@ def build_progress(agent: Agent, work: AgentWork, gate: Gateway) -> ProgressSumm
 
 @attrs.define(eq=False, kw_only=True)
 class PipelineBuilder:
-    """Builds the steps of one agent and arranges them; an argument of `Agent`."""
+    """Builds the steps of one agent and arranges them; an argument of `Agent`. Made by `load_layers`."""
 
-    work: AgentWork
-    files: AgentFiles
-    mail: AgentMail
-    root: RootConnection
     parts: AgentParts
+    pinned_sections: Sequence[PinnedSection]
+    """State that survives a summary."""
+    notes_writer: NotesWriter | None
+    """None if layer 3 is off."""
     steps: Steps = attrs.field(factory=Steps, init=False)
-    """Set when the pipeline is built."""
+    """Set when the agent builds its pipeline."""
 
     def __call__(self, agent: Agent) -> Pipeline:
-        """The pipeline of *agent*, which is complete but for it."""
+        """Build the pipeline of *agent*, which is complete but for it."""
+        spec = self.parts.spec
         self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
-        disabled = disabled_settings(self.work.settings, agent.conversation.header, is_embedded=self.work.is_embedded)
+        disabled = disabled_settings(spec.settings, agent.conversation.header, is_embedded=spec.is_embedded)
         return arrange(self.steps, disabled, role)
+
+    def waiting(self) -> AbstractAsyncContextManager[None]:
+        """Block around a wait of the built agent for others; keeps its cached prefix alive."""
+        assert self.steps.keepalive is not None, "every agent has it"
+        return self.steps.keepalive.waiting()
 
     def _build(self, agent: Agent) -> Steps:
         parts, hooks = self.parts, self.parts.hooks
         notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
         compaction = self._compaction(notes, compaction_hook)
         return attrs.evolve(
-            context_steps(self.work.settings.layers, parts.tools, self.files.directory, compaction),
+            context_steps(parts.spec.settings.layers, dict(agent.tools), parts.files.directory, compaction),
             hook_messages=hooks.messages if hooks.has_hooks else None,
-            stop_hook=hooks.stop_hook(lambda: bool(self.mail.messaging.shutdown.requests)),
+            stop_hook=hooks.stop_hook(lambda: bool(parts.mail.messaging.shutdown.requests)),
             compaction_hook=compaction_hook,
-            messaging=self.mail.messaging,
+            messaging=parts.mail.messaging,
             session_notes=notes,
             on_demand_compaction=OnDemandCompaction(compaction),
             extraction=self._extraction(agent),
@@ -166,51 +145,58 @@ class PipelineBuilder:
             recall=self._recall(agent),
             keepalive=CacheKeepalive(agent),
             fork_sharing=None if parts.point is None else ForkSharingCheck(parts.point),
-            progress=build_progress(agent, self.work, self.root.gate),
+            progress=build_progress(agent, parts.spec, parts.root.gate),
         )
 
     def _notes(self, agent: Agent) -> SessionNotesLayer | None:
-        writer, compaction = self.parts.notes_writer, self.work.settings.layers.compaction
+        writer, compaction = self.notes_writer, self.parts.spec.settings.layers.compaction
         if writer is None:
             return None
         used_by = compaction if compaction.enabled and compaction.by_notes else None
-        return SessionNotesLayer.build(agent, writer, compaction=used_by, is_teammate=self.work.is_teammate)
+        return SessionNotesLayer.build(agent, writer, compaction=used_by, is_teammate=self.parts.spec.is_teammate)
 
     def _compaction(self, notes: SessionNotesLayer | None, hook: CompactionHook | None) -> CompactionStep | None:
-        settings, parts = self.work.settings.layers.compaction, self.parts
+        settings, parts = self.parts.spec.settings.layers.compaction, self.parts
         if not settings.enabled:
             return None
         return CompactionStep(
             settings=settings,
-            pinned_sections=parts.pinned_sections,
-            context=partial(read_context, self.work, self.files, parts.memory, parts.skills),
-            mail=self.mail.messaging,
+            pinned_sections=self.pinned_sections,
+            context=partial(read_context, parts),
+            mail=parts.mail.messaging,
             notes=notes,
             hook=hook,
         )
 
     def _recall(self, agent: Agent) -> MemoryRecall | None:
-        settings, stores = self.work.settings.memory.recall, self.parts.memory.stores
+        settings, stores = self.parts.spec.settings.memory.recall, self.parts.memory.stores
         if not (stores and settings.enabled):
             return None
-        by = settings.by or ("local" if self.work.is_embedded else "model")
+        by = settings.by or ("local" if self.parts.spec.is_embedded else "model")
         return MemoryRecall.build(agent, stores, settings, by)
 
     def _extraction(self, agent: Agent) -> Extraction | None:
-        settings, memory = self.work.settings.layers.extraction, self.parts.memory
+        settings, author = self.parts.spec.settings.layers.extraction, partial(self.parts.memory.author, agent)
         if (store := self._project_memory) is None:
             return None
-        return Extraction.build(agent, store, settings, memory.author, authority=self.parts.authority)
+        return Extraction.build(agent, store, settings, author, authority=self.parts.authority)
 
     def _dreaming(self, agent: Agent) -> DreamScheduler | None:
-        memory, session = self.parts.memory, self.files.session
+        files, author = self.parts.files, partial(self.parts.memory.author, agent)
         if (store := self._project_memory) is None:
             return None
-        sessions = partial(recent_sessions, session.directory.parent, self.files.clock)
-        settings = self.work.settings.layers.dreaming
-        return DreamScheduler.build(agent, store, sessions, settings, memory.author, authority=self.parts.authority)
+        sessions = partial(recent_sessions, files.session.directory.parent, files.clock)
+        settings = self.parts.spec.settings.layers.dreaming
+        return DreamScheduler.build(agent, store, sessions, settings, author, authority=self.parts.authority)
 
     @property
     def _project_memory(self) -> MemoryStore | None:
-        """The store that extraction and dreaming write; None for all agents but the lead."""
-        return self.parts.memory.shared if self.files.name == MAIN else None
+        """Store that extraction and dreaming write; None for all agents but the lead."""
+        return self.parts.memory.shared if self.parts.spec.is_lead else None
+
+
+async def load_layers(parts: AgentParts) -> PipelineBuilder:
+    """Load the files of the layers, and return the builder of their steps. Raises `ConfigInvalid`."""
+    pinned = _pinned_sections(parts)
+    writer = await trio.to_thread.run_sync(_load_notes_writer, parts, pinned)
+    return PipelineBuilder(parts=parts, pinned_sections=pinned, notes_writer=writer)

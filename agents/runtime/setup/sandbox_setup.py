@@ -11,7 +11,8 @@ import attrs
 import trio
 
 from coterie.agents.permissions.protected_paths import PROTECTED_DIRECTORIES, PROTECTED_FILES
-from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.agent_spec import AgentSpec
+from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.sandbox.capabilities import unavailable_reason
 from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
 from coterie.agents.sandbox.sensitive_paths import Repository, hidden_paths
@@ -56,23 +57,24 @@ def check_sandbox(settings: Settings, project: Path) -> None:
 
 
 @asynccontextmanager
-async def open_sandbox(work: AgentWork, seat: AgentFiles, readable: Iterable[Path]) -> AsyncIterator[Sandbox | None]:
-    """The wall around the commands of one agent; None if none is wanted. What is temporary goes when the block ends.
+async def open_sandbox(spec: AgentSpec, files: AgentFiles, readable: Iterable[Path]) -> AsyncIterator[Sandbox | None]:
+    """Open the sandbox around the commands of one agent; None if the settings want none.
 
-    What is in *readable* may be read wherever it is. Raises `ConfigInvalid` if it could not be held, and `OSError`.
+    Commands may read what is in *readable*. The directory for temporary files is removed when the block ends. Raises
+    `ConfigInvalid` if the machine cannot provide the sandbox, and `OSError`.
     """
-    wanted = strictest_sandbox(work.settings.sandbox, *(settings.sandbox for settings in work.parent_settings))
+    wanted = strictest_sandbox(spec.settings.sandbox, *(settings.sandbox for settings in spec.parent_settings))
     if wanted.mode == "none":
         yield None
         return
-    temporary, scratch = seat.directory / TEMPORARY, seat.session.scratch
-    await trio.to_thread.run_sync(_prepare, temporary, scratch, work.project)
+    temporary, scratch = files.directory / TEMPORARY, files.session.scratch
+    await trio.to_thread.run_sync(_prepare, temporary, scratch, spec.directory)
     try:
-        sandbox = _sandbox(wanted, wanted.mode, work.project, temporary)
-        _check(sandbox, work.settings.source("sandbox.mode"))
+        sandbox = _sandbox(wanted, wanted.mode, spec.directory, temporary)
+        _check(sandbox, spec.settings.source("sandbox.mode"))
         yield attrs.evolve(
             sandbox,
-            readable=(*sandbox.readable, *_result_directories(seat), *readable),
+            readable=(*sandbox.readable, *_result_directories(files), *readable),
             writable=(*sandbox.writable, scratch),
         )
     finally:
@@ -109,9 +111,9 @@ def _check(sandbox: Sandbox, source: str) -> None:
         raise ConfigInvalid(source, flaw)
 
 
-def _result_directories(seat: AgentFiles) -> tuple[Path, ...]:
-    """Where the agent finds what its calls gave."""
-    return (seat.directory / RESULTS_DIRECTORY, seat.directory / JOBS_DIRECTORY)
+def _result_directories(files: AgentFiles) -> tuple[Path, ...]:
+    """Directories in which the agent finds results of its calls."""
+    return (files.directory / RESULTS_DIRECTORY, files.directory / JOBS_DIRECTORY)
 
 
 def _prepare(temporary: Path, scratch: Path, root: Path) -> None:

@@ -8,14 +8,17 @@ import attrs
 import msgspec
 import trio
 
+from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.events.agent_events import Noticed
 from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.model.catalog import Model
 from coterie.agents.prompts import render
-from coterie.agents.runtime.setup.agent_files import AgentFiles, AgentWork
+from coterie.agents.runtime.agent_spec import AgentSpec
+from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.context_texts import can_load_skills, skill_listing_text
 from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import requested_skill, skill_block, skill_text
@@ -25,17 +28,17 @@ from coterie.agents.tools.skills.load_skill import SkillTool
 
 @attrs.frozen(kw_only=True)
 class AgentSkills:
-    """What one agent has of skills. Made by `open_agent_skills`."""
+    """Skills of one agent. Made by `open_agent_skills`."""
 
     found: Skills
     tool: SkillTool | None
-    """None in a conversation that was begun without any: its tools never change."""
+    """None in a conversation that was begun without skills, because its tools never change."""
     listing: str
-    """What it is told of them before its task; empty if there is nothing to tell."""
+    """Text about the skills before the task; empty if there are none."""
     preloaded: Sequence[str]
-    """Names of those that its kind begins with."""
+    """Names of the skills that the definition begins with."""
     accepts_commands: bool
-    """Whether what it is told are the user's words, which may start a skill."""
+    """True if messages to the agent are the user's, which may start a skill."""
 
     @property
     def tools(self) -> tuple[SkillTool, ...]:
@@ -44,17 +47,17 @@ class AgentSkills:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Where the files of skills are, for the agent to read."""
+        """Directories of the skills, which the agent may read."""
         return tuple(skill.directory for skill in self.found.by_name.values())
 
     def report_problems(self, agent: Agent) -> None:
-        """Tell of the files that give no skill, once a session: others find the same."""
+        """Emit the problems of skill files, only for the lead, because all agents load the same files."""
         for problem in self.found.problems if self.accepts_commands else ():
             if problem.severity == "error":
                 agent.emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
 
     async def preload(self, agent: Agent) -> list[str]:
-        """The texts of the skills that its kind begins with; one that cannot be had is told, and does without."""
+        """Texts of the skills that the definition begins with; a missing one is an event."""
         found: list[Skill] = []
         for name in self.preloaded:
             if skill := self.found.by_name.get(name):
@@ -65,7 +68,7 @@ class AgentSkills:
         return [render("skills_preloaded", skills="\n\n".join(blocks))] if blocks else []
 
     async def load_requested(self, agent: Agent, words: str) -> list[str]:
-        """The text of the skill that the user's *words* start; nothing if they start none."""
+        """Text of the skill that the user's *words* start; empty if they start none."""
         asked = requested_skill(words, self.found) if self.accepts_commands else None
         if asked is None:
             return []
@@ -74,27 +77,27 @@ class AgentSkills:
         return [render("skill_asked", name=skill.name, skill=block)] if block else []
 
 
-def open_agent_skills(work: AgentWork, seat: AgentFiles, begun: Prefix | None) -> AgentSkills:
-    """The skills of the agent of *seat*, whose conversation was *begun* already, or not; none for a bare run.
+def open_agent_skills(
+    spec: AgentSpec, files: AgentFiles, definition: AgentDefinition | None, model: Model, begun: Prefix | None
+) -> AgentSkills:
+    """Load the skills of the agent of *spec*; none for a bare run.
 
-    Blocks on the disk. Raises `ConfigInvalid`.
+    A conversation that has *begun* keeps the tool, or stays without it. Blocks on the disk. Raises `ConfigInvalid`.
     """
-    settings = work.settings.skills
-    found = load_skills(work.project) if settings.enabled and not work.is_bare else Skills()
+    settings = spec.settings.skills
+    found = load_skills(spec.directory) if settings.enabled and not spec.is_bare else Skills()
     is_offered = bool(found.by_name) if begun is None else _offers(begun)
     return AgentSkills(
         found=found,
-        tool=SkillTool(skills=found, emit=seat.log.emit) if is_offered else None,
-        listing=skill_listing_text(found, work.settings, work.model)
-        if is_offered and can_load_skills(work.definition)
-        else "",
-        preloaded=() if work.definition is None else work.definition.skills,
-        accepts_commands=not work.parent_settings,
+        tool=SkillTool(skills=found, emit=files.log.emit) if is_offered else None,
+        listing=skill_listing_text(found, spec.settings, model) if is_offered and can_load_skills(definition) else "",
+        preloaded=() if definition is None else definition.skills,
+        accepts_commands=not spec.parent_settings,
     )
 
 
 async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]) -> str:
-    """The skill as the model reads it, remembered as used; empty, and told, if it cannot be read."""
+    """Text of the skill for the model, recorded as used; empty, with an event, if it cannot be read."""
     text = await trio.to_thread.run_sync(skill_text, used)
     if isinstance(text, FileProblem):
         agent.emit(Noticed(source=f"{text.path}:{text.line}", reason=text.reason))
@@ -105,6 +108,6 @@ async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]
 
 
 def _offers(prefix: Prefix) -> bool:
-    """Whether the model was offered the tool when the conversation began."""
+    """True if the conversation began with the tool."""
     tools = (segment.data for segment in prefix.segments if segment.section == "tools")
     return any(msgspec.json.decode(tool).get("name") == SkillTool.name for tool in tools)

@@ -56,22 +56,22 @@ class AgentTool:
     spawner: Spawner
     mail: Messaging
     agent_types: Mapping[str, str]
-    """What each kind of agent is for, by name."""
-    pending: set[str] = attrs.field(factory=set)
-    """The ids of reports that have not been waited for: their agents run in the background, or have ended unheard."""
-    has_started: bool = False
-    """Whether the agent has anybody to write to who works for it."""
-    has_teammate: bool = False
-    """Whether one of those stays, and works without reporting."""
+    """Purpose of each type of agents, by name."""
     fork_point: Callable[[], Path] | None = None
-    """Writes down where forks of the agent begin now; None where there are no forks. Raises `ToolFailed`."""
+    """Writes the fork point of the agent as it is now; None without forks. Raises `ToolFailed`."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Each wait for a report is in a block of it; those of calls that were made together overlap."""
+    """Block around each wait for a report; the blocks of calls that were made together overlap."""
+    pending: set[str] = attrs.field(factory=set)
+    """Ids of reports that have not arrived, of agents in the background."""
+    has_started: bool = False
+    """True if the agent has started another agent."""
+    has_teammate: bool = False
+    """True if a teammate works for the agent without owing a report."""
     description: str = attrs.field(init=False)
     _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
-    """By the names of those whose reports are waited for."""
+    """Waits for reports, by the names of the agents."""
     _released: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Why some are not waited for any longer."""
+    """Reasons why a wait was ended, by the names of the agents."""
 
     name: ClassVar = "Agent"
     input_type: ClassVar = AgentInput

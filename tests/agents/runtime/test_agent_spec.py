@@ -2,16 +2,22 @@
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
 
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
+from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.agents.root_link.spawn_request import Spawned
-from coterie.agents.runtime.agent_main import combine_lead_task
+from coterie.agents.runtime.agent_main import combine_lead_task, complete_spec
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace, Incarnation, Services
 from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import SETTINGS, Settings
 from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.validation import MessageDigest
+from coterie.session_directory import SessionDirectory
 
 GIVEN = {
     "model": "haiku",
@@ -70,6 +76,50 @@ def test_a_spec_is_read_as_it_was_written() -> None:
         key: settings.item_sources(key) for key in SETTINGS
     }
     assert [key for key in SETTINGS if read.settings.is_final(key)] == ["model"]
+
+
+def test_derived_facts_of_a_spec() -> None:
+    lead = AgentSpec(name="main", task="t", model="m", settings=Settings(), definition="coordinator")
+    fork = AgentSpec(
+        name="scout",
+        parent="main",
+        parent_settings=(Settings(),),
+        task="t",
+        model="m",
+        settings=Settings(),
+        fork="/fork",
+        is_bare=True,
+        services=Services(api_url="http://127.0.0.1:1"),
+        workspace=AgentWorkspace(directory=Path("/project")),
+    )
+    mate = attrs.evolve(fork, fork=None, is_teammate=True, definition="tester")
+    assert [(each.is_lead, each.is_embedded, each.has_instructions) for each in (lead, fork)] == [
+        (True, False, True),
+        (False, True, False),
+    ]
+    assert [each.agent_type for each in (lead, fork, mate)] == ["coordinator", "fork", "tester"]
+    assert [(each.lead, each.depth) for each in (lead, fork, mate)] == [(None, 0), (None, 1), ("main", 1)]
+    assert fork.directory == Path("/project")
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "task"),
+    [
+        ({}, [], "Look.\n\nGo on."),
+        ({}, ["Look."], "Go on."),
+        ({"job": ExtractJob()}, [], "Go on."),
+        ({"parent": "main"}, [], "Go on."),
+        ({"incarnation": Incarnation(is_resumed=True)}, ["Look.", "Go on."], ""),
+        ({"incarnation": Incarnation(is_resumed=True)}, ["Look."], "Go on."),
+    ],
+)
+def test_agent_completes_its_spec_with_directory_and_remaining_task(
+    given: dict[str, Any], words: list[str], task: str
+) -> None:
+    session = SessionDirectory(id="s", project=Path("/project"), task="Look.", model="m", started=0.0)
+    spec = AgentSpec(name="main", task="Go on.", model="m", settings=Settings(), **given)
+    completed = complete_spec(spec, session, words)
+    assert (completed.task, completed.directory) == (task, Path("/project"))
 
 
 def test_a_lead_that_was_never_told_its_task_is_told_it_with_the_words_of_the_resume() -> None:

@@ -7,10 +7,9 @@ import pytest
 
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.gateway import LocalGateway
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.runtime.setup.agent_files import AgentWork
+from coterie.agents.runtime.agent_spec import AgentSpec, Services
 from coterie.agents.runtime.setup.layer_setup import build_progress
 from coterie.agents.settings import Settings
 from coterie.session_directory import MAIN
@@ -18,13 +17,13 @@ from tests.agents.scripted_agent import open_agent, watch
 from tests.embedded_server import ECHO
 
 
-def work(project: Path, *, is_embedded: bool = False, **progress: Any) -> AgentWork:
+def spec(*, is_embedded: bool = False, **progress: Any) -> AgentSpec:
     settings = Settings.build({f"progress.{key}": value for key, value in progress.items()}, {})
-    model = known_models().get("sonnet")
-    return AgentWork(task="t", project=project, model=model, settings=settings, is_embedded=is_embedded)
+    services = Services(api_url="http://127.0.0.1:1" if is_embedded else None)
+    return AgentSpec(name="scout", task="t", model="sonnet", settings=settings, services=services)
 
 
-def is_watched(agent: Agent, given: AgentWork) -> bool:
+def is_watched(agent: Agent, given: AgentSpec) -> bool:
     return build_progress(agent, given, LocalGateway()) is not None
 
 
@@ -43,13 +42,13 @@ async def test_all_but_the_lead_are_watched_unless_it_is_off_or_the_model_is_scr
 ) -> None:
     async with open_agent(ECHO, tmp_path) as (agent, _):
         agent.identity = Identity(agent=name)
-        assert is_watched(agent, work(tmp_path, is_embedded=is_embedded, **given)) == expected
+        assert is_watched(agent, spec(is_embedded=is_embedded, **given)) == expected
 
 
 async def test_a_model_that_there_is_not_is_an_event_and_nobody_is_asked(tmp_path: Path) -> None:
     async with open_agent(ECHO, tmp_path) as (agent, _):
         agent.identity, events = Identity(agent="scout"), watch(agent)
-        assert not is_watched(agent, work(tmp_path, model="hayku"))
+        assert not is_watched(agent, spec(model="hayku"))
     (event,) = events
     assert isinstance(event, LayerFailed)
     assert (event.layer, "'hayku' is not a known model; did you mean haiku" in event.reason) == ("progress", True)

@@ -84,7 +84,7 @@ async def open_two_members(directory: Path) -> AsyncIterator[TwoMembers]:
         with trio.fail_after(10):
             async with near.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
                 mail = Messaging(MergedInbox("worker", local, (other,), dead.append))
-                router = Router(roster, NoKeys(), near, far, locals={"main", "worker"})
+                router = Router(roster, NoKeys(), near, far, local_names={"main", "worker"})
                 yield TwoMembers(router=router, near=near, far=far, mail=mail)
     finally:
         far.close()

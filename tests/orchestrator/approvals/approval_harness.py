@@ -1,6 +1,6 @@
 """The approvals of a session in one process, with real files and mail, without agents."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -107,15 +107,19 @@ class ApprovalHarness:
 
 @asynccontextmanager
 async def open_approval_harness(
-    session: SessionDirectory, *, user: UserPrompter | None = None, has_lead: bool = True
+    session: SessionDirectory,
+    *,
+    user: UserPrompter | None = None,
+    has_lead: bool = True,
+    wake_lead: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[ApprovalHarness]:
-    """What the next root of *session* finds; its *user* sits at the terminal."""
+    """Approvals as the next root of *session* opens them; its *user* sits at the terminal."""
     told: list[Event] = []
     with trio.fail_after(10), SessionMail.open(session, Clock(), SessionKeys.new()) as office:
         if has_lead:
             await office.roster.join(MAIN)
         sender = StatusPublisher(office, told.append).sender
-        approvals = await open_approvals(office, sender, told.append, user)
+        approvals = await open_approvals(office, sender, told.append, wake_lead, user)
         yield ApprovalHarness(session=session, office=office, approvals=approvals, events=told)
 
 

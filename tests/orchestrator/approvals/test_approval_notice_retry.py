@@ -45,7 +45,7 @@ async def test_the_lead_hears_of_a_plan_once_the_disk_has_room_again(
     plan = ApprovalSubject(what="plan", agent="builder", incarnation=1, approver="lead", plan="1. Write a.txt.")
     with trio.fail_after(10), SessionMail.open(session, Clock(), SessionKeys.new()) as office:
         await office.roster.join(MAIN)
-        approvals = await open_approvals(office, StatusPublisher(office, tell).sender, tell, None)
+        approvals = await open_approvals(office, StatusPublisher(office, tell).sender, tell)
         async with trio.open_nursery() as nursery:
             with file_faults(FullMailbox()):
                 nursery.start_soon(approvals.request, plan, tmp_path)

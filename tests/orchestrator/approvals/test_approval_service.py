@@ -213,8 +213,7 @@ async def test_where_there_is_no_lead_the_user_is_asked_instead(session: Session
 
 async def test_who_asks_while_the_lead_waits_for_it_lets_the_lead_go(session: SessionDirectory) -> None:
     freed: list[str] = []
-    async with open_approval_harness(session) as bench:
-        bench.approvals.wake_lead = freed.append
+    async with open_approval_harness(session, wake_lead=freed.append) as bench:
         await bench.ask_and_crash(plan())
         await bench.ask_and_crash(BY_HUMAN)
     assert freed == ["builder"]

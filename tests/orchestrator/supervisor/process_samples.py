@@ -44,7 +44,7 @@ async def open_root_services(session: SessionDirectory) -> AsyncIterator[RootSer
             mail=mail,
             starter=NoStarter(),
             gateway=ModelGateway(clock, BudgetLimits()),
-            approvals=await open_approvals(mail, status.sender, events.append, None),
+            approvals=await open_approvals(mail, status.sender, events.append),
             status=status,
             emit=events.append,
             clock=clock,

@@ -14,16 +14,16 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.channel import open_channel
-from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
+from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
 from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, agent_decoder
-from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
+from coterie.agents.root_link.root_connection import AgentHandlers, RootConnection, open_root_connection
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import BudgetLimits
-from coterie.orchestrator.supervisor.agent_connection import AGENT_GONE, AgentConnection
+from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 
 MODEL = known_models().get("sonnet")
 INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900, max_tokens=1_000, prefix=b"\0\xff")
@@ -192,14 +192,27 @@ async def test_a_compaction_of_an_agent_that_dies_is_not_done() -> None:
         with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
             async with open_root_with_agent() as office:
                 await ask(office)
-                office.station.compact = _never
-                nursery.start_soon(ask, office)
-                await office.settled()
-                office.cut()
-                await trio.sleep_forever()
+                with office.station.handling(AgentHandlers(compact=_never)):
+                    nursery.start_soon(ask, office)
+                    await office.settled()
+                    office.cut()
+                    await trio.sleep_forever()
     assert answers == [NotCompacted(reason="it has only begun"), NotCompacted(reason=AGENT_GONE)]
     with pytest.raises(ControlLost):
         await office.desk.compact(None)
+
+
+async def test_handlers_of_an_agent_hold_within_their_block() -> None:
+    async def compact(_job: CompactJob) -> CompactionDone | NotCompacted:
+        await trio.lowlevel.checkpoint()
+        return NotCompacted(reason="handled")
+
+    async with open_root_with_agent() as office:
+        answers = [await office.desk.compact(None)]
+        with office.station.handling(AgentHandlers(compact=compact)):
+            answers.append(await office.desk.compact(None))
+        answers.append(await office.desk.compact(None))
+    assert answers == [NotCompacted(reason=reason) for reason in ("it has only begun", "handled", AGENT_GONE)]
 
 
 async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:
