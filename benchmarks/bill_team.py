@@ -26,7 +26,7 @@ from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.loop.pipeline import Steps, arrange

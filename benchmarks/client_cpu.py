@@ -19,7 +19,7 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import JSON_BYTES
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import ModelRequest
 
 SIZE = 800_000

@@ -17,7 +17,7 @@ from benchmarks.raw_http import messages_request, open_connection
 from benchmarks.sample_history import MAX_TOKENS, build_conversation
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 
 SIZES = (400_000, 800_000, 1_600_000)
 ROUNDS = 120

@@ -38,7 +38,7 @@ from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import MODELS_FILE_VARIABLE, known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.run_result import RunLimits

@@ -31,7 +31,7 @@ from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits

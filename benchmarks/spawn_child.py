@@ -81,7 +81,7 @@ async def _open_client(url: str) -> AsyncIterator["ModelClient"]:
     """A client, after the imports of an agent: a cold process makes them within the time that is measured."""
     prepare(MODULES)
     from coterie.agents.loop.model.client import open_model_client  # noqa: PLC0415
-    from coterie.agents.loop.model.gateway import LocalGateway  # noqa: PLC0415
+    from coterie.agents.loop.model.gateway_protocol import LocalGateway  # noqa: PLC0415
 
     async with open_model_client(LocalGateway(), base_url=url, api_key="benchmark") as client:
         yield client

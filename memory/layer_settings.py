@@ -47,6 +47,11 @@ class ClearingSettings:
     expected_turns: int = 50
     """Number of further turns over which a smaller prompt has to pay for its rewrite."""
 
+    @classmethod
+    def none(cls) -> "ClearingSettings":
+        """Settings with every mechanism off."""
+        return cls(**{field.name: False for field in attrs.fields(cls) if field.name.startswith("by_")})
+
 
 @attrs.frozen(kw_only=True)
 class NotesSettings:

@@ -7,8 +7,8 @@ import msgspec
 from coterie.agents.events.agent_events import Event
 
 Mechanism = Literal["time", "cache", "api", "size"]
-"""How old tool results left the context: by time, by an edit of the cache, by the API, or because there were more
-pictures and pages than a request may hold."""
+"""How tool results left the context: by time, by an edit of the cache, by the API, or by the size of images and
+documents, of which there were more than a request may hold. Views write "left the context by" before it."""
 Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
 """Why a cache was missed; server: nothing that we know of."""
 

@@ -11,7 +11,7 @@ import trio
 
 from coterie.agents.errors import ControlLost, FrameTooLarge
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway import Permit
+from coterie.agents.loop.model.gateway_protocol import Permit
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.permissions.plan_approval import PlanDecision
 from coterie.agents.permissions.types import Answer, DenyCall, Question

@@ -15,7 +15,7 @@ import trio
 
 from coterie.agents.errors import ControlLost, ReplyMalformed
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import Gateway
+from coterie.agents.loop.model.gateway_protocol import Gateway
 from coterie.agents.loop.run_result import RunEnded
 from coterie.agents.mcp.client import open_mcp_client
 from coterie.agents.prompts import render

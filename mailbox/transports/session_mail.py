@@ -21,7 +21,7 @@ from coterie.mailbox.router import Router
 from coterie.mailbox.transports.bridge.held_mail import HeldMail
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import DEAD_LETTER_DIRECTORY, ROSTER_FILE, SessionDirectory, mail_directory
 
@@ -122,7 +122,7 @@ class SessionMail:
         return Router(
             roster=self.roster,
             keys=UnsignedMail() if self.keys is None else self.keys,
-            local=local or MemoryTransport(self.roster, self.keys, self.clock, self.dead_letters.add),
+            local=local or QueueTransport(self.roster, self.keys, self.clock, self.dead_letters.add),
             files=self.files,
             bridge=self.bridge,
             clock=self.clock,

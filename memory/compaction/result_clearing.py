@@ -10,9 +10,13 @@ from coterie.memory.compaction.conversation_view import SegmentView, SegmentView
 from coterie.memory.compaction.rewrite import Message, rewrite
 
 PLACEHOLDER = "[Old tool result content cleared]"
+"""Text of a cleared result, or the beginning of it."""
+_CLEARED = b'"text":"' + PLACEHOLDER.encode()
 MEDIA_PLACEHOLDER = "[Left out: one request takes no more pictures and pages. Ask for this again, for fewer at once.]"
 CACHE_EDITS = "cache_edits"
 _MEDIA = frozenset({"image", "document"})
+_HEAD = 400
+"""Bytes of a result in which its text begins."""
 _SMALL = 200
 """Bytes of a result that clearing would not make smaller."""
 
@@ -74,7 +78,7 @@ class ClearableResults:
             self._calls[call.id] = call.name
         elif segment.block_type == "tool_result" and segment.tool_use_id is not None:
             name = self._calls.pop(segment.tool_use_id, None)
-            if name is not None and self._is_clearable(name):
+            if name is not None and self._is_clearable(name) and _CLEARED not in segment.data[:_HEAD]:
                 self._results[segment.tool_use_id] = ClearableResult(segment.tool_use_id, index, len(segment.data))
         elif segment.block_type == CACHE_EDITS:
             for edit in msgspec.json.decode(segment.data, type=_Edits).edits:
@@ -82,11 +86,15 @@ class ClearableResults:
 
 
 def clear_results(
-    segments: Sequence[SegmentView], ids: Collection[str] = (), *, has_changed: bool = False
+    segments: Sequence[SegmentView],
+    ids: Collection[str] = (),
+    *,
+    has_changed: bool = False,
+    placeholder: str = PLACEHOLDER,
 ) -> list[Message]:
     """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared.
 
-    With *has_changed* something before *segments* did; see `rewrite`.
+    With *has_changed* something before *segments* did; see `rewrite`. A *placeholder* begins with `PLACEHOLDER`.
     """
     gone = deleted_results(segments) | set(ids)
 
@@ -94,7 +102,7 @@ def clear_results(
         if segment.block_type == CACHE_EDITS:
             return None
         is_gone = segment.block_type == "tool_result" and segment.tool_use_id in gone
-        return _cleared_block(segment.data) if is_gone else segment.data
+        return _cleared_block(segment.data, placeholder) if is_gone else segment.data
 
     return rewrite(segments, replacement, has_changed=has_changed)
 
@@ -144,9 +152,9 @@ def minimum_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int)
     return int(trigger * rewriting / (read * turns + rewriting)) + 1
 
 
-def _cleared_block(data: bytes) -> bytes:
+def _cleared_block(data: bytes, placeholder: str) -> bytes:
     block = msgspec.json.decode(data)
-    return msgspec.json.encode({**block, "content": [{"type": "text", "text": PLACEHOLDER}]})
+    return msgspec.json.encode({**block, "content": [{"type": "text", "text": placeholder}]})
 
 
 def _holds_media(data: bytes) -> bool:

@@ -23,6 +23,8 @@ from coterie.orchestrator.api.errors import RequestName, RequestRefused, Session
 from coterie.orchestrator.api.session_result import SessionResult, read_result
 from coterie.orchestrator.approvals.store import Approval, read_approvals
 from coterie.orchestrator.control.client import send_request
+from coterie.orchestrator.control.launch_client import FinalMessage, RootClient
+from coterie.orchestrator.control.launch_protocol import InterruptTurn, SessionEnded
 from coterie.orchestrator.control.requests import (
     AgentStarted,
     ControlAnswer,
@@ -34,8 +36,6 @@ from coterie.orchestrator.control.requests import (
     SpawnAgent,
     StopAgent,
 )
-from coterie.orchestrator.control.root_client import FinalMessage, RootClient
-from coterie.orchestrator.control.root_protocol import InterruptTurn, SessionEnded
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root

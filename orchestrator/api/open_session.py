@@ -17,8 +17,8 @@ from coterie.orchestrator.api.errors import SessionFailed
 from coterie.orchestrator.api.live_session import LiveSession, SessionLiveness, count_existing
 from coterie.orchestrator.api.options import SessionOptions, explicit_options, to_session_request
 from coterie.orchestrator.api.session_result import SessionResult
-from coterie.orchestrator.control.root_client import RootClient, RootEvents, open_root_client
-from coterie.orchestrator.control.root_protocol import SessionOpened
+from coterie.orchestrator.control.launch_client import RootClient, RootEvents, open_root_client
+from coterie.orchestrator.control.launch_protocol import SessionOpened
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import MAIN, SessionDirectory
 

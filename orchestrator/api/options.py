@@ -10,7 +10,7 @@ from coterie.agents.definitions.team_definition import TeamDefinition
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.control.root_client import PromptHandler
+from coterie.orchestrator.control.launch_client import PromptHandler
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.setting_sources import COMMAND_LINE
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings

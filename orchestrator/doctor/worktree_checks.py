@@ -10,7 +10,7 @@ from coterie.git_command import GitFailed
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
 from coterie.orchestrator.doctor.log_checks import damage_finding
 from coterie.orchestrator.session.overview import is_running
-from coterie.orchestrator.worktrees.worktree_lifecycle import WORKTREE_RECORD, read_worktree_record, remove_worktree
+from coterie.orchestrator.supervisor.worktree_lifecycle import WORKTREE_RECORD, read_worktree_record, remove_worktree
 from coterie.session_directory import SessionDirectory
 
 GIT_TIMEOUT = 30.0

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway import CONCURRENT_CALLS, Permit
+from coterie.agents.loop.model.gateway_protocol import CONCURRENT_CALLS, Permit
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission_queue import AdmissionQueue, QueuedCall
 from coterie.orchestrator.gateway.budgets import (

@@ -6,7 +6,7 @@ from typing import Self
 import attrs
 
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway import PermitEnd
+from coterie.agents.loop.model.gateway_protocol import PermitEnd
 from coterie.agents.loop.model.usage import Usage
 from coterie.orchestrator.gateway.budgets import Account, Amount
 from coterie.orchestrator.gateway.cache_warmup import CacheWrite

@@ -18,7 +18,7 @@ from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.fault_points import inject_faults
-from coterie.orchestrator.control.root_protocol import SessionEnded, SessionOpened, client_message_decoder
+from coterie.orchestrator.control.launch_protocol import SessionEnded, SessionOpened, client_message_decoder
 from coterie.orchestrator.doctor.checks import check_machine, repair
 from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
 from coterie.orchestrator.processes.linux import set_title

@@ -33,6 +33,7 @@ from coterie.mailbox.transports.file.pending_digests import snapshot_pending
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import open_approvals
+from coterie.orchestrator.control.launch_protocol import ClientMessage, Detach, EndSession, InterruptTurn
 from coterie.orchestrator.control.requests import (
     AgentStarted,
     CompactAgent,
@@ -50,7 +51,6 @@ from coterie.orchestrator.control.requests import (
     StopTime,
     control_address,
 )
-from coterie.orchestrator.control.root_protocol import ClientMessage, Detach, EndSession, InterruptTurn
 from coterie.orchestrator.control.server import open_control_server, open_listener
 from coterie.orchestrator.control.user_mail import handle_mail_request
 from coterie.orchestrator.gateway.admission import ModelGateway

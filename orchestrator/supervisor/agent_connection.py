@@ -8,7 +8,7 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.model.gateway import Gateway, Permit
+from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.permissions.types import DenyCall, UserPrompter
 from coterie.agents.root_link.approval_messages import DecidePlan, PromptAnswered, PromptUser, SubmitPlan
 from coterie.agents.root_link.channel import MessageChannel

@@ -268,6 +268,13 @@ class AgentProcess:
             self._is_interrupted = True
             self.child.send_signal(signal.SIGTERM)
 
+    def kill_if_stopping(self) -> None:
+        """End the grace of a stop under way by killing the process; nothing happens if there is no stop."""
+        if self._stop_deadline is None or self.child is None or self.child.has_ended():
+            return
+        self._stop_deadline = trio.current_time() + ORPHANS_TIMEOUT
+        self.child.send_signal_to_group(signal.SIGKILL)
+
     def spawned(self) -> Spawned:
         """Result of the spawn request, for the parent."""
         return Spawned(name=self.spec.name, incarnation=self.spec.incarnation.number, report=self.spec.report)

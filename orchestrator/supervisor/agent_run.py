@@ -24,7 +24,7 @@ from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOut
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.worktrees.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
+from coterie.orchestrator.supervisor.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
 from coterie.session_directory import MAIN, TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
 

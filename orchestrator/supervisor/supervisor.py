@@ -105,8 +105,11 @@ class Supervisor:
         await self.runs.find(name).stop(by)
 
     def kill_immediately(self) -> None:
-        """Let every stop from now on kill the agent at once, without a shutdown request."""
+        """Let every stop kill the agent at once, without a shutdown request; also a stop that is under way."""
         self.is_killing = True
+        for run in self.runs.values():
+            if run.process is not None:
+                run.process.kill_if_stopping()
 
     @property
     def stop_time(self) -> float:

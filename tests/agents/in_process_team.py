@@ -22,7 +22,7 @@ from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.runtime.mail_loop import run_mail_loop
@@ -35,7 +35,7 @@ from coterie.mailbox.envelope import Envelope, Sender
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import Router
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.opened_layers import build_pipeline, with_mail
 from tests.agents.scripted_agent import QUICK
@@ -66,11 +66,11 @@ class Team:
     ended: dict[str, RunEnded] = attrs.field(factory=dict)
     is_disk_full: bool = False
     """Whether no dead letter can be kept."""
-    transport: MemoryTransport = attrs.field(init=False)
+    transport: QueueTransport = attrs.field(init=False)
     router: Router = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.transport = MemoryTransport(self.roster, None, Clock(), self.add_dead_letter)
+        self.transport = QueueTransport(self.roster, None, Clock(), self.add_dead_letter)
         self.router = Router(self.roster, NoKeys(), self.transport)
 
     def add_dead_letter(self, letter: DeadLetter) -> None:

@@ -21,7 +21,7 @@ from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import RetryPolicy, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.tools.tool import (
     RESULT_CAP,

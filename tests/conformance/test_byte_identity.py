@@ -14,7 +14,7 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
 from coterie.scenarios.api_server.http.http_connection import HttpRequest

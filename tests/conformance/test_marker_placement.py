@@ -14,7 +14,7 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.request_body import RenderedRequest
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from tests.agents.conversation_blocks import text, thinking, tool_result, tool_use

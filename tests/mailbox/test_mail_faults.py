@@ -18,7 +18,7 @@ from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.mailbox.file_mail import DeadLetterList, Names, envelope
 from tests.mailbox.transports.bridge.bridged_transport import OPEN
 
@@ -44,10 +44,10 @@ class Faults:
         return self.seconds
 
 
-def transport_of(way: str, directory: Path) -> MemoryTransport | FileTransport:
+def transport_of(way: str, directory: Path) -> QueueTransport | FileTransport:
     """A transport whose mail is for ada and bob."""
     if way == "queue":
-        return MemoryTransport(Names(), None, Clock(), DeadLetterList().add)
+        return QueueTransport(Names(), None, Clock(), DeadLetterList().add)
     return FileTransport(directory, Names(), None, Clock(), DeadLetterList().add)
 
 

@@ -19,7 +19,7 @@ from coterie.mailbox.contract import Transport
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.data import absent
 from tests.record_property import RecordProperty
 
@@ -96,7 +96,7 @@ OpenTransports = Callable[[Path, LocalRoster, DeadLetterRecorder], Iterator[Tran
 
 
 def _queue(_directory: Path, roster: LocalRoster, graveyard: DeadLetterRecorder) -> Iterator[Transport]:
-    transport = MemoryTransport(roster, KeyRing(), Clock(), graveyard.add)
+    transport = QueueTransport(roster, KeyRing(), Clock(), graveyard.add)
     while True:
         yield transport
 

@@ -15,7 +15,7 @@ from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 
 KEY = b"k" * 32
 
@@ -51,15 +51,15 @@ class RouterHarness:
     dead: list[DeadLetter] = attrs.field(factory=list)
     bridge: NextDoor | None = attrs.field(factory=NextDoor)
     roster: LocalRoster = attrs.field(factory=LocalRoster)
-    local: MemoryTransport = attrs.field(init=False)
-    files: MemoryTransport = attrs.field(init=False)
+    local: QueueTransport = attrs.field(init=False)
+    files: QueueTransport = attrs.field(init=False)
     router: Router = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         for name in (*self.near, *self.far):
             self.roster.join(name)
-        self.local = MemoryTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
-        self.files = MemoryTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
+        self.local = QueueTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
+        self.files = QueueTransport(self.roster, OneKey(), Clock(), self.dead.append, self.limits)
         self.router = Router(self.roster, OneKey(), self.local, self.files, self.bridge, local_names=set(self.near))
 
     async def received(self, name: str) -> list[Envelope]:

@@ -12,7 +12,7 @@ from coterie.mailbox.errors import NotAllowed, UnknownRecipient
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.file.log_segments import find_journals
 from coterie.mailbox.transports.file.pending_digests import snapshot_pending
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.session_directory import SessionDirectory, mail_directory
 
@@ -81,7 +81,7 @@ async def test_authority_reaches_the_agents_of_the_own_process_alone(session: Se
     with SessionMail.open(session, Clock()) as office:
         await office.roster.join("near")
         await office.roster.join("far")
-        queue = MemoryTransport(office.roster, None, Clock(), office.dead_letters.add)
+        queue = QueueTransport(office.roster, None, Clock(), office.dead_letters.add)
         router = office.router(queue, {"near"})
         await router.send(office.human_sender(), OutgoingMessage(to="near", body="{}", kind="shutdown_request"))
         with pytest.raises(NotAllowed, match="inside a process only"):

@@ -18,7 +18,7 @@ from coterie.mailbox.conformance.harness import NotApplicable, OpenTransportFact
 from coterie.mailbox.contract import Transport
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.transports.file.transport import Durability, FileTransport
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.mailbox.transports.bridge.bridged_transport import open_bridged_place
 
 DOCUMENT = Path(__file__).parents[2] / "docs/mail.md"
@@ -30,12 +30,12 @@ class _QueuePlace:
 
     tampering: Tampering | None = None
     has_macs: bool = True
-    _transport: MemoryTransport | None = None
+    _transport: QueueTransport | None = None
 
     @asynccontextmanager
     async def open_transport(self, parts: TransportParts) -> AsyncIterator[Transport]:
         if self._transport is None:
-            self._transport = MemoryTransport(
+            self._transport = QueueTransport(
                 parts.roster, parts.keys, parts.clock, parts.store_dead_letter, parts.limits
             )
         yield self._transport

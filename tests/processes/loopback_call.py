@@ -5,7 +5,7 @@ import trio
 from coterie.agents.loop.model import client_warmup
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import RetryPolicy, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import ModelRequest
 
 _BODY = b'{"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"?"}]}]}'

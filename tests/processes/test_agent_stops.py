@@ -96,6 +96,20 @@ async def test_supervisor_that_kills_immediately_gives_an_agent_no_grace(project
             assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
 
 
+async def test_kill_immediately_ends_the_grace_of_a_stop_under_way(project: Path) -> None:
+    with trio.fail_after(50):
+        async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
+            await tree.until_shell_runs("sleeper")
+            os.kill(tree.pid("sleeper"), signal.SIGSTOP)
+            nursery.start_soon(tree.supervisor.stop, "sleeper")
+            await tree.until_state("sleeper", "stopping")
+            tree.supervisor.kill_immediately()
+            assert tree.supervisor.stop_time <= ORPHANS_TIMEOUT
+            await tree.until_state("sleeper", "killed")
+            assert tree.supervisor.stop_time == 0
+
+
 async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree, trio.open_nursery() as nursery:

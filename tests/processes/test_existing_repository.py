@@ -16,7 +16,7 @@ from coterie.memory.compaction.summary_text import block_text
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import SessionDirectory
 from tests.agents.sandbox.sandboxed_workspace import needs
-from tests.orchestrator.worktrees.git_repositories import make_repository
+from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow

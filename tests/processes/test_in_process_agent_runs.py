@@ -17,7 +17,7 @@ from coterie.orchestrator.supervisor import in_process_agents
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
 from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT
-from tests.orchestrator.worktrees.git_repositories import make_repository
+from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 DEFINITION = """---

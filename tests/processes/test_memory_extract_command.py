@@ -12,7 +12,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.agents.runtime.setup.memory_scopes import project_memory
 from coterie.memory.store.memory_store import MemoryStore
-from coterie.orchestrator.root.offline_jobs import run_offline_job
+from coterie.orchestrator.cli.offline_jobs import run_offline_job
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.session.session_request import SessionRequest

@@ -14,7 +14,7 @@ from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import TRANSCRIPT
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
 from tests.agents.sandbox.sandboxed_workspace import PYTHON, needs
-from tests.orchestrator.worktrees.git_repositories import make_repository
+from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,9 @@ from coterie.clock import Clock
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun, RestartPolicy
-from coterie.orchestrator.worktrees.worktree_lifecycle import open_worktree
+from coterie.orchestrator.supervisor.worktree_lifecycle import open_worktree
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
-from tests.orchestrator.worktrees.git_repositories import branches, commit, git, make_repository, worktrees
+from tests.orchestrator.supervisor.git_repositories import branches, commit, git, make_repository, worktrees
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import ModelClient
-from coterie.agents.loop.model.gateway import Gateway, Permit
+from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.errors import AgentError

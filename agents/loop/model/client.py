@@ -20,7 +20,7 @@ from coterie.agents.errors import ModelError, ModelUnreachable, ReplyMalformed
 from coterie.agents.loop.model.api_errors import translate_error
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.client_warmup import platform_name, ssl_context
-from coterie.agents.loop.model.gateway import Gateway, Permit
+from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.reply import Reply, ReplyBuilder, WholeReplyParser
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.model.sse import SseParser

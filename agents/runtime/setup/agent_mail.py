@@ -18,7 +18,7 @@ from coterie.mailbox.errors import MailboxBusy, MailboxError
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.router import AuthorityPort, Router
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN, SessionDirectory
@@ -34,7 +34,7 @@ class InProcessTransport:
     A report must survive the process, and a message must not overtake an earlier one that is in a file.
     """
 
-    queue: MemoryTransport
+    queue: QueueTransport
     files: Transport
     residents: set[str] = attrs.field(factory=set)
     """Names of the agents that have a mailbox in the queue."""
@@ -95,7 +95,7 @@ class AgentMail:
     messaging: Messaging
     router: Router
     sender: Sender
-    _queue: MemoryTransport
+    _queue: QueueTransport
 
     async def accept(self, envelope: Envelope) -> None:
         """Deliver a message that the agent trusts, because it came from the root. Raises `SendRefused`."""
@@ -186,7 +186,7 @@ def open_process_mail(
         tell(Noticed.untrusted_mail(letter.mailbox, letter.detail))
 
     with SessionMail.open(session, clock, keys, on_untrusted=report) as office:
-        queue = MemoryTransport(office.roster, None, clock, office.dead_letters.add)
+        queue = QueueTransport(office.roster, None, clock, office.dead_letters.add)
         near = InProcessTransport(queue=queue, files=office.files)
         # The router sees each change of the residents, as it has the same set.
         yield ProcessMail(session_mail=office, in_process=near, router=office.router(near, near.residents))

@@ -24,7 +24,7 @@ from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.model.gateway import Gateway
+from coterie.agents.loop.model.gateway_protocol import Gateway
 from coterie.agents.loop.pipeline import PipelineRole, Steps, arrange, context_steps, disabled_settings
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.runtime.agent_spec import AgentSpec

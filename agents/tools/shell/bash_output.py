@@ -19,7 +19,7 @@ from coterie.agents.tools.workspace.background_jobs import BackgroundJob, find_j
 
 FILTER_LIMIT = 10.0
 """Seconds after which a filter is given up; some expressions would take years."""
-WORKER = Path(__file__).with_name("line_filter.py")
+WORKER = Path(__file__).with_name("line_filter_worker.py")
 
 
 @attrs.frozen(kw_only=True)

@@ -131,7 +131,7 @@ async def _read(response: httpx2.Response) -> tuple[bytes, bool]:
     return bytes(body[:LARGEST]), len(body) > LARGEST
 
 
-WORKER = Path(__file__).with_name("html_to_markdown.py")
+WORKER = Path(__file__).with_name("html_to_markdown_worker.py")
 PAGE_TIME_LIMIT = 20.0
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
 TEXTS = re.compile(

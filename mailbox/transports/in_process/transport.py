@@ -66,7 +66,7 @@ class _Mailbox:
 
 
 @attrs.define(eq=False)
-class MemoryTransport:
+class QueueTransport:
     """A `Transport` within one process; nothing in it survives the process."""
 
     roster: Roster

@@ -9,11 +9,10 @@ import trio
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
-from coterie.orchestrator.cli.offline_job_request import offline_job_request
+from coterie.orchestrator.cli.offline_jobs import compact_offline, offline_job_request
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import CompactAgent
-from coterie.orchestrator.root.offline_jobs import compact_offline
 from coterie.orchestrator.session.overview import is_running
 from coterie.orchestrator.session.root_lock import RootIdentity, find_root
 from coterie.session_directory import MAIN, SessionDirectory

@@ -9,9 +9,8 @@ import trio
 from coterie.agents.events.layer_events import LayerFailed, MemoryExtracted
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.offline_job_request import offline_job_request
+from coterie.orchestrator.cli.offline_jobs import JobResult, offline_job_request, run_offline_job
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
-from coterie.orchestrator.root.offline_jobs import JobResult, run_offline_job
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import MAIN, SessionDirectory
 

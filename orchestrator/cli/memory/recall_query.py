@@ -135,7 +135,7 @@ def _ask_model(
     directory: Path, queries: Iterable[str], settings: RecallSettings, script: Path | None, recalling: _RecallPrinter
 ) -> None:
     # The local ranker should not wait for the SDK.
-    from coterie.orchestrator.gateway.model_recall import ModelRecall  # noqa: PLC0415
+    from coterie.orchestrator.cli.memory.model_recall import ModelRecall  # noqa: PLC0415
     from coterie.orchestrator.processes.api_server_process import ApiServerFailed  # noqa: PLC0415
 
     by_model = ModelRecall(directory=directory, settings=settings, script=script)

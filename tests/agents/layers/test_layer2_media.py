@@ -23,7 +23,7 @@ from tests.agents.scripted_agent import open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 
-ALONE = LayersSettings(clearing=ClearingSettings(by_time=False, by_api=False, by_cache=False))
+ALONE = LayersSettings(clearing=ClearingSettings.none())
 LIMITS = RunLimits(turns=60)
 SMALL = "claude-haiku-4-5"
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}

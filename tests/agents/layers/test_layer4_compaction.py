@@ -23,7 +23,7 @@ from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, 
 from tests.agents.opened_layers import open_notes
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 
-LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_api=False, by_cache=False))
+LAYERS = LayersSettings(clearing=ClearingSettings.none())
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
 """Of which 40,000 are left when a summary and its margin are taken off."""

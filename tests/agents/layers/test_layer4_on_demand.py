@@ -22,14 +22,14 @@ from coterie.mailbox.envelope import Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings
 from tests.agents.in_process_team import NoKeys
 from tests.agents.opened_layers import with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, open_agent
 
 LIMITS = RunLimits(turns=20)
-LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_api=False, by_cache=False))
+LAYERS = LayersSettings(clearing=ClearingSettings.none())
 LITTLE = CompactionSettings(keep_least=1, keep_texts=1)
 """What stays is the last message."""
 USER = Sender(name="user", incarnation=1, session="s", kind="human")
@@ -138,7 +138,7 @@ async def test_an_idle_agent_is_compacted_at_once_and_hears_what_comes_with_it(
     dead: list[DeadLetter] = []
     roster = LocalRoster()
     roster.join("main")
-    transport = MemoryTransport(roster, None, Clock(), dead.append)
+    transport = QueueTransport(roster, None, Clock(), dead.append)
     router, idle = Router(roster, NoKeys(), transport), Idle()
     async with (
         open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, server),

@@ -20,7 +20,7 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions

@@ -17,7 +17,7 @@ from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.agents.in_process_team import open_team
 from tests.agents.scripted_agent import NotingTool
 
@@ -114,7 +114,7 @@ async def test_mail_that_the_transcript_has_is_not_delivered_again(tmp_path: Pat
     roster = LocalRoster()
     roster.join("worker")
     dead: list[DeadLetter] = []
-    transport = MemoryTransport(roster, None, Clock(), dead.append)
+    transport = QueueTransport(roster, None, Clock(), dead.append)
     await transport.send(envelope)
     with TranscriptWriter.open(tmp_path / "t.jsonl") as transcript:
         conversation = Conversation.begin(KeyHeader(model="m"))

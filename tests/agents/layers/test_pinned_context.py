@@ -33,7 +33,7 @@ from coterie.mailbox.roster import FileRoster, LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.tasks.task import TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.agents.in_process_team import NoKeys, open_team
 from tests.agents.scripted_agent import open_agent
 
@@ -54,7 +54,7 @@ class Lead:
     agent: Agent
     mail: Messaging
     roster: LocalRoster
-    transport: MemoryTransport
+    transport: QueueTransport
     tasks: TaskList
 
     @property
@@ -105,7 +105,7 @@ async def open_lead(directory: Path) -> AsyncIterator[Lead]:
     roster = LocalRoster()
     for name in ("main", "scout", "editor"):
         roster.join(name)
-    transport = MemoryTransport(roster, None, Clock(), dead.append)
+    transport = QueueTransport(roster, None, Clock(), dead.append)
     async with open_agent(SCRIPT, directory) as (agent, _), transport.open_inbox("main", 1) as inbox:
         yield Lead(agent, Messaging(inbox), roster, transport, TaskList(directory / "tasks", Clock()))
     assert dead == []

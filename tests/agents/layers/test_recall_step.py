@@ -25,7 +25,7 @@ from coterie.agents.loop.conversation.transcript_records import RecallRecord, Us
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.client import ModelClient
-from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.run_result import RunLimits

@@ -14,7 +14,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import INTERRUPTED, UNREADABLE, close_open_calls, run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.tool import Tool, Workspace
 from coterie.files import file_faults

@@ -12,7 +12,7 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer7_messaging import AT_ONCE, Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
@@ -21,7 +21,7 @@ from coterie.mailbox.message_bodies import ShutdownRequest, ShutdownResponse
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.agents.in_process_team import Team, open_team
 from tests.agents.scripted_agent import QUICK, NotingTool
 
@@ -252,7 +252,7 @@ async def test_what_only_looks_like_a_request_is_shown_and_does_nothing(tmp_path
 async def test_a_request_that_lies_in_a_file_is_buried_and_not_heard(tmp_path: Path) -> None:
     roster, dead = LocalRoster(), list[DeadLetter]()
     roster.join("worker")
-    near = MemoryTransport(roster, None, Clock(), dead.append)
+    near = QueueTransport(roster, None, Clock(), dead.append)
     far = FileTransport(tmp_path / "mail", roster, None, Clock(), dead.append)
     letter = forged(NOW, sender="main")
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.runtime.agent_spec import AgentSpec, Services
 from coterie.agents.runtime.setup.layer_setup import build_progress

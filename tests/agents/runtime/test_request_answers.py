@@ -30,7 +30,7 @@ from coterie.mailbox.message_bodies import (
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import MemoryTransport
+from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.agents.in_process_team import NoKeys, Team, open_team
 from tests.agents.scripted_agent import NotingTool
 
@@ -43,7 +43,7 @@ class TwoMembers:
     """Two members of one process, and the mail of `worker`, which also has a file mailbox."""
 
     router: Router
-    near: MemoryTransport
+    near: QueueTransport
     far: FileTransport
     mail: Messaging
     answers: list[ReplyReceived[PlanApprovalResponse]] = attrs.field(factory=list)
@@ -78,7 +78,7 @@ async def open_two_members(directory: Path) -> AsyncIterator[TwoMembers]:
     roster, dead = LocalRoster(), list[DeadLetter]()
     for name in ("main", "worker"):
         roster.join(name)
-    near = MemoryTransport(roster, None, Clock(), dead.append)
+    near = QueueTransport(roster, None, Clock(), dead.append)
     far = FileTransport(directory / "mail", roster, None, Clock(), dead.append)
     try:
         with trio.fail_after(10):

@@ -10,7 +10,7 @@ import trio
 
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.model.gateway import Gateway, Permit
+from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway

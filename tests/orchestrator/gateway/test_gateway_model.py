@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from coterie.agents.errors import BudgetSpent, ModelOverloaded, ModelUnreachable
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway import Permit
+from coterie.agents.loop.model.gateway_protocol import Permit
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import AccountStats, GatewayClient, ModelGateway

@@ -21,7 +21,7 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.model.usage import Usage

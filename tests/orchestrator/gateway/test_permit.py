@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import ModelUnreachable
-from coterie.agents.loop.model.gateway import Permit
+from coterie.agents.loop.model.gateway_protocol import Permit
 from coterie.agents.loop.model.usage import Usage
 from coterie.orchestrator.gateway.budgets import Amount
 from coterie.orchestrator.gateway.permit import CallCost

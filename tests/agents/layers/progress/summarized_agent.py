@@ -14,7 +14,7 @@ from coterie.agents.layers.progress.summarizer import ProgressSummarizer, Timeou
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from tests.agents.opened_layers import open_summaries
 from tests.agents.scripted_agent import NotingTool, open_agent, watch

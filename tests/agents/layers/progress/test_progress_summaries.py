@@ -18,7 +18,7 @@ from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.layers.progress.summarizer import GatewayBusy, TimeoutGateway, clean
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from tests.agents.layers.progress.summarized_agent import (
     DONE,
     HAIKU,

@@ -10,7 +10,7 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.scenarios.api_server.script.http_faults import HttpFault, HttpFaultKind
 from tests.agents.conversation_blocks import HEADER

@@ -21,7 +21,7 @@ from coterie.agents.errors import (
 )
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, RetryPolicy, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.reply import Reply, ReplyBuilder
 from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.model.sse import SseParser

@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.model.gateway import CONCURRENT_CALLS, LocalGateway
+from coterie.agents.loop.model.gateway_protocol import CONCURRENT_CALLS, LocalGateway
 from coterie.agents.loop.model.usage import Usage
 
 INTENT = CallIntent(

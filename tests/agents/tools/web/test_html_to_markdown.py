@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.web.html_to_markdown import to_markdown
+from coterie.agents.tools.web.html_to_markdown_worker import to_markdown
 
 URL = "https://example.org/a/b"
 

@@ -10,14 +10,14 @@ from coterie.mailbox.contract import DeadLetter, MailLimits
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import MailboxFull
 from coterie.mailbox.roster import LocalRoster
-from coterie.mailbox.transports.in_process.transport import REMEMBERED, MemoryTransport
+from coterie.mailbox.transports.in_process.transport import REMEMBERED, QueueTransport
 
 
-def _queue(limits: MailLimits | None = None) -> tuple[MemoryTransport, list[DeadLetter]]:
+def _queue(limits: MailLimits | None = None) -> tuple[QueueTransport, list[DeadLetter]]:
     roster, dead = LocalRoster(), list[DeadLetter]()
     for name in ("alice", "bob"):
         roster.join(name)
-    return MemoryTransport(roster, None, Clock(), dead.append, limits or MailLimits()), dead
+    return QueueTransport(roster, None, Clock(), dead.append, limits or MailLimits()), dead
 
 
 def _envelope(body: str = "Hello.") -> Envelope:

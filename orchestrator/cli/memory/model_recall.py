@@ -14,7 +14,7 @@ from coterie.agents.errors import BudgetSpent, ModelError, ReplyMalformed
 from coterie.agents.layers.recall_selection import RecallCaller, choose_memories
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import Identity
 from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.bm25 import RankedMemory

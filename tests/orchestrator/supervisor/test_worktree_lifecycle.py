@@ -18,7 +18,7 @@ from coterie.agents.runtime.worktree import Worktree, find_unsaved_work
 from coterie.clock import Clock
 from coterie.git_command import GitFailed
 from coterie.orchestrator.cli.main import main
-from coterie.orchestrator.worktrees.worktree_lifecycle import (
+from coterie.orchestrator.supervisor.worktree_lifecycle import (
     WORKTREE_RECORD,
     WorktreeFailed,
     open_worktree,
@@ -27,7 +27,7 @@ from coterie.orchestrator.worktrees.worktree_lifecycle import (
     remove_worktree,
 )
 from coterie.session_directory import SessionDirectory
-from tests.orchestrator.worktrees.git_repositories import branches, commit, git, make_repository, worktrees
+from tests.orchestrator.supervisor.git_repositories import branches, commit, git, make_repository, worktrees
 
 pytestmark = pytest.mark.slow
 
@@ -316,7 +316,7 @@ async def test_git_killed_half_way_leaves_nothing_and_the_next_try_works(
 OPENING = """
 import os, sys, trio
 from coterie.session_directory import SessionDirectory as Session
-from coterie.orchestrator.worktrees.worktree_lifecycle import open_worktree
+from coterie.orchestrator.supervisor.worktree_lifecycle import open_worktree
 os.environ["OPENER"] = str(os.getpid())
 session = Session.find(sys.argv[1])
 trio.run(open_worktree, session, "scout", session.project)
