@@ -69,7 +69,7 @@ class Row:
     setting: str | None = None
     """The key that switches the step off; None if it is always on."""
     roles: tuple[PipelineRole, ...] = ("agent", "fork")
-    """A step that rewrites what a fork shares with its parent is for agents only."""
+    """A step that changes the prefix while the cache is warm is for agents only: forks share it with their parent."""
 
 
 RESULTS = "layers.results.enabled"

@@ -78,8 +78,10 @@ class ClearableResults:
             self._calls[call.id] = call.name
         elif segment.block_type == "tool_result" and segment.tool_use_id is not None:
             name = self._calls.pop(segment.tool_use_id, None)
-            if name is not None and self._is_clearable(name) and _CLEARED not in segment.data[:_HEAD]:
-                self._results[segment.tool_use_id] = ClearableResult(segment.tool_use_id, index, len(segment.data))
+            if name is not None and self._is_clearable(name):
+                # A cleared one counts among the newest, as it does for the API, and is not cleared again.
+                size = 0 if _CLEARED in segment.data[:_HEAD] else len(segment.data)
+                self._results[segment.tool_use_id] = ClearableResult(segment.tool_use_id, index, size)
         elif segment.block_type == CACHE_EDITS:
             for edit in msgspec.json.decode(segment.data, type=_Edits).edits:
                 self._results.pop(edit.cache_reference, None)
@@ -94,15 +96,18 @@ def clear_results(
 ) -> list[Message]:
     """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared.
 
-    With *has_changed* something before *segments* did; see `rewrite`. A *placeholder* begins with `PLACEHOLDER`.
+    With *has_changed* something before *segments* did; see `rewrite`. The text of *ids* is then *placeholder*, which
+    begins with `PLACEHOLDER`.
     """
-    gone = deleted_results(segments) | set(ids)
+    deleted = deleted_results(segments)
+    gone = deleted | set(ids)
 
     def replacement(segment: SegmentView) -> bytes | None:
         if segment.block_type == CACHE_EDITS:
             return None
-        is_gone = segment.block_type == "tool_result" and segment.tool_use_id in gone
-        return _cleared_block(segment.data, placeholder) if is_gone else segment.data
+        if segment.block_type != "tool_result" or segment.tool_use_id not in gone:
+            return segment.data
+        return _cleared_block(segment.data, PLACEHOLDER if segment.tool_use_id in deleted else placeholder)
 
     return rewrite(segments, replacement, has_changed=has_changed)
 

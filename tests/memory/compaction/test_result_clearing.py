@@ -59,6 +59,15 @@ def test_results_of_clearable_tools_are_found_in_order_and_small_ones_are_not() 
     assert clearable(of) == ["a", "b"]
 
 
+def test_cleared_result_counts_among_the_newest_and_is_not_cleared_again() -> None:
+    of = conversation(user("go"), calls("a"), results("a"), calls("b"), results("b"))
+    text = f"{PLACEHOLDER} The same was read again below, in the result of a later call." + " It is long." * 20
+    of.rewrite(clear_results(of.segments, {"b"}, placeholder=text))
+    tracker = ClearableResults(lambda _name: True)
+    assert [result.id for result in tracker.update(of.prefix, of.epoch)] == ["a"]
+    assert tracker.newest(1) == {"b"}
+
+
 def test_looking_again_costs_only_what_is_new_and_a_new_epoch_starts_over() -> None:
     of = conversation(user("go"), calls("a"), results("a"))
     tracker = ClearableResults(lambda _: True)
