@@ -55,6 +55,7 @@ bench: $(READY)
 soak: $(READY)
 	@$(BIN)/python -m pytest -m soak --timeout 3600
 	@HYPOTHESIS_PROFILE=exploring $(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m tests.run_mutations
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
