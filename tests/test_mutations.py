@@ -1,4 +1,4 @@
-"""The table of mutations fits the product as it is; whether tests notice each is for `python -m tests.run_mutations`."""
+"""The table of mutations fits the product; `python -m tests.run_mutations` sees whether tests notice each."""
 
 import ast
 import tomllib
@@ -24,10 +24,13 @@ def test_a_mutation_applies_to_its_file_and_leaves_it_readable(mutation: Mutatio
     text = (ROOT / mutation.file).read_text(encoding="utf-8")
     changed = mutation.apply(text)
     assert changed != text
-    if mutation.file.endswith(".toml"):
-        tomllib.loads(changed)
-    else:
-        ast.parse(changed)
+    match Path(mutation.file).suffix:
+        case ".py":
+            ast.parse(changed)
+        case ".toml":
+            tomllib.loads(changed)
+        case other:
+            assert other == ".md"
 
 
 @each_mutation
