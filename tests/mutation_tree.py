@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("src", "agents", "orchestrator", "mailbox", "memory", "scenarios")
 GRACE = 15.0
 """Seconds that tests have to clean up after an interrupt."""
+POLL_SECONDS = 0.05
 
 
 @attrs.frozen(kw_only=True)
@@ -90,11 +91,8 @@ class MutationTree:
             process = subprocess.Popen(
                 command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-            exit_code: int | None = None
             try:
-                exit_code = process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                pass
+                exit_code = _wait(process, timeout)
             finally:
                 _end(process)
             output.seek(0)
@@ -154,6 +152,20 @@ def _check_imports(tree: MutationTree) -> None:
     said = subprocess.check_output([tree.python, "-c", ask], cwd=tree.root).decode().split()
     if not all(Path(name).is_relative_to(tree.root) for name in said[:2]) or str(ROOT / "src") in said:
         raise RuntimeError(f"the copy in {tree.root} is not what is imported: {said}")
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
+    """The exit code of *process*, or None if it takes too long; orphans that end meanwhile are reaped."""
+    until = time.monotonic() + timeout
+    while time.monotonic() < until:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            time.sleep(POLL_SECONDS)
+        elif ended.si_pid == process.pid:
+            return process.wait()
+        else:
+            os.waitpid(ended.si_pid, 0)
+    return None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,7 @@
 """The table of mutations fits the product; `python -m tests.run_mutations` sees whether tests notice each."""
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,8 @@ MUTATIONS = load_mutations()
 each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 
 
-def test_names_are_unique() -> None:
+def test_names_are_unique_and_in_one_style() -> None:
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", mutation.name) for mutation in MUTATIONS)
     assert [name for name, count in Counter(mutation.name for mutation in MUTATIONS).items() if count > 1] == []
 
 
