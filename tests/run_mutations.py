@@ -120,7 +120,8 @@ def main(names: tuple[str, ...], json_file: Path | None, *, baseline: bool, list
         for mutation in chosen:
             click.echo(f"{mutation.name}: {mutation.promise} ({mutation.source})")
         return
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what runs in the background with SIGINT ignored
+        signal.signal(number, _interrupt)
     outcomes: list[Outcome] = []
     with copied_tree() as tree:
         unmutated: Callable[[list[str]], str | None] = _Baseline(tree) if baseline else _assume_passing
