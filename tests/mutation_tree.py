@@ -89,7 +89,13 @@ class MutationTree:
         began = time.monotonic()
         with (self.home / "output").open("w+b") as output:
             process = subprocess.Popen(
-                command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                command,
+                cwd=self.root,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C at the terminal is for the runner alone, which passes it on
             )
             try:
                 exit_code = _wait(process, timeout)

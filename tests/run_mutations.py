@@ -21,6 +21,7 @@ TIMEOUT = 300.0
 """Seconds for the tests of one entry."""
 _TESTS_FAILED, _INTERRUPTED = 1, 2
 """Exit codes of pytest; the second is also that of a module that cannot be imported."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Verdict = Literal["caught", "caught (timeout)", "SURVIVED", "broken"]
 
@@ -120,7 +121,7 @@ def main(names: tuple[str, ...], json_file: Path | None, *, baseline: bool, list
         for mutation in chosen:
             click.echo(f"{mutation.name}: {mutation.promise} ({mutation.source})")
         return
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what runs in the background with SIGINT ignored
+    for number in SIGNALS:  # a shell starts what runs in the background with SIGINT ignored
         signal.signal(number, _interrupt)
     outcomes: list[Outcome] = []
     with copied_tree() as tree:
@@ -141,6 +142,9 @@ def _assume_passing(tests: list[str]) -> str | None:
 
 
 def _interrupt(*_: Any) -> None:
+    """End the run; what it has started and written is removed, and no second signal keeps it from that."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
