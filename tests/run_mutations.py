@@ -121,8 +121,8 @@ def main(names: tuple[str, ...], json_file: Path | None, *, baseline: bool, list
         for mutation in chosen:
             click.echo(f"{mutation.name}: {mutation.promise} ({mutation.source})")
         return
-    for number in SIGNALS:  # a shell starts what runs in the background with SIGINT ignored
-        signal.signal(number, _interrupt)
+    for stop in SIGNALS:  # a shell starts what runs in the background with SIGINT ignored
+        signal.signal(stop, _interrupt)
     outcomes: list[Outcome] = []
     with copied_tree() as tree:
         unmutated: Callable[[list[str]], str | None] = _Baseline(tree) if baseline else _assume_passing
