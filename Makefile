@@ -16,7 +16,7 @@ help:
 	@echo "make check   formatting, lint, types, direction of imports"
 	@echo "make schemas writes docs/*.schema.json anew, after events, records or scenarios have changed"
 	@echo "make bench   what is measured, as ratios in one run"
-	@echo "make soak    the long versions of the slow suites"
+	@echo "make soak    the long versions of the slow suites, and which broken promises no test notices"
 
 setup: $(READY)
 
