@@ -16,7 +16,7 @@ help:
 	@echo "make check   formatting, lint, types, direction of imports"
 	@echo "make schemas writes docs/*.schema.json anew, after events, records or scenarios have changed"
 	@echo "make bench   what is measured, as ratios in one run"
-	@echo "make soak    the long versions of the slow suites"
+	@echo "make soak    the long versions of the slow suites, and which broken promises no test notices"
 
 setup: $(READY)
 
@@ -55,6 +55,7 @@ bench: $(READY)
 soak: $(READY)
 	@$(BIN)/python -m pytest -m soak --timeout 3600
 	@HYPOTHESIS_PROFILE=exploring $(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m tests.run_mutations
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
