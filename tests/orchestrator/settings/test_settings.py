@@ -389,3 +389,10 @@ def test_a_project_lists_no_hosts(places: Places, file: str) -> None:
     assert places.load({"web.hosts": ["b.org"]}).web.hosts == ("docs.python.org", "b.org")
     getattr(places, file).write_text('[web]\nhosts = ["evil.example"]')
     assert "web.hosts may not be set by a project: what agents read here could be sent there" in places.refusal()
+
+
+def test_a_project_may_not_let_dreams_delete(places: Places) -> None:
+    places.user.write_text('[layers.dreaming]\ndeletions = "apply"')
+    assert places.load().layers.dreaming.deletions == "apply"
+    places.project.write_text('[layers.dreaming]\ndeletions = "apply"')
+    assert "layers.dreaming.deletions may not be apply in a project" in places.refusal()
