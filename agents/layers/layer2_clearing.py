@@ -67,12 +67,12 @@ class ClearByTime(_OldResults):
 
     async def before_call(self, agent: Agent) -> None:
         """Begin a new epoch without old results, if the last reply is older than what it wrote to the cache."""
-        if not _is_cold(agent):
+        if not is_cold(agent):
             return
         before = agent.meter.tokens(agent.conversation)
         count, tokens = self.leave_out(agent)
         if count:
-            _announce(agent, "time", count, before, before - tokens)
+            announce_clearing(agent, "time", count, before, before - tokens)
 
 
 @attrs.define(eq=False)
@@ -83,11 +83,11 @@ class ClearByCache(_OldResults):
         """The edit, if results have piled up; it stays where it is in the conversation, and is so sent again."""
         waiting = self.find_old(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
-        if len(waiting) + coming <= self.settings.trigger or _is_cold(agent):
+        if len(waiting) + coming <= self.settings.trigger or is_cold(agent):
             return NOTHING
         old = waiting[: len(waiting) + coming - self.settings.keep]
         before = agent.meter.tokens(agent.conversation)
-        _announce(agent, "cache", len(old), before, before - result_tokens(agent, old))
+        announce_clearing(agent, "cache", len(old), before, before - result_tokens(agent, old))
         return AddedBlocks(blocks=(make_cache_edits([result.id for result in old]),)) if old else NOTHING
 
 
@@ -106,7 +106,7 @@ class ClearByApi(_OldResults):
         for edit in cleared_by_api(reply):
             if count := edit.get("cleared_tool_uses"):
                 after = reply.usage.total
-                _announce(agent, "api", count, after + edit["cleared_input_tokens"], after)
+                announce_clearing(agent, "api", count, after + edit["cleared_input_tokens"], after)
                 self._has_cleared = True
 
     async def before_call(self, agent: Agent) -> None:
@@ -165,11 +165,13 @@ def result_tokens(agent: Agent, results: Sequence[ClearableResult]) -> int:
     return sum(estimate_block(agent.conversation.prefix[result.index].data) for result in results)
 
 
-def _is_cold(agent: Agent) -> bool:
+def is_cold(agent: Agent) -> bool:
+    """True if the last reply is older than the lifetime of what it wrote to the cache."""
     return agent.replied_at is not None and agent.clock.now() - agent.replied_at > LIVES[agent.ttl.last]
 
 
-def _announce(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
+def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
+    """Announce the cache break of *results* that were cleared, and emit the event; tokens *before* and *after*."""
     agent.announced.append(f"results cleared by {mechanism}")
     agent.emit(
         ResultsCleared(
