@@ -35,6 +35,8 @@ builder:
   - {text: "Done."}
 """
 OPEN, CLOSED = "\x1b[?1049h", "\x1b[?1049l"
+BOLD = "\x1b[1m"
+"""Before the subject of an approval; it may be on the board before that, in the line of its agent."""
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def decisions(session: SessionDirectory) -> list[tuple[str, str, str]]:
 
 def test_a_run_with_a_board_goes_on_when_a_key_approves(team: Path) -> None:
     with at_a_terminal(team, *run("--live")) as program:
-        program.read_until("Write everything.")
+        program.read_until(f"{BOLD}Write everything.")
         program.type("a")
         program.read_until("a again: approve Write everything.")
         assert not (team / "a.txt").exists()
@@ -128,9 +130,9 @@ def test_a_session_that_was_left_is_looked_at_and_answered_from_other_terminals(
         ) as piped,
         at_a_terminal(team, *attach) as second,
     ):
-        second.read_until("Write everything.")
+        second.read_until(f"{BOLD}Write everything.")
         second.type("rrToo much.\r")
-        second.read_until("Write a.txt alone.")
+        second.read_until(f"{BOLD}Write a.txt alone.")
         second.type("aa")
         assert second.wait() == 0
         assert "It is built." in after_the_board(second)
