@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from coterie.clock import Clock
+from coterie.session_directory import SessionDirectory
 from tests.descendants import descendants
 
 # The same examples in every run, so that a change is judged by what it changed; `make soak` looks for new ones.
@@ -17,7 +19,7 @@ settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("exploring")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-# Whoever runs the tests may have hooks, which are none of theirs.
+# The user's own hooks must not run in tests.
 os.environ["CLAUDE_CONFIG_DIR"] = os.devnull
 
 
@@ -75,6 +77,19 @@ def no_orphans() -> Iterator[None]:
     yield
     left = descendants() - before
     assert not left, f"left behind: {', '.join(map(str, left))}"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """COTERIE_HOME of the test; the directory does not exist yet."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def session(home: Path, tmp_path: Path) -> SessionDirectory:
+    """A new session of the project *tmp_path*."""
+    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 @pytest.fixture
