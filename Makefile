@@ -30,7 +30,7 @@ $(READY): pyproject.toml
 demo: $(READY)
 	@$(BIN)/coterie demo
 
-# Hundreds of tests start processes. Where Python is told not to keep what it has compiled, each would compile it anew.
+# Compile once: with PYTHONDONTWRITEBYTECODE set, every process that a test starts would compile all modules again.
 test: $(READY)
 	@$(BIN)/python -m compileall -q src agents orchestrator mailbox memory scenarios
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -53,8 +53,8 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: $(READY)
-	@$(BIN)/python -m pytest -m soak --timeout 3600
-	@HYPOTHESIS_PROFILE=exploring $(BIN)/python -m pytest -n $(WORKERS)
+	@COTERIE_COLD_START=1 $(BIN)/python -m pytest -m soak --timeout 3600
+	@COTERIE_COLD_START=1 HYPOTHESIS_PROFILE=exploring $(BIN)/python -m pytest -n $(WORKERS)
 	@$(BIN)/python -m tests.run_mutations
 
 clean:

@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from coterie.clock import Clock
 from coterie.session_directory import SessionDirectory
+from tests import warm_start
 from tests.descendants import descendants
 
 # The same examples in every run, so that a change is judged by what it changed; `make soak` looks for new ones.
@@ -31,6 +32,12 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    warm_start.install()
+
+
+def pytest_unconfigure() -> None:
+    """End the warm process that programs were forked from."""
+    warm_start.uninstall()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,11 +78,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
+def cold_start(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Start programs with a new interpreter in tests marked `cold_start`."""
+    if request.node.get_closest_marker("cold_start") is None:
+        yield
+        return
+    with warm_start.cold_start():
+        yield
+
+
+@pytest.fixture(autouse=True)
 def no_orphans() -> Iterator[None]:
     """Fail a test that ends with more children than it began with."""
     before = descendants()
     yield
-    left = descendants() - before
+    left = {child for child in descendants() - before if child.pid != warm_start.warm_pid()}
     assert not left, f"left behind: {', '.join(map(str, left))}"
 
 

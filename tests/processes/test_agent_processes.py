@@ -22,6 +22,7 @@ from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun
 from coterie.session_directory import TRANSCRIPT
+from tests import warm_start
 from tests.processes.root_harness import open_root_harness
 
 SCRIPT = """
@@ -189,7 +190,8 @@ async def test_children_end_with_their_parent_and_all_within_the_grace(project: 
                 await tree.until_shell_runs("sleeper")
                 below = psutil.Process().children(recursive=True)
                 nursery.cancel_scope.cancel()
-            left = [p for p in below if p.is_running() and p.pid not in (tree.zygote, tree.root.cleanup.pid)]
+            kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
+            left = [p for p in below if p.is_running() and p.pid not in kept]
             assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
             assert tree.supervisor.running == set()
 

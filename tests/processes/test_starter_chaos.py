@@ -12,6 +12,7 @@ import trio
 from coterie.orchestrator.processes.child_registry import CHILDREN, run_reaper
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.process_starters import ZygoteStarter, open_zygote_starter
+from tests import warm_start
 from tests.descriptors import count_descriptors
 from tests.processes import child_entries
 from tests.processes.starter_root import make_start
@@ -60,13 +61,18 @@ class Chaos:
         """Kill somebody now and then: a child, seldom the zygote."""
         while True:
             await trio.sleep(self.random.random() * 0.03)
-            processes = psutil.Process().children(recursive=True)
+            processes = _children()
             victim = self.random.choice(processes) if processes else None
             if victim is not None and (victim.pid != self.warm.zygote or self.random.random() < 0.05):
                 try:
                     victim.kill()
                 except psutil.NoSuchProcess:
                     continue
+
+
+def _children() -> list[psutil.Process]:
+    """Descendants of this process except the warm process that programs of other tests are forked from."""
+    return [child for child in psutil.Process().children(recursive=True) if child.pid != warm_start.warm_pid()]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ async def test_nothing_is_left_of_starts_that_failed(seed: int, rounds: int, mon
         while CHILDREN.adopted():  # one that nobody has heard of may be about to end
             CHILDREN.reap_adopted()
             await trio.lowlevel.checkpoint()
-    assert not psutil.Process().children(recursive=True)
+    assert not _children()
     assert count_descriptors() == before
     assert chaos.outcomes.total() == 20 * rounds
     assert chaos.outcomes["done"]

@@ -34,6 +34,7 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import MAIL_DIRECTORY, SessionDirectory
+from tests import warm_start
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 AGENTS = 6
@@ -97,7 +98,7 @@ async def _check(tree: RootHarness, names: list[str], budget: Decimal) -> None:
     assert standing.session.reserved.dollars == 0
     assert standing.session.spent.dollars <= budget
     assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
-    kept = (tree.zygote, tree.root.cleanup.pid)
+    kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
     assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
     # Whoever had a process is told of once, by itself or by the root.
