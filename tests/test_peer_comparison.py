@@ -7,7 +7,7 @@ import pytest
 from benchmarks.peer_environments import Environment, Framework, NotMeasured, installed
 from benchmarks.peers import CONVERSATION, OURS, conversation_figures, open_work, table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 TURNS = 30
 
