@@ -186,7 +186,7 @@ async def test_a_helper_can_edit_that_one_file_and_nothing_else(tmp_path: Path) 
         assert acted == ["0", "1"]
         assert other.read_text() == "mine"
         assert len(work.requests("notes")) == 2
-        assert [reason.partition(":")[0] for reason in work.failures] == ["an edit could not be made"]
+        assert [reason.partition(":")[0] for reason in work.failures] == ["an edit failed"]
         assert "- one" in work.notes.path.read_text()
 
 
@@ -235,9 +235,9 @@ async def test_edits_that_do_not_fit_get_one_more_turn(tmp_path: Path) -> None:
 
 FAILING: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no reply": ([], "400 invalid_request_error"),
-    "refused": ([{"purpose": "notes", "text": "No.", "stop": "refusal", "times": "always"}], "ended with refusal"),
-    "only words": ([{"purpose": "notes", "text": "All noted.", "times": "always"}], "the model made no edit"),
-    "cut": ([{"purpose": "notes", "text": "x", "stop": "max_tokens", "times": "always"}], "ended with max_tokens"),
+    "refused": ([{"purpose": "notes", "text": "No.", "stop": "refusal", "times": "always"}], "stopped with refusal"),
+    "only text": ([{"purpose": "notes", "text": "All noted.", "times": "always"}], "the model made no edit"),
+    "cut": ([{"purpose": "notes", "text": "x", "stop": "max_tokens", "times": "always"}], "stopped with max_tokens"),
 }
 
 
@@ -493,12 +493,12 @@ async def test_template_and_prompt_can_be_the_users_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("template", None, "is not there"),
+        ("template", None, "does not exist"),
         ("template", "# Goal {{weather}}", "has a slot {{weather}}; there is {{agent}}, {{project}}"),
         ("template", "no heading", "has no section"),
         ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has a slot {{wether}}"),
         ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
-        ("prompt", "\udcff", "it is not UTF-8"),
+        ("prompt", "\udcff", "cannot be read: not UTF-8"),
     ],
 )
 async def test_a_file_of_the_users_that_cannot_be_used_is_refused_at_once(

@@ -125,7 +125,7 @@ async def test_summaries_that_fail_trip_the_breaker_and_the_agent_goes_on(tmp_pa
         assert len(compacted) > 3
         assert {each.by for each in compacted} == {"rule"}
         whys = [each.passed_over["summary"] for each in compacted]
-        assert whys[:4] == ["the reply has no summary in it"] * 3 + ["3 summaries in a row had failed"]
+        assert whys[:4] == ["the reply has no summary in it"] * 3 + ["the last 3 summaries failed"]
         assert len(of_kind(events, LayerFailed)) == 3
         [tripped] = of_kind(events, BreakerTripped)
         assert (tripped.failures, tripped.reason) == (3, "the reply has no summary in it")
@@ -158,7 +158,7 @@ async def test_what_was_summarised_once_outlives_a_compaction_by_rule(tmp_path: 
         ({"text": "<summary>half", "stop": "max_tokens"}, "cut off or refused"),
         ({"text": "no", "stop": "refusal"}, "cut off or refused"),
         ({"text": "<analysis>nothing but thoughts</analysis>"}, "no summary in it"),
-        ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "would be too many"),
+        ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "tokens; at most"),
         ({"text": "-", "fault": {"kind": "error", "count": "always"}}, "500"),
     ],
     ids=["cut", "refused", "empty", "too long", "an error"],
@@ -240,8 +240,8 @@ async def test_what_the_notes_do_not_know_stays(tmp_path: Path) -> None:
         ]
         [compacted] = of_kind(events, Compacted)
         assert compacted.by == "summary"
-        assert compacted.passed_over["notes"].startswith("they do not know of the last ")
-        assert compacted.passed_over["notes"].endswith(" may stay: too little had come since the last update")
+        assert compacted.passed_over["notes"].startswith("the notes do not cover the last ")
+        assert "the context has grown too little" in compacted.passed_over["notes"]
 
 
 async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for_them(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
         [compacted] = of_kind(events, Compacted)
-        why = "there are none: another update would have cost more than their share of what turns cost"
+        why = "there are no notes: another update would cost more than the notes' share of the cost of turns"
         assert compacted.passed_over == {"notes": why}
 
 

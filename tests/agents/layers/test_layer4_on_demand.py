@@ -8,7 +8,13 @@ import trio
 import trio.testing
 
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
-from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, PendingCompaction
+from coterie.agents.layers.layer4_compaction.on_demand import (
+    NO_SUMMARY,
+    SWITCHED_OFF,
+    TOO_SHORT,
+    OnDemandCompaction,
+    PendingCompaction,
+)
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
@@ -81,10 +87,10 @@ async def test_all_who_ask_are_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("side", "message", "reason", "is_for_user"),
     [
-        ("from", 7, "there is no message 7: the conversation has 6", True),
-        ("up_to", 0, "there is no message 0: the conversation has 6", True),
-        ("up_to", 1, "it is too short: nothing would leave", False),
-        ("up_to", 2, "it is too short: nothing would leave", False),
+        ("from", 7, "message 7 does not exist: the conversation has 6 messages", True),
+        ("up_to", 0, "message 0 does not exist: the conversation has 6 messages", True),
+        ("up_to", 1, TOO_SHORT, False),
+        ("up_to", 2, TOO_SHORT, False),
     ],
 )
 async def test_what_cannot_be_done_changes_nothing(
@@ -106,7 +112,7 @@ async def test_without_a_summary_nothing_leaves_by_hand(tmp_path: Path) -> None:
         before = agent.conversation.prefix_bytes()
         answer = await by_hand.run_request(agent, CompactJob())
         assert isinstance(answer, NotCompacted)
-        assert "no summary to be had" in answer.reason
+        assert answer.reason == NO_SUMMARY
         assert agent.conversation.prefix_bytes() == before
 
 
@@ -114,7 +120,7 @@ async def test_where_compaction_is_switched_off_it_says_so(tmp_path: Path) -> No
     by_hand = OnDemandCompaction(None)
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
         answer = await by_hand.run_request(agent, CompactJob())
-    assert answer == NotCompacted(reason="compaction is switched off in its settings")
+    assert answer == NotCompacted(reason=SWITCHED_OFF)
 
 
 @attrs.frozen

@@ -64,7 +64,7 @@ def nothing(**facts: Any) -> dict[str, Any]:
 
 def when_extracting_from(count: int) -> dict[str, Any]:
     """The condition of a reply to one who is to look at *count* messages."""
-    return {"last_user_text": f"what of the last {count} messages"}
+    return {"last_user_text": f"last {count} messages above"}
 
 
 @attrs.frozen(kw_only=True)
@@ -315,7 +315,7 @@ async def test_a_helper_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
     async with open_work(tmp_path, script) as work:
         await work.run()
         assert [(told.saved, told.turns) for told in work.extracted] == [([], 5)]
-        assert work.failures == ["it was not done after 5 replies"]
+        assert work.failures == ["the extraction was not finished after 5 replies"]
         assert work.store.paths() == []
         assert len(work.requests()) == 5
 
@@ -364,7 +364,7 @@ async def test_a_model_that_refuses_is_an_event(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, {"purpose": "extraction", "text": "No.", "stop": "refusal"}]
     async with open_work(tmp_path, script) as work:
         await work.run()
-        assert work.failures == ["the model ended with refusal"]
+        assert work.failures == ["the model stopped with refusal"]
 
 
 async def test_a_model_that_only_talks_has_found_nothing(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ async def test_leaving_gives_up_after_a_while_and_says_so(tmp_path: Path) -> Non
     script = [{"text": "Noted."}, nothing(until="never")]
     async with open_work(tmp_path, script, settings=ExtractionSettings(drain=0.01)) as work:
         await work.loop()
-    assert (work.extracted, work.failures) == ([], ["it was stopped, as it was not done 0.01 seconds after the agent"])
+    assert (work.extracted, work.failures) == ([], ["the extraction was cancelled 0.01 seconds after the agent's end"])
     work.extraction.on_run_finished()
     await work.extraction.wait_until_idle()
 

@@ -335,7 +335,7 @@ async def test_a_dream_in_the_background_begins_when_it_is_due(tmp_path: Path) -
         assert dreaming.progress.state == "completed"
         dreaming.on_run_finished()
         await dreaming.wait_until_idle()
-        assert "hours ago" in (dreaming.closed or "")
+        assert "hours ago" in (dreaming.not_due or "")
         assert night.states.count("starting") == 1
 
 

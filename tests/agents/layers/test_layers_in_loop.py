@@ -288,7 +288,7 @@ async def test_a_break_is_told_with_the_tool_that_changed(tmp_path: Path) -> Non
 async def test_a_break_is_told_with_the_time_that_passed(tmp_path: Path) -> None:
     [event] = await broken(tmp_path, lambda _, served: served.clock.advance(400))
     assert event.cause == "expired"
-    assert "seconds passed" in event.detail
+    assert "400 s ago" in event.detail
 
 
 async def test_a_break_is_told_with_the_messages_that_changed(tmp_path: Path) -> None:

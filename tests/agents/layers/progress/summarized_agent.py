@@ -95,7 +95,7 @@ async def open_summarized_agent(
 
     text = json.dumps({"default": list(script)})
     async with open_agent(text, directory, NotingTool(name="Note", act=act), gate=gate, **options) as (agent, served):
-        client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, patience=PATIENCE))
+        client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, timeout=PATIENCE))
         async with open_summaries(agent, client, HAIKU, every=every, size=size) as summariser:
             watched = SummarizedAgent(agent, summariser, watch(agent), served)
             yield watched

@@ -219,7 +219,7 @@ def test_an_answer_is_shown_on_one_short_line_without_controls(answered: str, sh
 
 async def test_an_impatient_gate_admits_at_once_or_not_at_all(autojump_clock: trio.testing.MockClock) -> None:
     local = LocalGateway(budget=Decimal(0))
-    gate = TimeoutGateway(gate=local, patience=5)
+    gate = TimeoutGateway(gate=local, timeout=5)
     intent = CallIntent(agent="a", purpose="summary", model=HAIKU, prompt_tokens=10, max_tokens=1, prefix=b"")
     with pytest.raises(BudgetSpent):
         async with gate.admit(intent):

@@ -252,7 +252,7 @@ def test_a_kind_of_a_later_version_is_passed_over(tmp_path: Path) -> None:
         (b'{"kind":"marks","v":1,"previous":99', "outside"),
         (b'{"kind":"message","v":1,"role":"user","blocks":[],"hash":""', "at least one block"),
         (b'{"kind":"message","v":1,"role":"robot","blocks":[{}],"hash":""', "robot"),
-        (b'{"kind":"message","v":1,"role":"user","blocks":[{}],"hash":"00"', "does not follow"),
+        (b'{"kind":"message","v":1,"role":"user","blocks":[{}],"hash":"00"', "does not match"),
         (b'{"kind":"epoch","v":1', "epoch"),
         (b'{"v":1', "kind"),
     ],
@@ -272,7 +272,7 @@ def test_a_lost_record_is_noticed(tmp_path: Path) -> None:
     recorded(path)
     lines = path.read_bytes().strip().split(b"\n\n")
     path.write_bytes(b"\n".join([lines[0], *lines[2:], b""]))
-    with pytest.raises(TranscriptCorrupt, match="does not follow") as caught:
+    with pytest.raises(TranscriptCorrupt, match="does not match") as caught:
         load_transcript(path)
     assert caught.value.line == 2
     path.write_bytes(b"\n".join([*lines[1:], b""]))
