@@ -15,15 +15,16 @@ from coterie.memory.layer_settings import ResultSettings
 
 @attrs.frozen(kw_only=True)
 class ToolResultStorage:
-    """Puts long results into files. What then stands in the conversation is recorded like any other message, so
-    the decision is made once and holds on every later request, on resume and in forks.
+    """Pipeline step that stores long tool results in files and leaves a preview in the conversation.
+
+    The preview is recorded like any other message, so that later requests, resumes and forks send the same bytes.
     """
 
     directory: Path
     settings: ResultSettings
 
     async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
-        """The answers with long ones replaced; all of them as they are when the disk refuses."""
+        """Return the answers with long results replaced; if writing a file fails, return all of them unchanged."""
         chosen = select_results([self._result(answer) for answer in answers], self.settings)
         if not chosen:
             return answers
@@ -46,7 +47,7 @@ class ToolResultStorage:
         return LongResult(id=answer.call["id"], text=answer.result.text, cap=self._cap(answer.tool))
 
     def _cap(self, tool: Tool | None) -> int | None:
-        """Length over which a result of *tool* is stored; None for a tool that limits its results itself."""
+        """Return the length over which a result of *tool* is stored; None for a tool that limits its own results."""
         if tool is None or tool.result_cap is None:
             return None
         if isinstance(tool, ExternalTool):

@@ -1,4 +1,4 @@
-"""Layer 2: old tool results and excess media leave the context."""
+"""Layer 2: clearing of old tool results and media from the context."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,29 +26,29 @@ from coterie.memory.compaction.result_clearing import (
 from coterie.memory.layer_settings import ClearingSettings
 
 LIVES = {"5m": 300.0, "1h": 3600.0}
-"""Seconds for which the provider keeps what a marker wrote."""
+"""Seconds for which the provider keeps a cache entry, by its time to live."""
 API_BETA = "context-management-2025-06-27"
 API_MARGIN = 20_000
-"""Tokens before the compact threshold at which the API clears, at most."""
+"""Tokens below the compaction threshold at which the API clears; in a small window the margin is smaller."""
 API_MARGIN_PART = 8
-"""The part of the threshold that they are at most."""
+"""The margin is at most the threshold divided by this number."""
 
 
 @attrs.define(eq=False)
 class _OldResults:
-    """What the mechanisms share: which results are old, and how they are left out."""
+    """Common base of the clearing mechanisms: finds old results and removes them."""
 
     settings: ClearingSettings
     _results: ClearableResults
 
     def find_old(self, agent: Agent) -> Sequence[ClearableResult]:
-        """All results that may go, the oldest first."""
+        """Return all clearable results, oldest first."""
         return self._results.update(agent.conversation.prefix, agent.conversation.epoch)
 
     def leave_out(self, agent: Agent, *, counts_small: bool = False) -> tuple[int, int]:
-        """Begin a new epoch without all but the newest results; how many went, and about how many tokens.
+        """Begin a new epoch without old results; return how many were cleared, and their estimated tokens.
 
-        With *counts_small*, results too small to be cleared count among the newest.
+        The newest `settings.keep` results stay. With *counts_small*, results too small to be cleared count among them.
         """
         results, keep = self.find_old(agent), self.settings.keep
         kept = self._results.newest(keep) if counts_small else {result.id for result in results[-keep:]}
@@ -63,10 +63,10 @@ class _OldResults:
 
 @attrs.define(eq=False)
 class ClearByTime(_OldResults):
-    """Once the cache has gone cold, all must be written again anyway: then old results are left out of it."""
+    """Mechanism `time`: clears old results when the cache has expired and must be written again anyway."""
 
     async def before_call(self, agent: Agent) -> None:
-        """Begin a new epoch without old results, if the last reply is older than what it wrote to the cache."""
+        """Begin a new epoch without old results if the cache entries of the last reply have expired."""
         if not is_cold(agent):
             return
         before = agent.meter.tokens(agent.conversation)
@@ -77,10 +77,10 @@ class ClearByTime(_OldResults):
 
 @attrs.define(eq=False)
 class ClearByCache(_OldResults):
-    """While the cache is warm, the server is asked to delete old results from it; no byte of ours changes."""
+    """Mechanism `cache`: asks the server to delete old results from the warm cache, without a changed byte."""
 
     def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """The edit, if results have piled up; it stays where it is in the conversation, and is so sent again."""
+        """Return a cache edit if there are too many results; it stays in the conversation and is sent every time."""
         waiting = self.find_old(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
         if len(waiting) + coming <= self.settings.trigger or is_cold(agent):
@@ -93,16 +93,16 @@ class ClearByCache(_OldResults):
 
 @attrs.define(eq=False)
 class ClearByApi(_OldResults):
-    """The API clears by itself, by parameters that stand in the key header from the beginning; see `api_clearing`.
+    """Mechanism `api`: the API clears old results, controlled by parameters in the key header; see `api_clearing`.
 
-    It clears by what it is sent. So the place where its clearing ends would move with every turn, and the cache break
-    there each time: what it has cleared once is left out of the next request for good.
+    The API decides anew for each request, so the end of the cleared part would move with every turn and cause a cache
+    miss. Therefore results that the API has cleared once are also removed from the conversation.
     """
 
     _has_cleared: bool = False
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Tell what the reply says was cleared."""
+        """Emit an event for what the API has cleared."""
         for edit in cleared_by_api(reply):
             if count := edit.get("cleared_tool_uses"):
                 after = reply.usage.total
@@ -110,16 +110,16 @@ class ClearByApi(_OldResults):
                 self._has_cleared = True
 
     async def before_call(self, agent: Agent) -> None:
-        """Follow what the API did."""
+        """Remove the results that the API has cleared from the conversation."""
         if self._has_cleared:
             self._has_cleared = False
-            # As the API counts: what it does not keep and is sent again, it clears again at once.
+            # Count like the API, which would otherwise clear the rest with the next request.
             if self.leave_out(agent, counts_small=True)[0]:
                 agent.announced.append("results cleared by the API left out")
 
 
 def cleared_by_api(reply: Reply) -> Sequence[Mapping[str, Any]]:
-    """What the API says it has cleared of the prompt that *reply* answers."""
+    """Return the context edits that the API reports for the prompt of *reply*."""
     edits: Sequence[Mapping[str, Any]] = (reply.context_management or {}).get("applied_edits", ())
     return edits
 
@@ -127,9 +127,9 @@ def cleared_by_api(reply: Reply) -> Sequence[Mapping[str, Any]]:
 def api_clearing(
     header: KeyHeader, model: Model, thresholds: Thresholds, settings: ClearingSettings, tools: Mapping[str, Tool]
 ) -> KeyHeader:
-    """*header* with the parameters by which the API clears old results shortly before compaction would come.
+    """Return *header* with parameters that let the API clear old results shortly before the compaction threshold.
 
-    It leaves alone what may not be cleared of *tools*.
+    Results of *tools* that are not clearable are excluded.
     """
     trigger = api_trigger(thresholds)
     price = model.price(trigger)
@@ -147,31 +147,31 @@ def api_clearing(
 
 
 def api_trigger(thresholds: Thresholds) -> int:
-    """Tokens at which the API clears.
+    """Return the number of prompt tokens at which the API clears.
 
-    In a small window that is later than the margin alone would have it: the API would clear all the time, and each time
-    what stays is written to the cache again.
+    A small window has a smaller margin: otherwise the API would clear all the time, and each time the rest is written
+    to the cache again.
     """
     return max(1, thresholds.compact - min(API_MARGIN, thresholds.compact // API_MARGIN_PART))
 
 
 def clearable_results(tools: Mapping[str, Tool]) -> ClearableResults:
-    """The results that an agent with *tools* may lose."""
+    """Create the finder of clearable results for an agent with *tools*."""
     return ClearableResults(lambda name: name in tools and tools[name].is_clearable)
 
 
 def result_tokens(agent: Agent, results: Sequence[ClearableResult]) -> int:
-    """About how many tokens *results* take."""
+    """Estimate the tokens of *results*."""
     return sum(estimate_block(agent.conversation.prefix[result.index].data) for result in results)
 
 
 def is_cold(agent: Agent) -> bool:
-    """True if the last reply is older than the lifetime of what it wrote to the cache."""
+    """Return True if the cache entries of the last reply have expired."""
     return agent.replied_at is not None and agent.clock.now() - agent.replied_at > LIVES[agent.ttl.last]
 
 
 def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
-    """Announce the cache break of *results* that were cleared, and emit the event; tokens *before* and *after*."""
+    """Announce the expected cache miss, and emit the event of cleared *results*, with tokens *before* and *after*."""
     agent.announced.append(f"results cleared by {mechanism}")
     agent.emit(
         ResultsCleared(
@@ -185,15 +185,15 @@ def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: 
 
 
 KEPT = 12 * 1024 * 1024
-"""Bytes of the newest result that may stay; a larger one may be what is too much by itself."""
+"""Size in bytes up to which the newest media result stays; a larger one may exceed the API's limit alone."""
 
 
 @attrs.frozen
 class MediaClearing:
-    """Without it a conversation that holds too much would be refused again with every turn, whatever it is about."""
+    """Overflow step that removes images and PDF pages when they are too large or too many for the API."""
 
     async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
-        """Begin a new epoch without what the model has looked at before; False if it is the text that is too long."""
+        """Begin a new epoch without older media; return False if the text is too long, not the media."""
         segments = agent.conversation.segments
         found = find_media_results(segments) if overflow.is_media else {}
         if not found:

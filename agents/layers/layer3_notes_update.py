@@ -1,4 +1,4 @@
-"""Layer 3: one update of the session notes by a helper that may edit only their file."""
+"""Layer 3: one update of the session notes, by a helper that may edit only the notes file."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -27,26 +27,26 @@ from coterie.memory.notes.template import Template, default_template, fill_slots
 
 PURPOSE = "notes"
 ROUNDS = 2
-"""Replies whose edits are made: the second is for those that did not fit."""
-_NEEDED = ("path", "notes")
-"""Slots without which a prompt cannot say what to edit."""
+"""Replies whose edits are executed: the second one can correct failed edits of the first."""
+_REQUIRED = ("path", "notes")
+"""Slots that a prompt of the user must have, because the model needs them to edit the notes."""
 
 
 @attrs.define(eq=False)
 class UpdateCost:
-    """What a helper has done so far, and what that cost."""
+    """Cost and edits of one helper so far."""
 
     _model: Model
     cost: Decimal = Decimal(0)
     output: int = 0
-    """Tokens."""
+    """Output tokens."""
     replies: int = 0
     edits: int = 0
     failure: str | None = None
-    """Of the last edit that was asked for, if it could not be made."""
+    """Error of the last edit; None if it succeeded."""
 
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
-        """Count *reply*; true once its edits were made, and when there is no use in another."""
+        """Count *reply*; return True if all its edits succeeded or it was the last reply."""
         self.replies += 1
         self.cost += self._model.cost(reply.usage)
         self.output += reply.usage.output
@@ -58,40 +58,40 @@ class UpdateCost:
         return self.replies == ROUNDS or (bool(edits) and not failed)
 
     def check(self, reply: Reply) -> None:
-        """Raise `NotesUnusable` unless *reply*, the last, leaves the notes as the helper wanted them."""
+        """Raise `NotesUnusable` if the last edit failed or no edit was made; *reply* is the last reply."""
         if self.failure is not None:
-            raise NotesUnusable(f"an edit could not be made: {self.failure}")
+            raise NotesUnusable(f"an edit failed: {self.failure}")
         if not self.edits:
-            raise NotesUnusable(f"the model made no edit, and ended with {reply.stop_reason}")
+            raise NotesUnusable(f"the model made no edit and stopped with {reply.stop_reason}")
 
 
 @attrs.frozen(kw_only=True)
 class NotesUpdate:
-    """Notes that are up to date."""
+    """Result of one update of the notes."""
 
     notes: NotesDocument
     trimmed: list[str]
-    """Headings of sections that were over their limit."""
+    """Headings of the sections that were truncated to their limit."""
 
 
 @attrs.frozen(kw_only=True)
 class NotesWriter:
-    """Writes the notes of one agent."""
+    """Writer of the notes file of one agent."""
 
     path: Path
-    """With the links of its directory followed."""
+    """Path of the notes file, with links of its directory resolved."""
     template: Template
     prompt: str | None
-    """With `{{slots}}`; None for ours."""
+    """The user's own prompt with `{{slots}}`; None for the built-in prompt."""
     settings: NotesSettings
     facts: Mapping[str, str]
-    """What the slots of the user's own prompt stand for."""
+    """Values for the slots of the user's own prompt."""
     pinned_sections: Sequence[PinnedSection]
 
     async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> NotesUpdate:
-        """Let a helper bring the notes up to *start*; what we keep in them is as it is when it has ended.
+        """Let a helper update the notes to the state of *start*, then write the pinned sections.
 
-        The file is replaced whole, at the end and by each edit; cancellation leaves those that were made. Raises
+        Each edit and the end of the update replace the whole file; cancellation keeps the edits made so far. Raises
         `NotesUnusable` and `OSError`, and as `run_helper` does.
         """
         notes, content = await trio.to_thread.run_sync(begin_update, self.path, self.template)
@@ -105,7 +105,7 @@ class NotesWriter:
             until=spending.count_reply,
         )
         spending.check(reply)
-        kept = {standing.heading: await _text(standing, agent) for standing in self.pinned_sections}
+        kept = {section.heading: await _text(section, agent) for section in self.pinned_sections}
         end = partial(end_update, self.path, self.template, self.settings, kept)
         updated, trimmed = await trio.to_thread.run_sync(end)
         return NotesUpdate(notes=updated, trimmed=trimmed)
@@ -123,12 +123,12 @@ class NotesWriter:
 
 
 def edit_only_permission(path: Path) -> Denial:
-    """The `Denial` of a helper that may change *path*, and nothing else."""
+    """Create the `Denial` of a helper that may only edit the file *path*."""
 
     async def denial(tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
         if tool.name == Edit.name and list(tool.paths_affected(arguments, workspace)) == [path]:
             return None
-        return f"Nothing can be used here but Edit, and only on {path}."
+        return f"Only Edit can be used here, and only on {path}."
 
     return denial
 
@@ -136,10 +136,10 @@ def edit_only_permission(path: Path) -> Denial:
 def load_writer(
     agent: str, project: Path, scratch: Path, settings: NotesSettings, pinned: Sequence[PinnedSection] = ()
 ) -> NotesWriter:
-    """The writer of the notes of *agent* in *scratch*.
+    """Create the writer of *agent*'s notes in the directory *scratch*.
 
-    The text of the *pinned* sections is in the notes word for word. Blocks on the disk. Raises `ConfigInvalid` for a
-    file that cannot be used.
+    The notes contain the text of the *pinned* sections verbatim. Blocks on the disk. Raises `ConfigInvalid` for an
+    unusable template or prompt file.
     """
     facts = {"agent": agent, "project": str(project)}
     return NotesWriter(
@@ -163,12 +163,12 @@ def _template(path: Path, facts: Mapping[str, str]) -> Template:
 def _prompt(path: Path, facts: Mapping[str, str]) -> str:
     text = _user_text(path)
     try:
-        fill_slots(text, {**facts, **dict.fromkeys((*_NEEDED, "section", "total"), "")})
+        fill_slots(text, {**facts, **dict.fromkeys((*_REQUIRED, "section", "total"), "")})
     except NotesUnusable as exc:
         raise ConfigInvalid(str(path), f"{exc}") from exc
-    for name in _NEEDED:
+    for name in _REQUIRED:
         if name not in find_slots(text):
-            raise ConfigInvalid(str(path), f"has no slot {{{{{name}}}}}, without which the model cannot edit the notes")
+            raise ConfigInvalid(str(path), f"has no slot {{{{{name}}}}}, which the model needs to edit the notes")
     return text
 
 
@@ -176,16 +176,16 @@ def _user_text(path: Path) -> str:
     try:
         content = read_file(path, follow=True)
         if content is None:
-            raise ConfigInvalid(str(path), "is not there; it is named in the settings of session notes")
+            raise ConfigInvalid(str(path), "does not exist, but the settings of session notes name it")
         return content.decode()
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+        reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
         raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
 
 
-async def _text(standing: PinnedSection, agent: Agent) -> str:
+async def _text(section: PinnedSection, agent: Agent) -> str:
     try:
-        return await standing.text(agent)
+        return await section.text(agent)
     except OSError as exc:
-        agent.emit(LayerFailed(layer=PURPOSE, reason=f"{standing.heading}: {exc}"))
+        agent.emit(LayerFailed(layer=PURPOSE, reason=f"{section.heading}: {exc}"))
         return ""

@@ -1,4 +1,4 @@
-"""Layer 3: a helper keeps session notes while the agent works."""
+"""Layer 3: session notes, which a helper updates while the agent works."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,32 +28,32 @@ from coterie.memory.notes.notes_size import tokens_of, trim_notes
 from coterie.memory.notes.template import ERRORS
 
 DIRECTIVE = 1_000
-"""Tokens that the directive is expected to take besides the notes."""
+"""Estimated tokens of the directive without the notes."""
 OUTPUT = 1_000
-"""Tokens that a first update is expected to write."""
+"""Estimated output tokens of the first update."""
 _DELAYS: dict[Delay | None, str] = {
-    "growth": "too little had come since the last update",
-    "calls": "too few tools were called since the last update",
-    "money": "another update would have cost more than their share of what turns cost",
-    None: "the window was full before another update was due",
+    "growth": "the context has grown too little since the last update",
+    "calls": "too few tool calls since the last update",
+    "money": "another update would cost more than the notes' share of the cost of turns",
+    None: "the context was full before another update was due",
 }
 
 
 @attrs.frozen(kw_only=True)
 class NotesState:
-    """The notes, and how far they go."""
+    """The notes and the turn up to which they cover the conversation."""
 
     text: str
-    """The sections that hold something, without what we keep in the file ourselves."""
+    """The sections that are not empty, without the pinned ones."""
     turn: int
-    """The first turn that they do not know of; they know of no result of the calls before it."""
+    """The first turn that the notes do not cover; they also do not cover the results of the calls before it."""
     errors: str
-    """What went wrong and must not be tried again; may be empty."""
+    """Failed attempts that must not be repeated; may be empty."""
 
 
 @attrs.frozen(kw_only=True)
 class _DueUpdate:
-    """An update that is due."""
+    """One requested update."""
 
     start: HelperStart
     turn: int
@@ -61,27 +61,27 @@ class _DueUpdate:
 
 @attrs.define(eq=False)
 class SessionNotesLayer:
-    """Keeps the session notes of one agent: one update at a time, beside the agent's own turns.
+    """Pipeline step that updates the session notes of one agent in the background, one update at a time.
 
-    Whatever goes wrong with them is an event. Made by `build`.
+    A failure becomes an event and never reaches the agent. Created by `build`.
     """
 
     _agent: Agent
     _writer: NotesWriter
     _schedule: NotesSchedule
     _turn: int | None
-    """The first turn that the notes do not know of; None before there are any."""
+    """The first turn that the notes do not cover; None before the first update."""
     _tokens: int = attrs.field(default=0, init=False)
-    """Of the notes."""
+    """Tokens of the notes."""
     _output: int = attrs.field(default=OUTPUT, init=False)
-    """Tokens that the last update wrote."""
+    """Output tokens of the last update."""
     _requests: int = attrs.field(default=0, init=False)
     _wanted: _DueUpdate | None = attrs.field(default=None, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _is_running: bool = attrs.field(default=True, init=False)
     _is_teammate: bool = True
-    """False if the agent ends after a reply without calls: notes of its last reply would not be used."""
+    """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
 
     @classmethod
     def build(
@@ -92,10 +92,10 @@ class SessionNotesLayer:
         compaction: CompactionSettings | None = None,
         is_teammate: bool = True,
     ) -> Self:
-        """The layer of *agent*, which continues the count of an earlier incarnation.
+        """Create the layer of *agent*; it continues the state of an earlier incarnation.
 
-        *compaction* has the settings of one that uses the notes as its summary: then money is reserved for the
-        updates shortly before it.
+        *compaction* has the settings of a compaction that uses the notes as its summary; the schedule then reserves
+        money for an update shortly before that compaction.
         """
         record = agent.transcript.loaded.notes
         turn = None if record is None else record.turn
@@ -105,7 +105,7 @@ class SessionNotesLayer:
     async def open(self) -> AsyncIterator[None]:
         """Update the notes in the background until the block ends.
 
-        An update that is running then is cancelled; to keep it, await `wait_until_written` first.
+        The end of the block cancels a running update; to keep it, await `wait_until_written` first.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.run, name="session notes")
@@ -116,14 +116,14 @@ class SessionNotesLayer:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the notes file."""
         return self._writer.path
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Begin an update if one is due, from the conversation as it is now."""
+        """Start an update from the current conversation if one is due."""
         tokens = agent.meter.tokens(agent.conversation)
         self._schedule = self._schedule.after_turn(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
-        # Of the helper's prompt the API would clear another part, so that the cache could not serve it.
+        # After a clearing by the API, the helper's prompt would not match the agent's cache entries.
         is_useful = (self._is_teammate or bool(reply.tool_calls)) and not cleared_by_api(reply)
         if is_useful and self._is_free and self._delay(tokens) is None:
             start = attrs.evolve(HelperStart.of(agent), number=self._requests + 1)
@@ -133,9 +133,9 @@ class SessionNotesLayer:
 
     @property
     def delay(self) -> str:
-        """Why the notes are not newer than they are, in words."""
+        """The reason why the notes are not up to date."""
         if not self._is_free:
-            return "an update is still under way" if self._is_running else "they are no longer kept"
+            return "an update is still running" if self._is_running else "they are no longer updated"
         if self._schedule.failures:
             return "the last update failed"
         return _DELAYS[self._delay(self._agent.meter.tokens(self._agent.conversation))]
@@ -145,12 +145,12 @@ class SessionNotesLayer:
         return self._is_running and self._wanted is None
 
     async def wait_until_written(self) -> None:
-        """Return when no update is under way; it takes as long as the model does."""
+        """Wait until no update is running; this may take several model calls."""
         while self._wanted is not None:
             await self._settled.wait()
 
     async def current(self) -> NotesState | None:
-        """The notes as they are in the file now, whoever wrote them; None if there are none that can be used."""
+        """Read the notes from their file; None if they are missing, empty or unreadable."""
         if self._turn is None:
             return None
         try:
@@ -164,11 +164,11 @@ class SessionNotesLayer:
         return NotesState(text=notes.shown_text(), turn=self._turn, errors=notes.body(ERRORS))
 
     async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
-        """Count the growth of the context from its size after the compaction."""
+        """Measure the growth of the context from its size after the compaction."""
         self._schedule = self._schedule.after_shrink(self._agent.meter.tokens(self._agent.conversation))
 
     async def run(self) -> None:
-        """Make one update after another as they fall due, until cancelled."""
+        """Run requested updates, one at a time, until cancelled."""
         try:
             while True:
                 await self._called.wait()
@@ -191,7 +191,7 @@ class SessionNotesLayer:
             updated = await self._writer.update(self._agent, wanted.start, spending)
             self._record(wanted, updated, spending, trio.current_time() - began)
         except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, NotesUnusable, OSError) as exc:
-            # Whoever listens on the control line ends the agent when that is lost.
+            # After ControlLost, the task that reads the control channel ends the agent.
             self._schedule = self._schedule.after_failure(spending.cost)
             self._fail(exc)
         finally:
@@ -220,17 +220,17 @@ class SessionNotesLayer:
         )
 
     def _delay(self, tokens: int) -> Delay | None:
-        """What an update waits for."""
+        """The reason why no update is due now; None if one is due."""
         unknown = self._unknown() if self._schedule.is_close(tokens) else 0
         return self._schedule.delay(tokens, self._expected(tokens), unknown)
 
     def _unknown(self) -> int:
-        """Tokens that would have to stay if the notes were the summary now."""
+        """Tokens of the messages that would have to stay if the notes were used as a summary now."""
         behind = self._agent.turn if self._turn is None else self._agent.turn - self._turn
         return kept_size_after(self._agent.conversation.prefix, behind, estimate_block)
 
     def _expected(self, tokens: int) -> Decimal:
-        """What an update would cost: the cache serves what the last reply left there."""
+        """Estimated cost of an update in dollars; the helper reads the cache entries of the last reply."""
         cached = min(tokens, self._agent.meter.cached(self._agent.conversation) or 0)
         fresh = tokens - cached + DIRECTIVE + self._tokens
         return self._agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
@@ -255,7 +255,7 @@ def _schedule(agent: Agent, settings: NotesSettings, compaction: CompactionSetti
 
 
 def _inherited(agent: Agent) -> int:
-    """Tokens that a fork did not add itself: its parent's notes are about them."""
+    """Tokens that a fork inherited from its parent, whose notes cover them."""
     prefix, count = agent.conversation.prefix, min(agent.inherited, len(agent.conversation))
     estimate = sum(estimate_block(prefix[index].data) for index in range(count))
     return min(estimate, agent.meter.tokens(agent.conversation))

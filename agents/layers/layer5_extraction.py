@@ -1,4 +1,4 @@
-"""Layer 5: a helper extracts memories from the conversation when the agent has finished."""
+"""Layer 5: extraction of memories from the conversation, by a helper, when the agent has finished."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,23 +30,23 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX
 
 PURPOSE = "extraction"
-WELL = frozenset({"end_turn", "tool_use", "stop_sequence"})
-"""Stop reasons of a reply that says all it wanted to."""
+COMPLETE = frozenset({"end_turn", "tool_use", "stop_sequence"})
+"""Stop reasons of a complete reply."""
 
 
 @attrs.define(eq=False)
 class ExtractionResult:
-    """What a helper has done so far, and what that cost."""
+    """Cost and written memories of one helper so far."""
 
     _agent: Agent
     cost: Decimal = Decimal(0)
     replies: int = 0
     changes: list[MemoryChange] = attrs.field(factory=list)
     failure: str | None = None
-    """Of the last reply that wrote anything: why a memory could not be written, or None."""
+    """Error of a write in the last reply with writes; None if all of them succeeded."""
 
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
-        """Count *reply*; true once it has written all it wanted to."""
+        """Count *reply*; return True if it wrote memories and all writes succeeded."""
         self.replies += 1
         self.cost += self._agent.model.cost(reply.usage)
         written = [answer.result for answer in answers if answer.call["name"] in HelperRights.writing]
@@ -56,19 +56,19 @@ class ExtractionResult:
         return bool(written) and not failed
 
     def changed(self, change: MemoryChange) -> None:
-        """Keep in mind, and tell, what was done to a memory."""
+        """Collect one change of a memory and emit its event."""
         self.changes.append(change)
         self._agent.emit(MemoryChanged(path=change.path, change=change.id, action=change.action, by="extraction"))
 
     @property
     def saved(self) -> list[str]:
-        """The memories that were written, each once."""
+        """Paths of the written memories, without duplicates."""
         return list(dict.fromkeys(change.path for change in self.changes if change.path != INDEX))
 
 
 @attrs.frozen(kw_only=True)
 class Extractor:
-    """Takes memories from the conversation of one agent into one store."""
+    """Extractor of memories from one agent's conversation to one store."""
 
     store: MemoryStore
     turns: int
@@ -77,9 +77,9 @@ class Extractor:
     async def extract(
         self, agent: Agent, start: HelperStart, count: int, author: Author, taken: ExtractionResult
     ) -> str | None:
-        """Let a helper look at the last *count* messages of *start*; returns what went wrong, if anything did.
+        """Let a helper extract memories from the last *count* messages of *start*; return an error text or None.
 
-        What it has written by then stays when it is cancelled. Raises as `run_helper` does, and `OSError`.
+        Cancellation keeps the memories written so far. Raises as `run_helper` does, and `OSError`.
         """
         manifest = await trio.to_thread.run_sync(_manifest, self.store)
         facts = {"count": f"{count:,}", "directory": str(self.store.directory), "manifest": manifest}
@@ -96,9 +96,9 @@ class Extractor:
         )
         if taken.failure is not None:
             return f"a memory could not be written: {taken.failure}"
-        if reply.tool_calls and taken.replies == self.turns:  # these were not made any more
-            return f"it was not done after {self.turns} replies"
-        return None if reply.stop_reason in WELL else f"the model ended with {reply.stop_reason}"
+        if reply.tool_calls and taken.replies == self.turns:  # the calls of the last reply were not run
+            return f"the extraction was not finished after {self.turns} replies"
+        return None if reply.stop_reason in COMPLETE else f"the model stopped with {reply.stop_reason}"
 
 
 def _manifest(store: MemoryStore) -> str:
@@ -110,20 +110,19 @@ WROTE_ITSELF = "the agent has written to the memory itself"
 
 @attrs.frozen(kw_only=True)
 class _Request:
-    """A conversation that is to be looked at."""
+    """One requested extraction."""
 
     start: HelperStart
     turn: int
-    """The first that is not in it."""
+    """The first turn that is not part of the conversation."""
     is_by_hand: bool = False
 
 
 @attrs.define(eq=False)
 class Extraction:
-    """Takes memories from the conversation of one agent: one time after another, beside the agent's own turns.
+    """Pipeline step that extracts memories from one agent's conversation in the background, one run at a time.
 
-    Whatever goes wrong is an event, and what was not looked at then is looked at the next time. Made by
-    `build`.
+    A failure becomes an event, and the next extraction covers the same turns again. Created by `build`.
     """
 
     _agent: Agent
@@ -133,10 +132,10 @@ class Extraction:
     _drain: float
     """Seconds to wait at the end for a running extraction."""
     _replies: int = attrs.field(default=0, init=False)
-    """Of all helpers so far."""
+    """Replies of all helpers so far."""
     _current: _Request | None = attrs.field(default=None, init=False)
     _stashed: _Request | None = attrs.field(default=None, init=False)
-    """What came while another was under way: the newest, which knows all that the others did."""
+    """The newest request that came while another was running; it covers the earlier ones."""
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _is_running: bool = attrs.field(default=True, init=False)
@@ -151,10 +150,9 @@ class Extraction:
         *,
         authority: Authorizer | None = None,
     ) -> Self:
-        """Extraction from the conversation of *agent* into *store*; continues where an earlier incarnation stopped.
+        """Create the extraction from *agent*'s conversation to *store*; it continues after an earlier incarnation.
 
-        *author* identifies *agent* in the history of the store. What the rules of *authority* deny, the helper is
-        denied too.
+        *author* identifies *agent* in the history of the store. The helper may do nothing that *authority* denies.
         """
         rights = HelperRights(writable=(store.directory,), authority=authority)
         record = agent.transcript.loaded.extraction
@@ -178,7 +176,7 @@ class Extraction:
                 nursery.cancel_scope.cancel()
 
     def on_run_finished(self) -> None:
-        """The agent's turn loop has ended: begin if it is time, or right after what is under way; never blocks."""
+        """Request an extraction if one is due or another one is running; never blocks."""
         self._schedule = self._schedule.after_run()
         if not self._is_running:
             return
@@ -188,15 +186,15 @@ class Extraction:
             self._begin(self._request())
 
     async def wait_until_idle(self) -> None:
-        """Return when nothing is under way; it takes as long as the model does."""
+        """Wait until no extraction is running; this may take several model calls."""
         while self._current is not None:
             await self._settled.wait()
 
     async def run_now(self) -> MemoryExtracted | None:
-        """Look at the conversation because the user wants it, whatever was looked at or written already.
+        """Extract immediately because the user asked for it, even if the agent wrote memories itself.
 
-        Where nothing is new, all of it is looked at again. Returns what was told; None if that is why it failed.
-        Cancellation stops it at once, and what was written by then stays.
+        If no turn is new, the extraction covers the whole conversation. Returns the emitted event; None on failure.
+        Cancellation stops the extraction immediately and keeps the memories written so far.
         """
         await self.wait_until_idle()
         self._current = self._request(is_by_hand=True)
@@ -206,14 +204,14 @@ class Extraction:
             self._settle()
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to *seconds* until nothing is under way; if that is not enough, an event says so."""
+        """Wait up to *seconds* for a running extraction; emit an event if that is too short."""
         with trio.move_on_after(seconds) as waiting:
             await self.wait_until_idle()
         if waiting.cancelled_caught:
-            self._fail(f"it was stopped, as it was not done {seconds:g} seconds after the agent")
+            self._fail(f"the extraction was cancelled {seconds:g} seconds after the agent's end")
 
     async def run(self) -> None:
-        """Do what is asked for, one time after another, until cancelled."""
+        """Run requested extractions, one at a time, until cancelled."""
         try:
             while True:
                 await self._called.wait()
@@ -234,7 +232,7 @@ class Extraction:
         self._called.set()
 
     def _settle(self) -> None:
-        """What was under way has ended: go on with what has come meanwhile."""
+        """Finish the current extraction and start the next pending one."""
         stashed, self._current, self._stashed = self._stashed, None, None
         if stashed is not None and stashed.turn > self._schedule.cursor:
             self._begin(stashed)
@@ -251,7 +249,7 @@ class Extraction:
                 self._fail(failure)
             return self._conclude(request, taken, trio.current_time() - began)
         except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, StoreError, OSError) as exc:
-            # Whoever listens on the control line ends the agent when that is lost.
+            # After ControlLost, the task that reads the control channel ends the agent.
             self._fail(str(exc))
             return None
         finally:
@@ -274,15 +272,15 @@ class Extraction:
     ) -> MemoryExtracted:
         self._agent.transcript.record(self._agent.conversation, ExtractionRecord(turn=request.turn))
         self._schedule = self._schedule.after_extraction(request.turn)
-        told = MemoryExtracted(
+        event = MemoryExtracted(
             saved=taken.saved,
             turns=taken.replies,
             seconds=round(seconds, 6),
             cost_usd=format(taken.cost, "f"),
             skipped=skipped,
         )
-        self._agent.emit(told)
-        return told
+        self._agent.emit(event)
+        return event
 
     def _fail(self, reason: str) -> None:
         self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))

@@ -1,4 +1,4 @@
-"""Layer 7: messages of other agents enter the conversation, and those that need a reply are tracked."""
+"""Layer 7: delivery of other agents' messages to the conversation, and tracking of those that need a reply."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,29 +23,29 @@ from coterie.mailbox.message_bodies import TaskAssignment
 from coterie.mailbox.policy import NEVER_WAKES
 
 REPEATED_BYTES = 2_000
-"""Bytes of a message that are told again after a compaction."""
+"""Bytes of a message that compaction repeats."""
 
 _RESPONSES: Mapping[str, MessageKind] = {
     "plan_approval_request": "plan_approval_response",
     "permission_request": "permission_response",
 }
-"""Kinds that one kind alone answers."""
+"""By kind of request: the only kind of message that answers it."""
 _FROM_AGENTS = ("lead", "peer")
-"""The human is answered by what the model says, and the system wants no answer."""
+"""Kinds of senders that need a reply: the user reads the model's text, and the system expects no reply."""
 
 
 def messages_needing_reply(envelopes: Iterable[Envelope]) -> list[UnansweredMessage]:
-    """Those that want an answer: words of other agents, requests, and tasks to take on."""
-    return [_open(envelope) for envelope in envelopes if _wants_answer(envelope)]
+    """Select the messages that need a reply: text of other agents, requests, and task assignments."""
+    return [_open(envelope) for envelope in envelopes if _needs_reply(envelope)]
 
 
 def answered_ids(answers: Iterable[ToolAnswer], open_mail: Mapping[str, UnansweredMessage]) -> list[str]:
-    """The ids of what the calls with these *answers* have answered; a call that failed answers nothing."""
+    """Return the ids of the open mail that the calls of *answers* replied to; failed calls do not count."""
     done = [answer for answer in answers if not answer.result.is_error]
     return [id_ for id_, mail in open_mail.items() if any(_is_answer(answer, mail) for answer in done)]
 
 
-def _wants_answer(envelope: Envelope) -> bool:
+def _needs_reply(envelope: Envelope) -> bool:
     if envelope.kind == "message":
         return envelope.sender.kind in _FROM_AGENTS
     return envelope.kind == "task_assignment" or envelope.kind in _RESPONSES
@@ -66,7 +66,7 @@ def _task_of(envelope: Envelope) -> int | None:
     try:
         return TaskAssignment.from_body(envelope.body).task_id if envelope.kind == "task_assignment" else None
     except ValueError:
-        return None  # of another version: to be answered in words
+        return None  # a body of another version has no task number: only a message answers it
 
 
 def _is_answer(answer: ToolAnswer, mail: UnansweredMessage) -> bool:
@@ -74,7 +74,7 @@ def _is_answer(answer: ToolAnswer, mail: UnansweredMessage) -> bool:
         case SendMessage() as tool:
             return _is_text_answer(tool, answer.call["input"], mail)
         case TaskClaim():
-            # Its result begins with the number, also where the call named none.
+            # The result begins with the number of the task, even if the input has none.
             return mail.task is not None and answer.result.text.startswith(f"{mail.task} ")
     return False
 
@@ -89,51 +89,52 @@ def _is_text_answer(tool: SendMessage, arguments: dict[str, Any], mail: Unanswer
         case OtherSession(session):
             return mail.session == session
         case Socket():
-            # Whose socket it is the path does not say.
+            # The path does not name the session behind the socket.
             return mail.session != tool.sender.session
         case name:
             return (mail.session, mail.sender) == (tool.sender.session, name)
 
 
-AT_ONCE = 50
-"""Messages that enter one turn; the rest waits for the next."""
+BATCH = 50
+"""Greatest number of messages that enter one turn; the rest waits for the next turn."""
 
 
 @attrs.define(eq=False)
 class Messaging:
-    """Puts what other agents sent behind the results of a turn.
+    """Pipeline step that appends mail of other agents behind the tool results of a turn.
 
-    Mail is acknowledged before the next model call, when the transcript has it; what a crash leaves unacknowledged is
-    delivered again and known by its id. A request to end is heard as soon as it comes, and enters as other mail does.
+    Mail is acknowledged before the next model call, after it was written to the transcript. After a crash,
+    unacknowledged mail is delivered again and recognised by its id. A shutdown request takes effect as soon as it
+    arrives, and enters the conversation like other mail.
     """
 
     _inbox: Inbox
-    """A `MergedInbox`, or one that has mail of this process alone: what carries authority is believed."""
+    """A `MergedInbox`, or an inbox with mail of this process only: mail with authority is trusted."""
     shutdown: ShutdownState = attrs.field(factory=ShutdownState, init=False)
     _delivered: list[MessageId] = attrs.field(factory=list, init=False)
-    """In the transcript, or acted upon, and not yet acknowledged."""
+    """Ids that are in the transcript or were acted upon, and are not acknowledged yet."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
-    """Taken, and in no turn yet; never more than a mailbox may hold."""
+    """Received mail that has not entered a turn yet; never more than a mailbox may hold."""
     _expectations: list[PendingReply] = attrs.field(factory=list, init=False)
     reports: set[MessageId] = attrs.field(factory=set, init=False)
-    """What came of tasks, as far as the model was told."""
+    """Ids of the task reports that entered the conversation."""
     _answered: list[MessageId] = attrs.field(factory=list, init=False)
-    """Given to who waited for them, and not yet in the transcript."""
+    """Ids of replies that a waiting tool call received, and that are not in the transcript yet."""
     _is_listening: bool = attrs.field(default=False, init=False)
-    _news: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _received: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
     def has_work(self) -> bool:
-        """Whether something has come that is worth a turn."""
+        """True if a received message justifies a model call."""
         return any(map(self._is_worth_a_turn, self._waiting))
 
     @property
     def unacknowledged(self) -> list[MessageId]:
-        """Ids of what is in the transcript, or is about to be by what `add` gave, and is not acknowledged yet."""
+        """Ids of mail that `add_blocks` returned and that is not acknowledged yet."""
         return list(self._delivered)
 
     def poll(self) -> bool:
-        """Take what has come by now, and say whether something is worth a turn. Raises `MailboxFailed`."""
+        """Receive all mail that has arrived, and return `has_work`. Raises `MailboxFailed`."""
         known = -1
         while known != len(self._waiting):
             known = len(self._waiting)
@@ -141,34 +142,34 @@ class Messaging:
         return self.has_work
 
     def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """What has come, as one block; nothing, and an event, when the mailbox cannot be read.
+        """Return received mail as one block; emit an event if the mailbox cannot be read.
 
-        It must be recorded before the next `prepare`, which acknowledges it. Mail that *answers* have answered is
-        recorded with it.
+        The caller must record the block before the next `before_call`, which acknowledges the mail. The record also
+        contains the mail that *answers* replied to.
         """
         try:
             self._receive_new()
         except MailboxFailed as exc:
             agent.emit(LayerFailed(layer="mail", reason=str(exc)))
-        deliveries, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+        deliveries, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
         answered = answered_ids(answers, agent.open_mail) if answers else []
         return self._enter(deliveries, answered)
 
     async def before_call(self, agent: Agent) -> EndReason | None:
-        """Acknowledge what the transcript has; what cannot be acknowledged now is tried again at the next call.
+        """Acknowledge the recorded mail; a failure is retried before the next call.
 
-        Ends the run once the model has had the turn in which it could wrap up.
+        Ends the run after a shutdown request, once the model had one turn to finish its work.
         """
         await self._acknowledge(agent)
         return self.shutdown.reason_to_end(agent.turn)
 
     async def receive(self) -> None:
-        """Return when mail may have been taken, by this task or by another that waits. Cancellation loses nothing.
+        """Wait until mail was received, by this task or by another one. Cancellation loses no mail.
 
-        Raises `MailboxFailed`.
+        May return without new mail. Raises `MailboxFailed`.
         """
-        if self._is_listening:  # an inbox has one reader, and a file mailbox one that waits
-            await self._news.wait()
+        if self._is_listening:  # an inbox allows only one waiting reader
+            await self._received.wait()
             return
         self._is_listening = True
         try:
@@ -176,27 +177,27 @@ class Messaging:
             self._receive_new()
         finally:
             self._is_listening = False
-            self._news.set()
-            self._news = trio.Event()
+            self._received.set()
+            self._received = trio.Event()
 
     async def wait_for_work(self) -> None:
-        """Return when something has come that is worth a turn, or asks to end. Raises as `receive` does."""
+        """Wait for mail that justifies a model call, or for a shutdown request. Raises as `receive` does."""
         while not (self.has_work or self.shutdown.requests):
             await self.receive()
 
     async def wait_for_report(self, id_: MessageId) -> Envelope:
-        """The report with that id, as `wait_for_answer`."""
+        """Wait for the task report with this id, as `wait_for_answer` does."""
         return await self.wait_for_answer(PendingReport(id_))
 
     async def wait_for_answer(self, expected: PendingReply) -> Envelope:
-        """The answer, which then enters no turn by itself; cancelled, this leaves it to the conversation.
+        """Wait for a reply and return it to the caller instead of delivering it to the conversation.
 
-        It is in the transcript with the next results, in the words of whoever waited. Raises as `receive` does.
+        The next message records its id. If cancelled, the reply is delivered like other mail. Raises as `receive` does.
         """
         self._expectations.append(expected)
         is_answered = False
         try:
-            # It may have come before it was known what it answers.
+            # The reply may have arrived before this call.
             self._waiting = [delivery for delivery in self._waiting if not expected.accept(delivery)]
             while expected.answer is None:
                 await self.receive()
@@ -209,20 +210,20 @@ class Messaging:
         return expected.answer.envelope
 
     def reason_to_end(self) -> str:
-        """What was said by who has asked the agent to end, if only a moment ago; empty if nobody gave a reason."""
-        with contextlib.suppress(MailboxFailed):  # what was not heard is no reason
+        """Return the reason of a shutdown request, including one that has just arrived; empty if there is none."""
+        with contextlib.suppress(MailboxFailed):  # a reason that cannot be read is optional here
             self._receive_new()
         return self.shutdown.reason
 
     async def acknowledge_all(self, agent: Agent) -> None:
-        """Acknowledge what was delivered, and the requests to end, told to the model or not: they were acted upon."""
+        """Acknowledge all delivered mail and all shutdown requests, even if the model has not seen them."""
         requests = self.shutdown.requests
         self._delivered += [d.envelope.id for d in self._waiting if d.envelope.id in requests]
         self._waiting = [d for d in self._waiting if d.envelope.id not in requests]
         await self._acknowledge(agent)
 
     def _receive_new(self) -> None:
-        for delivery in self._inbox.take_nowait(AT_ONCE):
+        for delivery in self._inbox.take_nowait(BATCH):
             self.shutdown.handle(delivery.envelope)
             if not any(expected.accept(delivery) for expected in self._expectations):
                 self._waiting.append(delivery)
@@ -236,7 +237,7 @@ class Messaging:
         except MailboxFailed as exc:
             agent.emit(LayerFailed(layer="mail", reason=str(exc)))
         else:
-            del self._delivered[: len(ids)]  # an answer may have been taken meanwhile
+            del self._delivered[: len(ids)]  # more ids may have been appended during the call
 
     def _is_worth_a_turn(self, delivery: Delivery) -> bool:
         envelope = delivery.envelope
@@ -251,7 +252,7 @@ class Messaging:
         self.reports |= {envelope.id for envelope in envelopes if envelope.kind == "task_notification"}
         self._delivered += ids
         self.shutdown.mark_delivered(ids)
-        words = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
+        texts = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
         record = MailRecord(ids=list(ids), open=messages_needing_reply(envelopes), answered=answered)
-        records: list[Addition] = [record, *([UserTextRecord(texts=words)] if words else [])]
+        records: list[Addition] = [record, *([UserTextRecord(texts=texts)] if texts else [])]
         return AddedBlocks(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))

@@ -1,4 +1,4 @@
-"""Replies that an agent waits for, and the requests that it shuts down."""
+"""Replies that an agent waits for, and shutdown requests to it."""
 
 from typing import Protocol
 
@@ -13,19 +13,19 @@ from coterie.mailbox.policy import has_authority
 
 
 class PendingReply(Protocol):
-    """A message that somebody waits for."""
+    """An expected message."""
 
     answer: Delivery | None
-    """Once it has come."""
+    """The received message; None before it has arrived."""
 
     def accept(self, delivery: Delivery) -> bool:
-        """Whether *delivery* is it; then it is kept. Only the first one is."""
+        """Return True, and keep *delivery*, if it is the first message that matches."""
         ...
 
 
 @attrs.define(eq=False)
 class PendingReport:
-    """What came of a task, from an agent that was started for it."""
+    """An expected task report, identified by its message id."""
 
     report: MessageId
     answer: Delivery | None = attrs.field(default=None, init=False)
@@ -41,17 +41,17 @@ class PendingReport:
 
 @attrs.define(eq=False, kw_only=True)
 class ReplyMatcher:
-    """One request that was sent, and its answer once there is one."""
+    """An expected answer to one sent request."""
 
     request: MessageId
     asked: str
-    """Whom."""
+    """Name of the agent that was asked."""
     kind: MessageKind
-    """Of the answer."""
+    """Kind of the answer."""
     answer: Delivery | None = attrs.field(default=None, init=False)
 
     def accept(self, delivery: Delivery) -> bool:
-        """Whether *delivery* is the answer; then it is kept. Only the first one is."""
+        """As `PendingReply.accept`."""
         if self.answer is not None or not self._is_answered_by(delivery.envelope):
             return False
         self.answer = delivery
@@ -60,7 +60,7 @@ class ReplyMatcher:
     def _is_answered_by(self, envelope: Envelope) -> bool:
         if envelope.kind != self.kind or envelope.in_reply_to != self.request or not has_authority(envelope):
             return False
-        # One peer cannot answer for another; the lead, the human and the system answer for each other.
+        # A peer answers only for itself; lead, user and system may answer for others.
         if envelope.sender.kind == "peer" and envelope.sender.name != self.asked:
             return False
         try:
@@ -72,37 +72,37 @@ class ReplyMatcher:
 
 @attrs.define(eq=False)
 class ShutdownState:
-    """The end of one start of an agent. Once asked for it is not taken back; the earliest deadline counts."""
+    """Shutdown requests to one incarnation of an agent. They cannot be withdrawn; the earliest deadline counts."""
 
     requests: dict[MessageId, Envelope] = attrs.field(factory=dict, init=False)
-    """All that ask for it, oldest first; each is to be answered."""
+    """All requests by id, oldest first; each one needs an answer."""
     deadline: float = attrs.field(default=float("inf"), init=False)
-    """On trio's clock: what is under way then is interrupted."""
+    """Time on trio's clock at which a running turn is cancelled."""
     reason: str = attrs.field(default="", init=False)
-    """What the first who asked for it said."""
+    """Reason of the first request that has one."""
     is_known: bool = attrs.field(default=False, init=False)
-    """Whether the model was told."""
+    """True if a request has entered the conversation."""
     _last_turn: int | None = attrs.field(default=None, init=False)
-    """The number of the model call with which the agent wraps up."""
+    """Number of the last model call, in which the agent can finish its work."""
 
     def handle(self, envelope: Envelope) -> None:
-        """Take *envelope* for a request if it is one, by somebody who may make it, with a body that can be read."""
+        """Register *envelope* if it is a valid shutdown request from an authorised sender."""
         if envelope.kind != "shutdown_request" or not has_authority(envelope):
             return
         try:
             request = ShutdownRequest.from_body(envelope.body)
         except ValueError:
-            return  # it is shown as it is, and does nothing
+            return  # the model sees an unreadable request as text; it has no effect
         self.requests[envelope.id] = envelope
         self.reason = self.reason or request.reason
         self.deadline = min(self.deadline, trio.current_time() + request.deadline)
 
     def mark_delivered(self, ids: list[MessageId]) -> None:
-        """Know that the messages with these *ids* are in the conversation."""
+        """Note that the messages with these *ids* have entered the conversation."""
         self.is_known = self.is_known or any(id_ in self.requests for id_ in ids)
 
     def reason_to_end(self, turn: int) -> EndReason | None:
-        """Asked before the model call number *turn*: the first after the model was told is its last."""
+        """Return `shutdown` if *turn* comes after the one turn that the model has since it saw a request."""
         if not self.is_known:
             return None
         if self._last_turn is None:

@@ -1,4 +1,4 @@
-"""Message blocks: mail in a fixed envelope, as the model reads it."""
+"""Message blocks: mail as text for the model, in a fixed envelope of tags."""
 
 from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape, quoteattr
@@ -12,12 +12,12 @@ UNPROVED = "Not one tool call was made, so check what it claims."
 
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:
-    """Messages as one block of text; no body can end its envelope, or begin another."""
+    """Format messages as one text block; bodies are escaped, so that none can close its envelope or open another."""
     return text_block("\n".join(map(message_text, envelopes)))
 
 
 def message_text(envelope: Envelope, limit: int | None = None) -> str:
-    """One message in its envelope; over *limit* bytes its beginning, and where the rest is."""
+    """Format one message in its envelope; truncate a body over *limit* bytes, with a hint how to find the rest."""
     if (report := _report_of(envelope)) is not None:
         return _notification(envelope, report, limit)
     facts = {
@@ -36,7 +36,7 @@ def _attributes(facts: Mapping[str, str | None]) -> str:
 
 
 def _report_of(envelope: Envelope) -> TaskNotification | None:
-    """What it says of a task; None for other mail, and for what is no report: that is shown as it is."""
+    """Parse a task report; None for other kinds of mail and for an unreadable body."""
     if envelope.kind != "task_notification":
         return None
     try:
@@ -47,7 +47,7 @@ def _report_of(envelope: Envelope) -> TaskNotification | None:
 
 def _notification(envelope: Envelope, report: TaskNotification, limit: int | None) -> str:
     sender, usage = envelope.sender, f'turns="{report.turns}" tool_calls="{report.tool_calls}"'
-    # Whoever is no part of the system speaks for itself alone.
+    # Only the system may report for another agent.
     agent = report.agent if report.agent and sender.kind == "system" else sender.name
     facts = {
         "id": envelope.id,
@@ -67,22 +67,22 @@ def _notification(envelope: Envelope, report: TaskNotification, limit: int | Non
     return "\n".join(parts)
 
 
-def _cut(words: str, limit: int | None) -> str:
-    """*words*, in which nothing is markup; the notice of a cut is ours."""
-    content = words.encode(errors="replace")
+def _cut(text: str, limit: int | None) -> str:
+    """Escape *text* and truncate it to *limit* bytes, with an unescaped notice."""
+    content = text.encode(errors="replace")
     if limit is None or len(content) <= limit:
-        return escape(words)
+        return escape(text)
     rest = f"[cut: {len(content):,} bytes in all; SearchTranscript finds the message by its id]"
     return f"{escape(content[:limit].decode(errors='ignore'))}\n{rest}"
 
 
 def task_report_text(envelope: Envelope) -> str:
-    """What a report says, for who waited for it; instruction-shaped text in it stays text."""
+    """Format a task report as the result of the tool call that waited for it; all markup is escaped."""
     return escape(_body_text(envelope))
 
 
 def _body_text(envelope: Envelope) -> str:
-    """The body; what a program made of facts is put into words again."""
+    """Return the body as text; format structured bodies for the model."""
     try:
         match BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None:
             case TaskAssignment() as task:
@@ -93,7 +93,7 @@ def _body_text(envelope: Envelope) -> str:
                 files = ", ".join(request.files) or "it names none"
                 return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
     except ValueError:
-        pass  # of another version, or forged: shown as it is
+        pass  # a body of another version, or a forged one, is shown unchanged
     return envelope.body
 
 

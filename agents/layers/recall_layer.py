@@ -1,4 +1,4 @@
-"""Memory recall: memories that may help are looked up beside the agent's turns."""
+"""Memory recall: a background search for memories that may help the agent."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,8 +26,8 @@ from coterie.memory.recall.recaller import MemoryLocation, Recaller, Survey
 from coterie.memory.recall.tokenizer import is_single_token
 from coterie.memory.store.memory_store import MemoryStore
 
-TOLD = 20
-"""Memories of which an event says why they were left out."""
+REPORTED = 20
+"""Greatest number of memories for which an event gives the reason why they were left out."""
 
 By = Literal["model", "local"]
 T = TypeVar("T")
@@ -35,23 +35,23 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class _Chosen:
-    """What was chosen, by whom."""
+    """Memories chosen by the model or by the local ranker."""
 
     by: By
     places: list[MemoryLocation]
     others: list[MemoryLocation]
-    """The first of those that were not."""
+    """The best memories that were not chosen."""
     cost: Decimal
     is_usable: bool = True
-    """False if a model was asked, and answered something else."""
+    """False if the model's answer could not be parsed."""
 
 
 @attrs.define(eq=False)
 class MemoryRecall:
-    """Looks for memories beside the agent's own turns, one query at a time. Made by `build`.
+    """Pipeline step that searches memories in the background, one query at a time. Created by `build`.
 
-    Whatever goes wrong is an event, and there are fewer memories. What was shown to the model since the last
-    compaction, and what it has read itself, is not shown again.
+    A failure becomes an event, and the agent gets fewer memories. Memories that the model was shown since the last
+    compaction, or has read itself, are not shown again.
     """
 
     _agent: Agent
@@ -60,23 +60,23 @@ class MemoryRecall:
     _by: By
     _recaller: Recaller
     _shown: set[str] = attrs.field(factory=set)
-    """Files."""
+    """Files of the memories that were shown since the last compaction."""
     _bytes: int = 0
-    """Of all that was shown."""
+    """Size of all memories that were ever shown."""
     _query: str | None = None
-    """What was last looked for, or was said when nobody looked."""
+    """The last query."""
     _waiting: str | None = attrs.field(default=None, init=False)
-    """The query that is next."""
-    _is_looking: bool = attrs.field(default=False, init=False)
+    """The next query."""
+    _is_searching: bool = attrs.field(default=False, init=False)
     _is_running: bool = attrs.field(default=True, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
-    """What is to be shown, by file; the best first."""
+    """Texts of the memories to show, by file, best first."""
 
     @classmethod
     def build(cls, agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: By) -> Self:
-        """Recall from *stores* for *agent*; what an earlier incarnation was shown counts."""
+        """Create the recall from *stores* for *agent*; memories shown to an earlier incarnation count as shown."""
         loaded = agent.transcript.loaded
         recaller = Recaller([store.directory for store in stores], settings)
         said = agent.user_texts[-1] if agent.user_texts else None
@@ -97,13 +97,13 @@ class MemoryRecall:
 
     @property
     def is_local(self) -> bool:
-        """Whether no model is asked, so that waiting for it takes no time worth speaking of."""
+        """True if no model is called, so that a query takes little time."""
         return self._by == "local"
 
     def begin(self, query: str) -> None:
-        """Start looking for what fits *query*; one that still waits is forgotten for it.
+        """Request a search for *query*, which replaces a pending one.
 
-        Nothing is looked for if it is a single word, or if enough was shown already.
+        Does nothing for a single word, and if the session's limit of shown bytes is reached.
         """
         self._query = query
         if is_single_token(query) or self._bytes >= self._settings.session_bytes or not self._is_running:
@@ -112,17 +112,17 @@ class MemoryRecall:
         self._called.set()
 
     async def wait_until_idle(self) -> None:
-        """Return when nothing is under way; it may take as long as the model does."""
-        while self._waiting is not None or self._is_looking:
+        """Wait until no query is running or pending; this may take a model call."""
+        while self._waiting is not None or self._is_searching:
             await self._settled.wait()
 
     async def before_call(self, agent: Agent) -> None:
-        """As a step before a call: `begin` with what the human has said since the last one."""
+        """Request a search for the latest user text, unless it was the last query."""
         if agent.user_texts and agent.user_texts[-1] != self._query:
             self.begin(agent.user_texts[-1])
 
     def take_found(self) -> AddedBlocks:
-        """What was found and not taken yet, for the next message to the model, which must be recorded with it."""
+        """Return found memories for the next message, once; the caller must write the record with that message."""
         known, ready, self._ready = self._known(), self._ready, {}
         texts = {file: text for file, text in ready.items() if file not in known}
         if not texts:
@@ -135,26 +135,26 @@ class MemoryRecall:
         return AddedBlocks(blocks=(block,), records=(record,))
 
     def add_blocks(self, _agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """As a step behind the results of calls: `take`."""
+        """Add found memories behind the tool results."""
         return self.take_found()
 
     async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
-        """The context has forgotten what it was shown: it may be shown again."""
+        """Allow all memories to be shown again, because the compaction removed them from the context."""
         self._shown.clear()
 
     async def run(self) -> None:
-        """Look for what one query after another asks for, until cancelled."""
+        """Run requested queries, one at a time, until cancelled."""
         try:
             while True:
                 await self._called.wait()
                 self._called = trio.Event()
                 while self._waiting is not None:
-                    query, self._waiting, self._is_looking = self._waiting, None, True
+                    query, self._waiting, self._is_searching = self._waiting, None, True
                     await self._search(query)
-                    self._is_looking = False
+                    self._is_searching = False
                 self._settle()
         finally:
-            self._is_running = self._is_looking = False
+            self._is_running = self._is_searching = False
             self._waiting = None
             self._settle()
 
@@ -175,13 +175,13 @@ class MemoryRecall:
             self._fail(str(exc))
 
     async def _choose(self, query: str, survey: Survey) -> _Chosen:
-        """By the model if there is one that can be asked, else by the local ranker."""
+        """Choose by the model if one is configured and answers usably, otherwise by the local ranker."""
         cost = Decimal(0)
         if self._by == "model" and survey.files:
             try:
                 chosen = await self._ask(query, survey)
             except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, ConfigInvalid) as exc:
-                # Whoever listens on the control line ends the agent when that is lost.
+                # After ControlLost, the task that reads the control channel ends the agent.
                 self._fail(f"{exc}; the local ranker chooses instead")
             else:
                 if chosen.is_usable:
@@ -189,7 +189,7 @@ class MemoryRecall:
                 cost = chosen.cost
                 self._fail("the model's answer names no memories; the local ranker chooses instead")
         most = self._settings.most
-        ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + TOLD)
+        ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)
         ranked = await _in_thread(ranking)
         return _Chosen(by="local", places=ranked[:most], others=ranked[most:], cost=cost)
 
@@ -207,7 +207,7 @@ class MemoryRecall:
         )
 
     async def _make_ready(self, chosen: _Chosen, survey: Survey, began: float) -> None:
-        """Load what was chosen, as far as there is room for it, and tell of it."""
+        """Load the chosen memories up to the session's limit of bytes, and emit the event."""
         loaded = await _in_thread(partial(self._recaller.load, chosen.places))
         now, room = self._agent.clock.now(), self._settings.session_bytes - self._bytes
         left_out = dict.fromkeys((str(place.file) for place in survey.left_out), "in the context already")
@@ -219,14 +219,14 @@ class MemoryRecall:
                 ready[str(place.file)] = text
             else:
                 left_out[str(place.file)] = "no room is left for it" if text else "cannot be read"
-        left_out |= dict.fromkeys((str(place.file) for place in chosen.others[:TOLD]), "others fit better")
+        left_out |= dict.fromkeys((str(place.file) for place in chosen.others[:REPORTED]), "others fit better")
         self._ready = ready
         self._agent.emit(
             Recalled(
                 by=chosen.by,
                 candidates=len(survey.files),
                 chosen=list(ready),
-                left_out=dict(list(left_out.items())[:TOLD]),
+                left_out=dict(list(left_out.items())[:REPORTED]),
                 bytes=sum(len(text.encode()) for text in ready.values()),
                 seconds=round(trio.current_time() - began, 6),
                 cost_usd=format(chosen.cost, "f"),
@@ -239,7 +239,7 @@ class MemoryRecall:
             log_query(store.directory, query, paths, self._agent.clock)
 
     def _known(self) -> set[str]:
-        """Files that are in the context."""
+        """Files whose content is in the context already."""
         return self._shown | self._agent.workspace.seen.known().keys()
 
     def _fail(self, reason: str) -> None:

@@ -22,47 +22,47 @@ from coterie.memory.recall.store_scan import ScannedMemory
 PURPOSE = "recall"
 MAX_TOKENS = 256
 QUERY = 4_000
-"""Characters of what was said that the model is told."""
+"""Greatest number of characters of the query in the request."""
 TOOLS = 10
-"""Names of tools that count as in use."""
+"""Greatest number of recently used tools in the request."""
 BLOCKS = 200
-"""Of the conversation, from its end, in which these are looked for."""
+"""Number of last blocks of the conversation that are searched for tool calls."""
 
 
 @attrs.frozen(kw_only=True)
 class RecallSelection:
-    """What a model chose."""
+    """Memories that a model chose, and the cost of the call."""
 
     names: list[str] | None
-    """None: its answer was none."""
+    """None if the answer could not be parsed."""
     cost: Decimal
 
 
 @attrs.frozen(kw_only=True)
 class RecallCaller:
-    """Whoever wants to know which memories may be of use."""
+    """Caller of a recall model: an agent, or a client without an agent."""
 
     client: ModelClient
     identity: Identity
     turn: int = 1
-    """Counts its questions."""
+    """Number of the request among the caller's recall requests."""
     tools: Sequence[str] = ()
-    """The names of those that it used last."""
+    """Names of the tools that the caller used last."""
 
     @classmethod
     def of(cls, agent: Agent) -> "RecallCaller":
-        """*agent*, with its next question."""
+        """Create the caller for the next request of *agent*."""
         agent.request_counts[PURPOSE] += 1
         turn = agent.request_counts[PURPOSE]
         return cls(client=agent.client, identity=agent.identity, turn=turn, tools=recent_tools(agent))
 
 
 async def choose_memories(
-    asker: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
+    caller: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
 ) -> RecallSelection:
-    """Let *model* choose at most *most* of what is *offered* for *query*. Raises as `ModelClient.ask` does."""
-    conversation = _conversation(model, query, offered, most, asker.tools)
-    reply = await asker.client.ask(
+    """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does."""
+    conversation = _conversation(model, query, offered, most, caller.tools)
+    reply = await caller.client.ask(
         ModelRequest(
             body=conversation.render(max_tokens=MAX_TOKENS, helper=True).chunks,
             model=model,
@@ -70,16 +70,16 @@ async def choose_memories(
             prompt_tokens=sum(estimate_block(segment.data) for segment in conversation.segments),
             prefix=conversation.prefix_hash,
             purpose=PURPOSE,
-            turn=asker.turn,
+            turn=caller.turn,
             api_version=conversation.header.api_version,
-            identity=asker.identity,
+            identity=caller.identity,
         )
     )
     return RecallSelection(names=parse_selection(reply.text, offered, most), cost=model.cost(reply.usage))
 
 
 def recent_tools(agent: Agent) -> list[str]:
-    """The names of the tools that *agent* called last, the last one first."""
+    """Return the names of the tools that *agent* called last, the latest first."""
     prefix = agent.conversation.prefix
     last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
     names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
@@ -90,7 +90,7 @@ def _conversation(
     model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int, tools: Sequence[str]
 ) -> Conversation:
     lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
-    # What is asked comes last: the list is the same for the next question, and the cache has it.
+    # The query comes last, so that the next request reads the list from the cache.
     choice = render("recall_choice", most=str(most), memories="\n".join(lines))
     conversation = Conversation.begin(_header(model), system=[text_block(choice)])
     said = render("recall_query", query=query[:QUERY], tools=", ".join(tools) or "none")
@@ -99,7 +99,7 @@ def _conversation(
 
 
 def _header(model: Model) -> KeyHeader:
-    """For an answer at once: there is no room for thinking in it."""
+    """Return a key header that disables thinking, or asks for little if the model always thinks."""
     thinks = model.thinking == "always"
     return KeyHeader(
         model=model.id,

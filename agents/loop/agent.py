@@ -31,22 +31,22 @@ from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, call_
 from coterie.clock import Clock
 
 Durability = Literal["never", "turn", "always"]
-"""When a transcript must survive a power cut: never, before each model call, or also before each effect."""
+"""When the transcript is synced to disk: never, before each model call, or also before each tool call."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolAnswer:
-    """The result of one call."""
+    """The result of one tool call."""
 
     call: dict[str, Any]
     tool: Tool | None
-    """None if there is no such tool."""
+    """None if the agent has no tool of this name."""
     result: ToolResult
 
 
 @attrs.frozen(kw_only=True)
 class AddedBlocks:
-    """What a step has to say, and what is to be recorded with it."""
+    """Blocks that a step adds to the next message, and the records written with them."""
 
     blocks: tuple[bytes, ...] = ()
     records: tuple[Addition, ...] = ()
@@ -56,58 +56,58 @@ NOTHING = AddedBlocks()
 
 
 class ResultStep(Protocol):
-    """Looks at all results of one turn before they enter the conversation.
+    """Step that sees all tool results of one turn before they enter the conversation.
 
-    A helper runs it too, with the agent whose conversation the helper's begins with.
+    A helper runs this step too; *agent* is then the agent that the helper was forked from.
     """
 
     async def transform_results(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
-        """The answers as they are to enter it, in the same order."""
+        """Return the answers as they enter the conversation, in the same order."""
         ...
 
 
 class MessageStep(Protocol):
-    """Has something to say to the model along with the results of its calls."""
+    """Step that adds blocks to a message for the model, behind the tool results."""
 
     def add_blocks(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """What is to stand behind the results; *answers* is empty when there are none."""
+        """Return the blocks to add; *answers* is empty if the message carries no tool results."""
         ...
 
 
 class CallStep(Protocol):
-    """Looks at the conversation before each model call."""
+    """Step that runs before each model call."""
 
     async def before_call(self, agent: "Agent") -> EndReason | None:
-        """Make room, or say why the run must end instead."""
+        """Prepare the call, or return the reason why the run must end instead."""
         ...
 
 
 class OverflowStep(Protocol):
-    """Makes room when the API finds the conversation too long."""
+    """Step that shortens the conversation after the API rejected it as too long."""
 
     async def on_overflow(self, agent: "Agent", overflow: PromptTooLong) -> bool:
-        """Whether it is shorter now, so that the call can be made again."""
+        """Return True if the conversation is shorter now, so that the call can be retried."""
         ...
 
 
 class ReplyStep(Protocol):
-    """Looks at each reply once it is recorded."""
+    """Step that sees each reply after it was recorded."""
 
     def on_reply(self, agent: "Agent", reply: Reply) -> None:
-        """Draw conclusions."""
+        """Process *reply*; never blocks."""
         ...
 
 
 class StopStep(Protocol):
-    """Is asked when the model has no more calls to make."""
+    """Step that runs when the model makes no more tool calls, and can keep the agent working."""
 
     async def on_stop(self, agent: "Agent", text: str) -> Sequence[bytes]:
-        """Blocks that make the agent continue; none let it stop. *text* is the text of the last reply."""
+        """Return blocks that make the agent continue, or none to let it stop; *text* is the text of the last reply."""
         ...
 
 
 class EndStep(Protocol):
-    """Starts background work after a turn loop has completed."""
+    """Step that starts background work after a turn loop has completed."""
 
     def on_run_finished(self) -> None:
         """Start the work; never blocks."""
@@ -115,7 +115,7 @@ class EndStep(Protocol):
 
 
 class CompactedStep(Protocol):
-    """Adapts to a conversation that was compacted."""
+    """Step that runs after a compaction of the conversation."""
 
     async def on_compacted(self, agent: "Agent", compacted: Compacted) -> None:
         """Handle the compaction that *compacted* reports."""
@@ -124,7 +124,7 @@ class CompactedStep(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Pipeline:
-    """The steps of one agent, per hook in the order in which they run. Made by `coterie.agents.loop.pipeline`."""
+    """The steps of one agent by hook, in the order in which they run. Created by `coterie.agents.loop.pipeline`."""
 
     tool_results: tuple[ResultStep, ...] = ()
     new_message: tuple[MessageStep, ...] = ()
@@ -137,17 +137,17 @@ class Pipeline:
 
 
 Caller = Callable[["Agent", dict[str, Any]], Awaitable[ToolResult]]
-"""Answers one call of the model's, given as its block. When cancelled it leaves nothing running."""
+"""Function that executes one tool call, given as its block. If cancelled, the function leaves nothing running."""
 
 
 async def call_without_hooks(agent: "Agent", call: dict[str, Any]) -> ToolResult:
-    """The `Caller` of an agent whose permissions alone decide."""
+    """Execute a tool call that only permissions can deny: the `Caller` of an agent without hooks."""
     return await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.denial)
 
 
 @attrs.define(eq=False, kw_only=True)
 class Agent:
-    """One agent at work: its conversation, the record of it, and what it may use."""
+    """A live agent: its conversation, transcript, tools, model client and pipeline."""
 
     identity: Identity
     model: Model
@@ -160,32 +160,32 @@ class Agent:
     caller: Caller = call_without_hooks
     meter: WindowMeter
     build_pipeline: Callable[["Agent"], Pipeline] = attrs.field(default=lambda _agent: Pipeline(), repr=False)
-    """Makes the pipeline once everything else of the agent is complete: many steps work on their agent."""
+    """Creates the pipeline; called last, because many steps keep a reference to their agent."""
     pipeline: Pipeline = attrs.field(init=False)
     clock: Clock = attrs.field(factory=Clock)
     emit: Callable[[Event], None] = discard_event
     durability: Durability = "turn"
     ttl: CacheTtls = FIVE_MINUTES
     turn: int = 1
-    """The number of the next model call; a call that is made again keeps its number."""
+    """Number of the next model call; a retried call keeps its number."""
     replied_at: float | None = None
-    """When the last reply was recorded."""
+    """Time at which the last reply was recorded, in seconds since 1970."""
     announced: list[str] = attrs.field(factory=list)
-    """What is known to make the next reply read less from the cache."""
+    """Known reasons why the next reply will read less from the prompt cache."""
     user_texts: list[str] = attrs.field(factory=list)
-    """All that the human has said to it, and its task."""
+    """Everything that the user wrote to the agent, its task included."""
     open_mail: dict[str, UnansweredMessage] = attrs.field(factory=dict)
-    """What others wrote to it, want an answer to, and have none, by id."""
+    """Messages of other agents that expect an answer and have none yet, by id."""
     request_counts: Counter[str] = attrs.field(factory=Counter)
-    """How many requests of each purpose but its turns it has made."""
+    """Number of model requests by purpose, turns excluded."""
     fork_of: str | None = None
-    """The agent whose conversation it began with; None for one that began with its own."""
+    """Name of the agent that this agent was forked from; None if it is no fork."""
     inherited: int = 0
-    """How many segments that were."""
+    """Number of segments that the fork inherited."""
     preface: tuple[bytes, ...] = ()
-    """Blocks that the next message begins with; see `add_preface`."""
+    """Blocks to put before the next message; see `add_preface`."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Around the run of its loop."""
+    """Cancel scope of the running turn loop."""
 
     def __attrs_post_init__(self) -> None:
         loaded = self.transcript.loaded
@@ -202,18 +202,18 @@ class Agent:
         self.pipeline = self.build_pipeline(self)
 
     def add_preface(self, blocks: Iterable[bytes]) -> None:
-        """Let the next message begin with *blocks*, after those added before."""
+        """Put *blocks* before the next message, behind blocks that were added earlier."""
         self.preface = (*self.preface, *blocks)
 
     def append_message(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
-        """Append a message and record it. Raises `OSError` when it cannot be recorded."""
+        """Append a message to the conversation; write it and the records *also* to the transcript. Raises `OSError`."""
         self.conversation.append(role, [*self.preface, *blocks])
         self.preface = ()
         self.apply_record(*also)
         self.transcript.record(self.conversation, *also)
 
     def apply_record(self, *records: Addition) -> None:
-        """Keep in mind what *records* say that must not be forgotten; they are, or are about to be, recorded."""
+        """Update user texts and unanswered mail from *records*, which the caller writes to the transcript."""
         for record in records:
             match record:
                 case UserTextRecord():
@@ -224,17 +224,17 @@ class Agent:
                     pass
 
     def workspace_changes(self) -> tuple[StateRecord, ...]:
-        """What has changed in the workspace since this was last asked, to be recorded with the next message."""
+        """Return a record of the workspace changes since the last call, to be written with the next message."""
         change = self.workspace.changes()
         if change is None:
             return ()
         return (StateRecord(seen=dict(change.seen), directory=change.directory, skills=list(change.skills)),)
 
     async def make_durable(self, before: Literal["call", "effect"]) -> None:
-        """Return once all that is recorded survives a power cut, if that is wanted *before* this. Raises `OSError`."""
+        """Sync the transcript to disk if `durability` requires it *before* this point. Raises `OSError`."""
         if self.durability == "always" or (self.durability == "turn" and before == "call"):
             await trio.to_thread.run_sync(self.transcript.sync)
 
     def interrupt(self) -> None:
-        """End the turn that is under way; the run of the loop then ends as cancelled, with everything recorded."""
+        """Cancel the running turn; the loop then records what it has and ends with the reason `cancelled`."""
         self.scope.cancel()

@@ -10,26 +10,26 @@ from coterie.memory.compaction.result_clearing import CACHE_EDITS, deleted_resul
 
 @attrs.define(eq=False)
 class WindowMeter:
-    """Counts the tokens of one conversation; a count costs what was added since the one before."""
+    """Token counter of one conversation; each count looks only at the segments added since the last one."""
 
     thresholds: Thresholds
     _tokens: int = 0
     _counted: int = 0
-    """How many segments `_tokens` covers."""
+    """Number of segments that `_tokens` covers."""
     _epoch: int = 0
     _cached: int | None = None
 
     def on_reply(self, usage: Usage, conversation: Conversation) -> None:
-        """A reply has reported *usage*, and *conversation* ends with it."""
+        """Set the count from *usage*, which was reported by the reply that *conversation* ends with."""
         self.resume(usage, len(conversation), conversation.epoch)
 
     def resume(self, usage: Usage, counted: int, epoch: int) -> None:
-        """Go on from a reply that reported *usage* when the *epoch* had *counted* segments."""
+        """Set the count from *usage*, reported when the *epoch* had *counted* segments."""
         self._tokens, self._counted, self._epoch = usage.total, counted, epoch
         self._cached = usage.prompt - usage.input
 
     def tokens(self, conversation: Conversation) -> int:
-        """Tokens that the next request will hold; after a rewrite all of them are an estimate."""
+        """Tokens of the next request; after a rewrite the whole count is an estimate."""
         if conversation.epoch != self._epoch:
             self._tokens, self._counted, self._epoch, self._cached = 0, 0, conversation.epoch, None
         for index in range(self._counted, len(conversation)):
@@ -38,14 +38,14 @@ class WindowMeter:
         return self._tokens
 
     def cached(self, conversation: Conversation) -> int | None:
-        """Tokens that the last reply left in the cache; None before one, and after a rewrite."""
+        """Tokens that the last reply left in the prompt cache; None before the first reply and after a rewrite."""
         return self._cached if conversation.epoch == self._epoch else None
 
 
 def _added(conversation: Conversation, index: int) -> int:
-    """Tokens by which a block makes the prompt longer; an edit of the cache makes it shorter by what it deletes.
+    """Tokens that one block adds to the prompt; negative for a cache edit, which deletes earlier results.
 
-    Without that, the very request that makes room would look too long, and be compacted instead.
+    If deletions did not count, the request that makes room would itself look too long and trigger a compaction.
     """
     prefix = conversation.prefix
     if prefix[index].block_type != CACHE_EDITS:

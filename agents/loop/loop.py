@@ -23,38 +23,38 @@ from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Access, Tool, ToolResult
 
 PAUSE = 0.1
-"""Seconds between two events of one text."""
+"""Least number of seconds between two `TextEmitted` events of one text."""
 
 
 @attrs.define(eq=False)
 class TextStream:
-    """Takes the events of a stream and tells their text."""
+    """Converter from stream events of the API to `TextEmitted` events."""
 
     _turn: int
-    _tell: Callable[[Event], None]
+    _emit: Callable[[Event], None]
     _pieces: list[str] = attrs.field(factory=list)
-    _told_at: float = float("-inf")
+    _emitted_at: float = float("-inf")
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take one event; text is told at most every PAUSE seconds, and at the end of its block."""
+        """Process one stream event; emit its text at most every PAUSE seconds, and at the end of a block."""
         if event["type"] == "content_block_delta" and event["delta"].get("type") == "text_delta":
             self._pieces.append(event["delta"]["text"])
-            if trio.current_time() - self._told_at >= PAUSE:
+            if trio.current_time() - self._emitted_at >= PAUSE:
                 self._flush()
         elif event["type"] == "content_block_stop":
             self._flush()
 
     def _flush(self) -> None:
         if text := "".join(self._pieces):
-            self._tell(TextEmitted(turn=self._turn, text=text))
-            self._told_at = trio.current_time()
+            self._emit(TextEmitted(turn=self._turn, text=text))
+            self._emitted_at = trio.current_time()
         self._pieces.clear()
 
 
 OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
-"""What `max_tokens` is at first, and each time after a reply was cut by it."""
+"""Values of `max_tokens`: the first one, then the next larger one after each reply that was cut off by the limit."""
 READERS = 10
-"""Read-only tools that run at the same time."""
+"""Greatest number of read-only tool calls that run at the same time."""
 INTERRUPTED = ToolResult(
     text="The run was interrupted before this call had a result. It may or may not have taken effect.", is_error=True
 )
@@ -63,12 +63,12 @@ UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the
 WINDOW_FULL = "model_context_window_exceeded"
 
 _ENDS: Mapping[str, EndReason] = {"refusal": "refused", "max_tokens": "cut_off", WINDOW_FULL: "prompt_too_long"}
-"""Stop reasons that end the loop although the model had more to say."""
+"""Stop reasons of the API that end the loop although the reply is incomplete."""
 
 
 @attrs.define(eq=False)
 class _Run:
-    """One run of the loop: what it may use and has used, and what the calls of its turn have come to."""
+    """One run of the turn loop: its limits, its usage, and the tool calls and results of the current turn."""
 
     model: Model
     limits: RunLimits
@@ -80,7 +80,7 @@ class _Run:
     calls: Sequence[dict[str, Any]] = ()
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     has_recovered: bool = False
-    """Whether the conversation was made shorter since the last reply, because the API found it too long."""
+    """True if the conversation was shortened since the last reply, because the API rejected it as too long."""
 
     def count(self, reply: Reply) -> None:
         self.usage += reply.usage
@@ -107,12 +107,12 @@ class _Run:
 
 
 async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
-    """Work on what the conversation asks for until the model has no more calls to make, or a limit is reached.
+    """Run model turns until the model makes no more tool calls or a limit is reached.
 
-    A message is recorded before what follows from it happens: the model's calls before they run, their results
-    before the model sees them. `Agent.interrupt` and the limit of seconds end the turn with the results it had.
-    Cancellation from outside, or a crash, leaves open calls, which `close_open_calls` answers when the agent is taken
-    up again. Raises `ReplyMalformed`, and `OSError` when nothing can be recorded.
+    Each message is recorded before it has effects: tool calls before they run, results before the model sees them.
+    `Agent.interrupt` and the limit of seconds end the turn with the results that exist by then. Cancellation from
+    outside and a crash leave open calls, which `close_open_calls` answers when the agent is resumed. Raises
+    `ReplyMalformed`, and `OSError` if the transcript cannot be written.
     """
     run = _Run(agent.model, limits)
     deadline = trio.current_time() + (limits.seconds or float("inf"))
@@ -125,7 +125,7 @@ async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
 
 
 def close_open_calls(agent: Agent) -> int:
-    """Answer the calls that a crash left open with an error, never by running them again; returns how many."""
+    """Answer tool calls that a crash left open with an error, without running them again; return their number."""
     open_calls = agent.conversation.open_tool_uses
     if open_calls:
         agent.append_message("user", [INTERRUPTED.block(call) for call in open_calls])
@@ -160,7 +160,7 @@ async def _work(agent: Agent, run: _Run) -> RunEnded:
 
 
 async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
-    """Why the run ends with *reply*; None if somebody objects, and the agent was told so."""
+    """Return the reason why the run ends with *reply*; None if a stop step objected and its blocks were appended."""
     reason = _ENDS.get(reply.stop_reason, "completed")
     for step in agent.pipeline.stop if reason == "completed" else ():
         if blocks := await step.on_stop(agent, run.text):
@@ -170,7 +170,7 @@ async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
 
 
 async def _recover(agent: Agent, run: _Run, overflow: PromptTooLong) -> bool:
-    """Make the conversation shorter, once between two replies; whether it is."""
+    """Shorten the conversation, at most once between two replies; return True if it is shorter now."""
     if run.has_recovered:
         return False
     run.has_recovered = True
@@ -189,7 +189,7 @@ async def _prepare(agent: Agent) -> EndReason | None:
 
 
 async def _ask(agent: Agent, run: _Run) -> Reply:
-    """One turn's reply, recorded; one that was cut off is asked for again with more room."""
+    """Request and record the reply of one turn; repeat with a larger `max_tokens` if the reply was cut off."""
     for size in OUTPUT_SIZES:
         max_tokens = min(size, agent.model.max_output)
         rendered = agent.conversation.render(max_tokens=max_tokens, ttl=agent.ttl)
@@ -219,7 +219,7 @@ async def _ask(agent: Agent, run: _Run) -> Reply:
 
 
 def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool) -> None:
-    """Record the reply and, if it is taken, put it into the conversation, without what the API would not take back."""
+    """Record the reply and, if it is taken, append its blocks that the API accepts in a request to the conversation."""
     record = ReplyRecord(
         turn=agent.turn,
         message_id=reply.message_id,
@@ -249,7 +249,7 @@ def _emit_retry(agent: Agent, error: ModelError, wait: float) -> None:
 
 
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:
-    """Run the calls of one turn."""
+    """Run the tool calls of one turn."""
     run.calls, run.results = reply.tool_calls, dict.fromkeys(reply.unreadable_calls, UNREADABLE)
     run.tool_calls += len(run.calls)
     await agent.make_durable("effect")
@@ -277,7 +277,7 @@ async def _run_call(agent: Agent, run: _Run, call: dict[str, Any]) -> None:
 
 
 def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Calls that may run together: neighbours that only read, or only start agents, a few at a time; others alone."""
+    """Group calls that may run at the same time: neighbours that all read or all start agents. Others run alone."""
     batch: list[dict[str, Any]] = []
     together: Access | None = None
     for call in calls:
@@ -293,7 +293,7 @@ def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iter
 
 
 async def _answer(agent: Agent, run: _Run) -> None:
-    """Answer the calls of the turn: their results go through the layers, then first and together into a message."""
+    """Append one message with all tool results of the turn, after the pipeline transformed them, and added blocks."""
     answers: Sequence[ToolAnswer] = [
         ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=run.results.get(call["id"], INTERRUPTED))
         for call in run.calls

@@ -50,9 +50,9 @@ from coterie.agents.tools.tool import RESULTS_DIRECTORY, Tool
 from coterie.memory.layer_settings import LayersSettings
 
 Hook = Literal["tool_results", "new_message", "before_call", "overflow", "reply", "stop", "end", "compacted"]
-"""When a step runs: on the results of a turn, on the message that carries them, before a model call, when the API finds
-the prompt too long, after a reply, when the model makes no more calls, when a turn loop has completed, after a
-compaction. `Pipeline` has one field for each."""
+"""Moment at which a step runs: on the results of a turn, on the message that carries them, before a model call, when
+the API rejects the prompt as too long, after a reply, when the model makes no more calls, when a turn loop has
+completed, after a compaction. `Pipeline` has one field for each."""
 
 PipelineRole = Literal["agent", "fork"]
 
@@ -69,7 +69,7 @@ class Row:
     setting: str | None = None
     """The key that switches the step off; None if it is always on."""
     roles: tuple[PipelineRole, ...] = ("agent", "fork")
-    """A step that changes the prefix while the cache is warm is for agents only: forks share it with their parent."""
+    """A step that changes the prefix while the cache is warm is for agents only: forks share the prefix."""
 
 
 RESULTS = "layers.results.enabled"
@@ -103,7 +103,7 @@ STEPS = (
     Row("before_call", "keepalive"),  # last, because until here the TTLs of the agent are those in the cache
     Row("overflow", "media_clearing", 2),
     Row("overflow", "compaction", 4, COMPACTION),
-    Row("reply", "fork_sharing", 7, None, ("fork",)),  # before break detection, which empties the announced breaks
+    Row("reply", "fork_sharing", 7, None, ("fork",)),  # before break detection, which clears `Agent.announced`
     Row("reply", "clear_by_api", 2, BY_API),
     Row("reply", "break_detection"),
     Row("reply", "keepalive"),
@@ -123,10 +123,10 @@ BACKGROUND = ("keepalive", "session_notes", "recall", "extraction", "dreaming", 
 
 @attrs.frozen
 class JobNotices:
-    """Adds a line for each background job of the agent's shell that has ended."""
+    """Step that reports background jobs of the agent's shell that have ended."""
 
     def add_blocks(self, agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """One block with the jobs that have ended since the last message."""
+        """Return one block with a line for each job that has ended since the last message."""
         news = agent.workspace.jobs.take_finished() if agent.workspace.jobs else ()
         return AddedBlocks(blocks=(text_block("\n".join(news)),)) if news else NOTHING
 
@@ -136,12 +136,12 @@ LEVELS = ("block", "compact", "warn")
 
 @attrs.define(eq=False)
 class WindowCheck:
-    """Emits an event for each threshold of the context window that is reached, once until it has shrunk below it."""
+    """Step that emits an event when the context reaches a threshold, once until it falls below the threshold."""
 
     _level: str | None = None
 
     async def before_call(self, agent: Agent) -> EndReason | None:
-        """End the run at the last threshold."""
+        """Emit an event for a newly reached threshold; end the run at the last one."""
         tokens = agent.meter.tokens(agent.conversation)
         thresholds = attrs.asdict(agent.meter.thresholds)
         level = next((level for level in LEVELS if tokens >= thresholds[level]), None)
@@ -153,7 +153,7 @@ class WindowCheck:
 
 @attrs.frozen(kw_only=True)
 class Steps:
-    """All steps that one agent has; None for a step that it has not, such as hooks where there are none."""
+    """All steps of one agent; None for a step that the agent does not have, such as hooks without a hook file."""
 
     tool_results: ToolResultStorage | None = None
     hook_messages: HookMessages | None = None
@@ -179,7 +179,7 @@ class Steps:
 
 
 def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "agent") -> Pipeline:
-    """Order *steps* by the table, without those whose setting is in *disabled*."""
+    """Create the pipeline: *steps* in the order of the table, without those whose setting is in *disabled*."""
     rows = [row for row in STEPS if row.setting not in disabled and role in row.roles]
     chosen: dict[str, tuple[Any, ...]] = {
         hook: tuple(step for row in rows if row.hook == hook and (step := getattr(steps, row.step)) is not None)
@@ -191,23 +191,23 @@ def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "
 def disabled_settings(
     settings: Settings, header: KeyHeader | None = None, *, is_embedded: bool = False
 ) -> frozenset[str]:
-    """Settings of the table that are off, for a conversation under *header* if that has begun.
+    """Return the settings of the table that are off; *header* is that of the conversation, if it has begun.
 
-    A switch without a value is off with the embedded server: a script that does not expect the calls has no reply for
-    them.
+    A switch without a value is off with the embedded server, because a script has no reply to calls that it does not
+    expect.
     """
     switches = {row.setting: settings.value(row.setting) for row in STEPS if row.setting is not None}
-    if header is not None:  # a conversation keeps the parameters that it was begun with
+    if header is not None:  # a conversation keeps the parameters of its first request
         switches[BY_CACHE] = known_models().betas["cache_edits"] in header.betas
         switches[BY_API] = header.context_management is not None
-    if settings.memory.daily_log:  # the agent keeps a log, and dreams decide what becomes a memory of its own
+    if settings.memory.daily_log:  # the agent writes a log instead, and dreams turn it into memories
         switches[EXTRACTION] = False
     return frozenset(key for key, is_on in switches.items() if not (not is_embedded if is_on is None else is_on))
 
 
 @asynccontextmanager
 async def open_background(steps: Steps) -> AsyncIterator[None]:
-    """Run the background tasks of *steps* until the block ends."""
+    """Run the background tasks of *steps* for the duration of the block."""
     async with AsyncExitStack() as stack:
         for name in BACKGROUND:
             if (step := getattr(steps, name)) is not None:
@@ -218,7 +218,7 @@ async def open_background(steps: Steps) -> AsyncIterator[None]:
 def context_steps(
     settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Steps:
-    """The steps of an agent with *tools* that work on its context alone; it keeps its files in *scratch*."""
+    """Create the steps that work only on an agent's own context; stored results go to files below *scratch*."""
     results, clearing = clearable_results(tools), settings.clearing
     return Steps(
         tool_results=ToolResultStorage(directory=scratch / RESULTS_DIRECTORY, settings=settings.results),

@@ -1,4 +1,4 @@
-"""Limits of a run of the loop, and its result."""
+"""Limits and result of one run of the turn loop."""
 
 from decimal import Decimal
 from typing import Literal
@@ -21,44 +21,44 @@ EndReason = Literal[
     "shutdown",
     "hook",
 ]
-"""completed: the model had no more calls to make. budget: a limit of tokens, seconds or dollars is reached. cut_off: a
-reply did not fit, even at the largest size. blocked: the context is too full for another turn. shutdown: somebody who
-may asked the agent to end. hook: a hook of the user's did."""
+"""completed: the model made no more tool calls. budget: a limit of tokens, seconds or dollars was reached. cut_off: a
+reply did not fit even in the largest `max_tokens`. blocked: the context is too full for another turn. shutdown: an
+authorised agent or the user requested the end. hook: a hook of the user ended the run."""
 
 
 @attrs.frozen(kw_only=True)
 class RunLimits:
-    """What one run of an agent may use; None is no limit. Dollars are watched by the gate."""
+    """Limits of one run of an agent; None means no limit. The gateway enforces the limit in dollars."""
 
     turns: int = 200
     tokens: int | None = None
-    """Of all calls together, in and out."""
+    """Input and output tokens of all model calls together."""
     seconds: float | None = None
 
     def without(self, ended: "RunEnded") -> "RunLimits":
-        """What is left after *ended*; the seconds count anew."""
+        """Return the limits that remain after *ended*; the limit of seconds starts anew."""
         tokens = None if self.tokens is None else max(0, self.tokens - ended.usage.total)
         return attrs.evolve(self, turns=max(0, self.turns - ended.turns), tokens=tokens)
 
 
 @attrs.frozen(kw_only=True)
 class RunEnded:
-    """The end of a run of the loop."""
+    """Result of one run of the turn loop."""
 
     reason: EndReason
     text: str = ""
-    """The text of the last reply."""
+    """Text of the last reply."""
     turns: int = 0
     tool_calls: int = 0
-    """That the model made, whatever came of them."""
+    """Tool calls that the model made, including denied and failed ones."""
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
-    """Dollars, exact."""
+    """Cost of the run in dollars, exact."""
     error: ModelError | BudgetSpent | None = None
-    """What the model's service, or the gate, said."""
+    """Error of the API or the gateway that ended the run."""
 
     def __add__(self, later: "RunEnded") -> "RunEnded":
-        """The end of a run that went on after this one: how and with what it ended, and what both have used."""
+        """Combine this result with that of a *later* run: reason and text of the later one, usage of both."""
         return attrs.evolve(
             later,
             turns=self.turns + later.turns,

@@ -1,4 +1,4 @@
-"""Prompt files, and the function that fills their slots."""
+"""Prompts for models, one Markdown file each, and the function that fills their slots."""
 
 import string
 from pathlib import Path
@@ -7,9 +7,9 @@ PROMPTS = Path(__file__).parent
 
 
 def render(name: str, /, **facts: str) -> str:
-    """The prompt `prompts/<name>.md` with each `$slot` filled.
+    """Read the prompt `prompts/<name>.md` and replace each `$slot` by a fact.
 
-    Raises `ValueError` for a slot without a fact and for a fact without a slot: both are mistakes of ours.
+    Raises `ValueError` for a slot without a fact and for a fact without a slot, because both are bugs.
     """
     template = string.Template((PROMPTS / f"{name}.md").read_text(encoding="utf-8"))
     slots = set(template.get_identifiers())

@@ -20,7 +20,7 @@ RAW_INPUTS = (
     b'{"b":1,"a":{"d":[],"c":null}}',
     b'{ "big": 123456789012345678901234567890 }',
 )
-"""Tool input as models stream it: numbers, escapes, order and white space that a parser would not give back."""
+"""Tool input as models stream it, with numbers, escapes, key order and white space that re-encoding would change."""
 
 
 def text(words: str) -> bytes:

@@ -44,15 +44,15 @@ from tests.embedded_server import Served, open_served
 
 @attrs.frozen(kw_only=True)
 class NoKeys:
-    """Everybody is in one process: nobody signs."""
+    """Key source without keys: agents of one process do not sign their mail."""
 
     def key_of(self, _sender: Sender) -> None:
-        """None for anybody."""
+        """Return None for every sender."""
 
 
 @attrs.define(eq=False)
 class Team:
-    """Agents of one session, each a task."""
+    """Agents of one session, each of them a task of this process."""
 
     directory: Path
     served: Served
@@ -65,7 +65,7 @@ class Team:
     mail: dict[str, Messaging] = attrs.field(factory=dict)
     ended: dict[str, RunEnded] = attrs.field(factory=dict)
     is_disk_full: bool = False
-    """Whether no dead letter can be kept."""
+    """True if storing a dead letter fails."""
     transport: QueueTransport = attrs.field(init=False)
     router: Router = attrs.field(init=False)
 
@@ -74,29 +74,29 @@ class Team:
         self.router = Router(self.roster, NoKeys(), self.transport)
 
     def add_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a dead letter."""
+        """Store a dead letter. Raises `OSError` if the simulated disk is full."""
         if self.is_disk_full:
             raise OSError(errno.ENOSPC, "No space left on device")
         self.dead.append(letter)
 
     def sender(self, name: str) -> Sender:
-        """Who a member is when it sends."""
+        """Return the sender of a member's mail."""
         kind: Any = {"main": "lead", "user": "human"}.get(name, "peer")
         return Sender(name=name, incarnation=1, session="s", kind=kind)
 
     def member(self, name: str, lead: str | None = None) -> TeamMembership:
-        """An agent among the others."""
+        """Create the membership of one agent."""
         return TeamMembership(router=self.router, sender=self.sender(name), lead=lead)
 
     def start(self, name: str, task: str | None, *tools: Tool, lead: str | None = None) -> None:
-        """Let an agent join and live, with a task or waiting for mail."""
+        """Add an agent to the roster and run it, with a task or waiting for mail."""
         start = self.roster.join(name).incarnation
         self.nursery.start_soon(self.run, name, start, task, tools, lead)
 
     async def run(
         self, name: str, start: int, task: str | None, tools: tuple[Tool, ...] = (), lead: str | None = None
     ) -> None:
-        """One life of an agent."""
+        """Run one incarnation of an agent."""
         with TranscriptWriter.open(self.path(name)) as transcript:
             async with self.transport.open_inbox(name, start, seen=transcript.loaded.mail) as inbox:
                 mail = Messaging(MergedInbox(name, inbox, (), self.add_dead_letter))
@@ -135,27 +135,27 @@ class Team:
         )
 
     def path(self, name: str) -> Path:
-        """Where an agent's transcript is."""
+        """Return the path of an agent's transcript."""
         return self.directory / f"{name}.jsonl"
 
     def texts(self, name: str) -> list[str]:
-        """All text that the user's side of an agent's conversation holds, and the results of its calls."""
+        """Return all user texts and tool results of an agent's conversation."""
         loaded = load_transcript(self.path(name)).conversation
         assert loaded is not None
         blocks = [json.loads(segment.data) for segment in loaded.segments if segment.role == "user"]
         return [block["text"] if block["type"] == "text" else block["content"][0]["text"] for block in blocks]
 
     async def until_asked(self, agent: str, turn: int) -> None:
-        """Return when the model of *agent* has answered its *turn*."""
+        """Wait until the model has answered *turn* of *agent*."""
         await self.until(lambda: any((e["agent"], e["turn"]) == (agent, turn) for e in self.served.requests))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Return when *is_so*; the team's own limit ends a wait in vain."""
+        """Wait until *is_so* returns True; `open_team` has a time limit."""
         while not is_so():
             await trio.testing.wait_all_tasks_blocked(0.01)
 
     async def received(self, name: str) -> list[Envelope]:
-        """What waits for a member that does not live."""
+        """Return the unread mail of a member that does not run."""
         async with self.transport.open_inbox(name, 1) as inbox:
             return [delivery.envelope for delivery in inbox.take_nowait()]
 

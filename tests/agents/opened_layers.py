@@ -1,6 +1,6 @@
 """Layers of a scripted agent, added to its pipeline one by one.
 
-In the product one table orders all steps (`coterie.agents.loop.pipeline`); a test adds only the layers it is about.
+In the product one table orders all steps (`coterie.agents.loop.pipeline`); a test adds only the layers that it needs.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -48,23 +48,23 @@ COMPACTED = Compacted(
     cost_usd="0",
     where="",
 )
-"""A compaction, for steps that only need to know that there was one."""
+"""A compaction event with arbitrary content."""
 
 
 def build_pipeline(
     settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Pipeline:
-    """The pipeline of an agent that has the context layers alone."""
+    """Create a pipeline that has only the context layers."""
     return arrange(context_steps(settings, tools, scratch, compaction), disabled_settings(Settings(layers=settings)))
 
 
 def with_mail(pipeline: Pipeline, mail: Messaging) -> Pipeline:
-    """*pipeline* with layer 7."""
+    """Return *pipeline* with layer 7."""
     return attrs.evolve(pipeline, new_message=(mail, *pipeline.new_message), before_call=(mail, *pipeline.before_call))
 
 
 def with_on_demand_compaction(pipeline: Pipeline, on_demand: OnDemandCompaction) -> Pipeline:
-    """*pipeline* of an agent that is compacted on request."""
+    """Return *pipeline* with compaction on demand."""
     return attrs.evolve(pipeline, before_call=(on_demand, *pipeline.before_call))
 
 

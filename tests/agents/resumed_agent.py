@@ -17,7 +17,7 @@ from tests.agents.opened_layers import build_pipeline
 def open_resumed_agent(
     agent: Agent, path: Path, layers: LayersSettings | None = None, compact: CompactionStep | None = None
 ) -> Iterator[Agent]:
-    """The agent whose transcript is at *path*: with the model, the tools and the files of *agent*, and nothing else.
+    """Resume the agent whose transcript is at *path*, with the model, tools and files of *agent*.
 
     The server is the same, so it still knows which thinking belongs to which call.
     """

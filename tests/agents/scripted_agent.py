@@ -1,4 +1,4 @@
-"""A scripted agent: real HTTP to the embedded server, real files, tools of the test."""
+"""Scripted agent with real HTTP to the embedded server, real files, and tools of the test."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -42,14 +42,14 @@ QUICK = RetryPolicy(attempts=2, first_wait=0.001, longest_wait=0.001)
 
 @attrs.frozen(kw_only=True)
 class NoteInput:
-    """What the test's tools are called with."""
+    """Arguments of the test's tools."""
 
     text: str = ""
 
 
 @attrs.frozen(kw_only=True)
 class NotingTool:
-    """A tool that does what the test says."""
+    """Tool that calls a function of the test."""
 
     name: str
     act: Callable[[str], Any] = str
@@ -60,11 +60,11 @@ class NotingTool:
     input_type: type[attrs.AttrsInstance] = NoteInput
 
     def paths_affected(self, _arguments: NoteInput, _workspace: Workspace) -> Iterable[Path]:
-        """It names no path."""
+        """Return no path."""
         return ()
 
     async def run(self, arguments: NoteInput, _workspace: Workspace) -> ToolResult:
-        """Give back what the test's function gives."""
+        """Return the result of the test's function."""
         result = self.act(arguments.text)
         if hasattr(result, "__await__"):
             result = await result
@@ -84,9 +84,9 @@ async def open_agent(
     compact: CompactionStep | None = None,
     **options: Any,
 ) -> AsyncIterator[tuple[Agent, Served]]:
-    """An agent with a task, or the one whose transcript is in *directory*; with *layers* it has their pipeline.
+    """Open a new agent with a task, or resume the one whose transcript is in *directory*.
 
-    Its clock is the server's.
+    With *layers* the agent has their pipeline. It uses the server's clock.
     """
     with trio.fail_after(30):
         async with (
@@ -124,7 +124,7 @@ async def open_agent(
 
 
 def watch(agent: Agent) -> list[Event]:
-    """The events that the agent tells from now on."""
+    """Return a list that collects the agent's events from now on."""
     events: list[Event] = []
     agent.emit = events.append
     return events

@@ -175,7 +175,7 @@ async def test_subagents_outlive_a_crash_of_their_parent_and_report_to_its_next_
             said = _texts_for(tree, "boss")
             assert len([text for text in said if "had a result" in text]) == 2, "both open calls are answered"
             assert (
-                len([text for text in said if "Agents that you had started work on meanwhile: left, right" in text])
+                len([text for text in said if "that you had started continued to run: left, right" in text])
                 == 1
             )
             assert sum(text.count('status=\\"completed\\"') for text in said) == 2

@@ -89,7 +89,7 @@ helper:
     wrong = place.coterie("compact", session.id, "--agent", "hleper")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'hleper' is not at work; did you mean helper?\n")
     wrong = place.coterie("compact", session.id, "--agent", "helper", "--from", "9")
-    reason = "helper was not compacted: there is no message 9: the conversation has 4"
+    reason = "helper was not compacted: message 9 does not exist: the conversation has 4 messages"
     assert (wrong.returncode, wrong.stderr) == (2, f"Error: {reason}\n")
 
     done = place.coterie("compact", session.id, "--agent", "helper", "--json")
@@ -181,10 +181,10 @@ def test_what_cannot_be_meant_or_is_too_short_is_one_line_and_changes_nothing(
     reason = f"session {session} has no agent 'mian'; did you mean main?"
     assert (unknown.returncode, unknown.stderr) == (2, f"Error: {reason}\n")
     beyond = place.coterie("compact", session, "--up-to", "7", *model)
-    reason = "message: there is no message 7: the conversation has 2"
+    reason = "message: message 7 does not exist: the conversation has 2 messages"
     assert (beyond.returncode, beyond.stderr) == (2, f"Error: main was not compacted: {reason}\n")
     short = place.coterie("compact", session, *model)
-    reason = "main was not compacted: it is too short: nothing would leave"
+    reason = "main was not compacted: the conversation is too short to compact"
     assert (short.returncode, short.stderr) == (1, f"Error: {reason}\n")
     assert transcript.read_bytes() == before
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):

@@ -55,7 +55,7 @@ def test_a_session_from_its_start_to_its_end(place: HookProject, tmp_path: Path)
     assert texts[-2:] == ['<hook event="SessionStart">\nIt is Tuesday.\n</hook>', "Go."]
     denied, read, remark = results[1]
     assert denied["is_error"]
-    assert denied["content"][0]["text"] == "A hook of the user's does not let this call be made: no touching"
+    assert denied["content"][0]["text"] == "A hook of the user denied this call: no touching"
     assert "is_error" not in read
     assert remark["text"] == '<hook event="PostToolUse">\nMind the gap.\n</hook>'
     assert [role for role, _ in rest] == ["user", "assistant", "user", "assistant"]
@@ -125,7 +125,7 @@ def test_subagents_and_forks_have_the_same_hooks(place: HookProject, tmp_path: P
     assert (summary["reason"], summary["result"]) == ("completed", "It is done.")
     for name, kind in (("hand", "worker"), ("twin", "fork")):
         assert not (place.project / f"by-{name}").exists()
-        assert "A hook of the user's does not let this call be made: not you" in place.text_of(name)
+        assert "A hook of the user denied this call: not you" in place.text_of(name)
         assert "go on 0" in place.text_of(name)
         assert place.messages_of(name)[-1] == ("assistant", [{"type": "text", "text": "Second."}])
         given = place.given(f"{name}.json")

@@ -1,4 +1,4 @@
-"""Layer 4 in the pipeline: a summary replaces the older part before the window is full."""
+"""Layer 4: compaction, which replaces the older part of the conversation by a summary before the window is full."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
@@ -40,9 +40,9 @@ from coterie.memory.compaction.summary_text import block_text, message_texts
 from coterie.memory.layer_settings import CompactionSettings
 
 LISTED = 200
-"""Words that an event lists as dropped."""
-LOOKED_INTO = 8_000
-"""Characters of a message that are searched for them: a listing of a thousand files is no loss of each of them."""
+"""Greatest number of lost terms that an event lists."""
+SEARCHED = 8_000
+"""Characters of a message that are searched for lost terms; long listings would count as many losses."""
 
 
 def commit_compaction(
@@ -54,10 +54,10 @@ def commit_compaction(
     failures: int,
     began: float,
 ) -> Compacted:
-    """Put *rebuilt* in the place of the conversation, and tell of it. Raises `OSError` when it cannot be recorded.
+    """Replace the conversation by *rebuilt*, record it, and emit the event. Raises `OSError`.
 
-    *began* is when the job did, on trio's clock. Mail that waits comes right behind, in a message and a record of its
-    own: a crash in between delivers it later.
+    *began* is the start time of the job on trio's clock. Pending mail follows in a message and a record of its own; a
+    crash in between only delays its delivery.
     """
     agent, gone = job.agent, job.messages[plan.first : plan.start]
     unacknowledged = [] if mail is None else list(mail.unacknowledged)
@@ -78,14 +78,14 @@ def commit_compaction(
     )
     agent.transcript.record(agent.conversation, boundary=boundary)
     agent.announced.append("compaction")
-    told = _compacted_event(job, plan, rebuilt, began)
-    agent.emit(told)
+    event = _compacted_event(job, plan, rebuilt, began)
+    agent.emit(event)
     _deliver(agent, mail)
-    return told
+    return event
 
 
 def _carry_markers(conversation: Conversation, first: int) -> None:
-    """Where the first messages have stayed, the cache still ends with the last of them that was the user's."""
+    """Set the marker to the last user message of the *first* kept messages, where a cache entry may still exist."""
     if not first:
         return
     prefix, previous, number = conversation.prefix, None, 0
@@ -100,7 +100,7 @@ def _carry_markers(conversation: Conversation, first: int) -> None:
 
 def _compacted_event(job: CompactionJob, plan: CompactionPlan, rebuilt: RebuiltConversation, began: float) -> Compacted:
     gone = job.messages[plan.first : plan.start]
-    before = (text[:LOOKED_INTO] for text in message_texts(chain.from_iterable(gone[-2 * TURNS :])))
+    before = (text[:SEARCHED] for text in message_texts(chain.from_iterable(gone[-2 * TURNS :])))
     after = "\n".join(block_text(data) for _, blocks in rebuilt.messages for data in blocks)
     lost = find_lost_terms(before, after)
     return Compacted(
@@ -124,7 +124,7 @@ def _compacted_event(job: CompactionJob, plan: CompactionPlan, rebuilt: RebuiltC
 
 
 def _deliver(agent: Agent, mail: Messaging | None) -> None:
-    """Put mail that has come behind what the model is to answer next; an idle agent is woken by it as always."""
+    """Append arrived mail if the last message is the user's; otherwise mail wakes the idle agent as always."""
     last = agent.conversation.prefix.last
     if mail is not None and last is not None and last.role == "user":
         added = mail.add_blocks(agent, ())
@@ -133,50 +133,49 @@ def _deliver(agent: Agent, mail: Messaging | None) -> None:
 
 
 USER_TEXT_SHARE = 0.2
-"""Share of the window that the texts of the user may take."""
+"""Share of the window that user texts may take."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class CompactionStep:
-    """Compacts one agent's conversation: when it is nearly full, when the API finds it too long, or when asked to.
+    """Pipeline step that compacts the conversation when it is nearly full, rejected by the API, or on request.
 
-    All that takes time comes first; then the new epoch and its boundary are one record. So a crash, or a cancellation,
-    leaves the old state or the new one.
+    The slow part runs first; then the new epoch and its boundary are written as one record. So a crash or cancellation
+    leaves either the old state or the new one.
     """
 
     settings: CompactionSettings = attrs.field(factory=CompactionSettings)
     pinned_sections: Sequence[PinnedSection] = ()
     context: Callable[[], Awaitable[str]] | None = None
-    """What the agent is told before its task, read anew."""
+    """Reads the text that comes before the agent's task; None if there is none."""
     mail: Messaging | None = None
     notes: SessionNotesLayer | None = None
     hook: CompactionHook | None = None
-    """Asked before a compaction; None without hooks."""
+    """Can object to a compaction; None without hooks."""
     _breaker: CircuitBreaker | None = attrs.field(default=None, init=False)
 
     async def before_call(self, agent: Agent) -> None:
-        """Compact if it is time, and no hook objects. Raises `OSError` when it cannot be recorded."""
+        """Compact at the threshold, unless a hook objects. Raises `OSError` if the record cannot be written."""
         is_time = agent.meter.tokens(agent.conversation) >= agent.meter.thresholds.compact
         if is_time and not await self.objection(agent, "threshold"):
             await self.compact(agent, "threshold")
 
     async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
-        """Compact because the API finds the conversation too long; False if there is nothing that could leave."""
+        """Compact after the API rejected the prompt as too long; return False if there is nothing to remove."""
         await self.objection(agent, "overflow")
         return await self.compact(agent, "overflow", overflow=overflow) is not None
 
     async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
-        """Why a hook does not want a compaction now; None if it may be done."""
+        """Return a hook's objection to a compaction now; None if no hook objects."""
         return None if self.hook is None else await self.hook.objection(agent, trigger)
 
     async def compact(
         self, agent: Agent, trigger: Trigger, pivot: Pivot | None = None, overflow: PromptTooLong | None = None
     ) -> Compacted | None:
-        """Let a summary stand for the older part of the conversation, or for the part that *pivot* names.
+        """Replace the older part of the conversation, or the part that *pivot* selects, by a summary.
 
-        Returns what has been told of it; None if there is nothing that could leave, or no summary of what was asked
-        for by hand. What could not be had on the way is an event. Raises `OSError` when it cannot be recorded: the run
-        must then end.
+        Returns the emitted event; None if there is nothing to remove, or if a manual compaction got no summary. A
+        failed strategy becomes an event. Raises `OSError` if the record cannot be written; the run must then end.
         """
         began = trio.current_time()
         job = CompactionJob.of(agent, self.settings, trigger, pivot, overflow)
@@ -187,13 +186,13 @@ class CompactionStep:
             return None
         plan, rebuilt = chosen
         failures = self._breaker_of(agent).failures
-        told = commit_compaction(job, plan, rebuilt, self.mail, failures=failures, began=began)
+        event = commit_compaction(job, plan, rebuilt, self.mail, failures=failures, began=began)
         for step in agent.pipeline.compacted:
-            await step.on_compacted(agent, told)
-        return told
+            await step.on_compacted(agent, event)
+        return event
 
     def _breaker_of(self, agent: Agent) -> CircuitBreaker:
-        """The breaker, as an earlier run left it."""
+        """The circuit breaker, with the failures of an earlier incarnation."""
         if self._breaker is None:
             boundary = agent.transcript.loaded.boundary
             self._breaker = CircuitBreaker(self.settings.failures, 0 if boundary is None else boundary.failures)
@@ -202,15 +201,15 @@ class CompactionStep:
     async def _choose(
         self, job: CompactionJob, breaker: CircuitBreaker
     ) -> tuple[CompactionPlan, RebuiltConversation] | None:
-        """The first way that leads to a conversation that fits; by hand, none without a summary."""
-        material = await self._summary_parts(job)
+        """Use the first strategy whose result fits the window; None if a manual compaction got no summary."""
+        parts = await self._summary_parts(job)
         passed_over: dict[str, str] = {}
         plan = await summarize_from_notes(job, self.notes)
         if isinstance(plan, CompactionPlan):
-            rebuilt = await self._rebuild(job, plan, material)
+            rebuilt = await self._rebuild(job, plan, parts)
             if rebuilt.tokens <= job.room:
                 return plan, rebuilt
-            plan = CompactionSkipped(f"with them {rebuilt.tokens:,} tokens would be left, and {job.room:,} may")
+            plan = CompactionSkipped(f"the result would have {rebuilt.tokens:,} tokens; at most {job.room:,} fit")
         passed_over["notes"] = plan.reason
         plan = await summarize_by_model(job, breaker, self.notes)
         if isinstance(plan, CompactionSkipped):
@@ -219,37 +218,37 @@ class CompactionStep:
             passed_over["summary"] = plan.reason
             plan = truncate_by_rule(job)
         plan = attrs.evolve(plan, passed_over=passed_over)
-        rebuilt = await self._rebuild(job, plan, material)
+        rebuilt = await self._rebuild(job, plan, parts)
         if rebuilt.tokens > job.room and job.pivot is None:
             plan = attrs.evolve(plan, start=max(plan.start, last_start(job.messages)))
-            rebuilt = await self._truncate(job, plan, material)
+            rebuilt = await self._truncate(job, plan, parts)
         return plan, rebuilt
 
-    async def _rebuild(self, job: CompactionJob, plan: CompactionPlan, material: SummaryParts) -> RebuiltConversation:
-        """The conversation by *plan*, with skills and the files that were looked at last if there is room for them."""
-        full = await trio.to_thread.run_sync(_with_restored, job, plan, material)
+    async def _rebuild(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
+        """Rebuild the conversation by *plan*, with used skills and recently read files if they fit."""
+        full = await trio.to_thread.run_sync(_with_restored, job, plan, parts)
         last = attrs.evolve(full, files=(), skills=full.skills[:1])
-        for poorer in (full, attrs.evolve(full, files=()), last, material):
-            rebuilt = rebuild(job, plan, poorer)
+        for candidate in (full, attrs.evolve(full, files=()), last, parts):
+            rebuilt = rebuild(job, plan, candidate)
             if rebuilt.tokens <= job.room:
                 break
         return rebuilt
 
-    async def _truncate(self, job: CompactionJob, plan: CompactionPlan, material: SummaryParts) -> RebuiltConversation:
-        """The conversation by *plan*, shortened to fit; where the disk refuses what leaves, it stays."""
+    async def _truncate(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
+        """Rebuild the conversation by *plan* with truncated texts; without truncation if a file cannot be written."""
         directory = job.agent.workspace.scratch / RESULTS_DIRECTORY
         try:
-            return await trio.to_thread.run_sync(rebuild_truncated, job, plan, material, directory)
+            return await trio.to_thread.run_sync(rebuild_truncated, job, plan, parts, directory)
         except OSError as exc:
             job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
-            return rebuild(job, plan, material)
+            return rebuild(job, plan, parts)
 
     async def _summary_parts(self, job: CompactionJob) -> SummaryParts:
         agent = job.agent
         sections = [
-            f"## {standing.heading}\n{text}"
-            for standing in self.pinned_sections
-            if (text := await self._text(standing, agent))
+            f"## {section.heading}\n{text}"
+            for section in self.pinned_sections
+            if (text := await self._text(section, agent))
         ]
         return SummaryParts(
             context=await self._context(job),
@@ -260,7 +259,7 @@ class CompactionStep:
         )
 
     async def _context(self, job: CompactionJob) -> str:
-        """What the agent is told before its task; as it was told, where that cannot be read now."""
+        """Read the text that comes before the task; use that of the first message if reading fails."""
         if self.context is None:
             return ""
         try:
@@ -269,21 +268,21 @@ class CompactionStep:
             job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
             return block_text(job.messages[0][0].data)
 
-    async def _text(self, standing: PinnedSection, agent: Agent) -> str:
+    async def _text(self, section: PinnedSection, agent: Agent) -> str:
         try:
-            return await standing.text(agent)
+            return await section.text(agent)
         except OSError as exc:
-            agent.emit(LayerFailed(layer=LAYER, reason=f"{standing.heading}: {exc}"))
+            agent.emit(LayerFailed(layer=LAYER, reason=f"{section.heading}: {exc}"))
             return ""
 
 
-def _with_restored(job: CompactionJob, plan: CompactionPlan, material: SummaryParts) -> SummaryParts:
-    """*material* with what is put back. Blocks on the disk."""
+def _with_restored(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> SummaryParts:
+    """Add the skills and files to restore. Blocks on the disk."""
     staying = (*job.messages[: plan.first], *job.messages[plan.start :])
     calls = [segment.data for message in staying for segment in message if segment.block_type == "tool_use"]
     workspace, settings = job.agent.workspace, job.settings
     return attrs.evolve(
-        material,
+        parts,
         skills=read_skills(used_skills(workspace, calls), settings),
         files=read_files(newest_files(workspace, calls, settings.files), settings),
     )

@@ -1,4 +1,4 @@
-"""Compaction on demand: requests of the user, served between the agent's own calls."""
+"""Compaction on request of the user, served between the agent's own model calls."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,27 +11,27 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 
 Wait = Callable[[], Awaitable[None]]
-"""Waits for something; cancelled, it loses nothing."""
-TOO_SHORT = "it is too short: nothing would leave"
-NO_SUMMARY = "there is no summary to be had, and nothing leaves without one; `coterie logs` says why"
-SWITCHED_OFF = "compaction is switched off in its settings"
+"""Wait of an agent, which may be cancelled and repeated without loss."""
+TOO_SHORT = "the conversation is too short to compact"
+NO_SUMMARY = "no summary could be created, so nothing was removed; `coterie logs` shows the reason"
+SWITCHED_OFF = "compaction is switched off in the agent's settings"
 
 
 @attrs.define(eq=False)
 class PendingCompaction:
-    """A compaction that is asked for, and not done yet."""
+    """A requested compaction and, once it is done, its answer."""
 
     job: CompactJob
     answer: CompactionDone | NotCompacted | None = None
     _is_done: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def resolve(self, answer: CompactionDone | NotCompacted) -> None:
-        """Let those who wait go on with *answer*."""
+        """Pass *answer* to all tasks that wait for it."""
         self.answer = answer
         self._is_done.set()
 
     async def wait(self) -> CompactionDone | NotCompacted:
-        """Return the answer once it is there."""
+        """Wait for the answer and return it."""
         await self._is_done.wait()
         assert self.answer is not None
         return self.answer
@@ -39,38 +39,38 @@ class PendingCompaction:
 
 @attrs.define(eq=False)
 class OnDemandCompaction:
-    """Does what is asked for, one after another, in the task that is the agent's, and answers each."""
+    """Pipeline step that runs requested compactions in the agent's own task, one after another."""
 
     _compact: CompactionStep | None
-    """None where it is switched off."""
-    _asked: list[PendingCompaction] = attrs.field(factory=list, init=False)
-    """Never more than who may ask at the same time."""
+    """None if compaction is switched off."""
+    _requests: list[PendingCompaction] = attrs.field(factory=list, init=False)
+    """Pending requests; the number of clients limits their number."""
     _pause: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Around a wait of the agent."""
+    """Cancel scope of the agent's current wait."""
 
     async def request(self, job: CompactJob) -> CompactionDone | NotCompacted:
         """Compact as soon as the agent neither runs a tool nor waits for the model, and return the outcome.
 
-        Cancelled, it is compacted all the same.
+        Cancellation stops only the wait; the compaction takes place anyway.
         """
         return await self.enqueue(job).wait()
 
     def enqueue(self, job: CompactJob) -> PendingCompaction:
-        """Have *job* done, as `request` does, without waiting for it."""
+        """Request *job* as `request` does, without waiting for the outcome."""
         pending = PendingCompaction(job)
-        self._asked.append(pending)
+        self._requests.append(pending)
         self._pause.cancel()
         return pending
 
     async def before_call(self, agent: Agent) -> None:
-        """As `CallStep.before_call`."""
+        """Serve pending requests."""
         await self.serve(agent)
 
     async def serve_while(self, agent: Agent, wait: Wait) -> None:
-        """Do what *wait* does, and what is asked for while it waits.
+        """Run *wait*, and serve requests that arrive during it.
 
-        It returns early if mail has entered the conversation: the agent has then something to do. Raises as *wait*
-        does, and as `serve`.
+        Returns early if mail entered the conversation, because the agent then has work. Raises as *wait* and `serve`
+        do.
         """
         while not await self.serve(agent):
             with trio.CancelScope() as self._pause:
@@ -78,35 +78,35 @@ class OnDemandCompaction:
                 return
 
     async def serve(self, agent: Agent) -> bool:
-        """Do all that is asked for; whether mail has entered the conversation with it.
+        """Serve all pending requests; return True if mail entered the conversation with a compaction.
 
-        Cancelled, it leaves what it is at unanswered. Raises `OSError` when a compaction cannot be recorded.
+        Cancellation leaves the current request unanswered. Raises `OSError` if a compaction cannot be recorded.
         """
         mail = None if self._compact is None else self._compact.mail
         known = [] if mail is None else mail.unacknowledged
-        while self._asked:
-            pending = self._asked.pop(0)
+        while self._requests:
+            pending = self._requests.pop(0)
             pending.resolve(await self.run_request(agent, pending.job))
         return mail is not None and mail.unacknowledged != known
 
     async def run_request(self, agent: Agent, job: CompactJob) -> CompactionDone | NotCompacted:
-        """Do *job*. Raises as `serve` does."""
+        """Run one compaction. Raises as `serve` does."""
         if self._compact is None:
             return NotCompacted(reason=SWITCHED_OFF)
         pivot, count = job.pivot, len(agent.conversation.messages)
         if pivot is not None and not 1 <= pivot.message <= count:
-            reason = f"there is no message {pivot.message}: the conversation has {count}"
+            reason = f"message {pivot.message} does not exist: the conversation has {count} messages"
             return NotCompacted(reason=reason, is_for_user=True)
         if not _can_leave(CompactionJob.of(agent, self._compact.settings, "manual", pivot)):
             return NotCompacted(reason=TOO_SHORT)
         if objection := await self._compact.objection(agent, "manual"):
             return NotCompacted(reason=f"a hook objects: {objection}")
-        told = await self._compact.compact(agent, "manual", pivot)
-        return NotCompacted(reason=NO_SUMMARY) if told is None else CompactionDone.of(told)
+        event = await self._compact.compact(agent, "manual", pivot)
+        return NotCompacted(reason=NO_SUMMARY) if event is None else CompactionDone.of(event)
 
 
 def _can_leave(job: CompactionJob) -> bool:
-    """Whether there is anything to summarise: the model has said something in the part that would leave."""
+    """Return True if the range to remove contains a reply of the model."""
     if not job.messages:
         return False
     span = job.span()

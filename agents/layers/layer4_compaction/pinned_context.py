@@ -1,4 +1,4 @@
-"""Pinned context: team, tasks and mail, read anew from their source at each compaction."""
+"""Pinned context: team, tasks and mail, read from their source at each compaction and never summarised."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol
@@ -21,33 +21,33 @@ from coterie.mailbox.tasks.task import ListedTask
 from coterie.mailbox.tasks.task_list import TaskList
 
 SHOWN = 50
-"""Members, tasks or messages that are told of; of more it is said how many there are."""
+"""Greatest number of members, tasks or messages in a section; of the rest it shows only the number."""
 DESCRIPTION = 2_000
-"""Characters that are told of a task that the agent is at work on."""
+"""Greatest number of characters of the description of the agent's own task."""
 
 LastStates = Callable[[], Mapping[tuple[str, int], AgentChanged]]
-"""What the root last told of each start of each agent, by name and incarnation. May block on the disk."""
+"""Function that returns the last state event of each agent, by name and incarnation. May block on the disk."""
 
 
 @attrs.frozen
 class TeamSection:
-    """Who else is in the session: what each is, who started it, for what, and what it does now."""
+    """Section with the other agents of the session: type, parent, task and state of each."""
 
     _roster: Roster
-    _told: LastStates | None = None
-    """None where no root tells of anybody: then the roster alone says what they do."""
+    _last_states: LastStates | None = None
+    """None without a root; the section then shows the states of the roster."""
 
     heading: ClassVar[str] = "The team"
 
     async def text(self, agent: Agent) -> str:
-        """A line each for those who can be written to, and one for all whom the agent started and who have ended."""
+        """Format one line for each running agent, and one line for all ended agents that *agent* started."""
         name = agent.identity.agent
         try:
             members = [member for member in self._roster.members().values() if member.name != name]
         except RosterFailed as exc:
             raise OSError(str(exc)) from exc
-        told = {} if self._told is None else await trio.to_thread.run_sync(self._told)
-        present = [_member(member, told) for member in members if member.state != "ended"]
+        states = {} if self._last_states is None else await trio.to_thread.run_sync(self._last_states)
+        present = [_member(member, states) for member in members if member.state != "ended"]
         ended = [m.name for m in members if m.state == "ended" and m.engagement.parent == name]
         lines = _some(present, "agents")
         if ended:
@@ -57,14 +57,14 @@ class TeamSection:
 
 @attrs.frozen
 class TaskSection:
-    """What is on the task list and not done, the agent's own first."""
+    """Section with the unfinished tasks of the task list, the agent's own first."""
 
     _tasks: TaskList
 
     heading: ClassVar[str] = "Open tasks"
 
     async def text(self, agent: Agent) -> str:
-        """A line each; what the agent is at work on, with its description."""
+        """Format one line for each task, and the whole description for the agent's own tasks."""
         try:
             found = await self._tasks.list(states=UNFINISHED)
         except TaskError as exc:
@@ -77,18 +77,18 @@ class TaskSection:
 
 @attrs.frozen
 class MailSection:
-    """What others wrote to the agent, wait for an answer to, and have none."""
+    """Section with the messages that the agent has not answered yet."""
 
     _roster: Roster
     _mail: Messaging
-    """Knows who has asked this start of the agent to end."""
+    """Source of the pending shutdown requests."""
     _sender: Sender
-    """The agent, when it answers."""
+    """The agent as a sender of answers."""
 
     heading: ClassVar[str] = "Messages that wait for your answer"
 
     async def text(self, agent: Agent) -> str:
-        """Each as it was delivered, cut if it is long; not of those who have ended, who can get no answer."""
+        """Format each message as it was delivered, truncated; omit messages of ended agents."""
         try:
             members = self._roster.members()
         except RosterFailed as exc:
@@ -103,8 +103,8 @@ class MailSection:
         return mail.sender in members and members[mail.sender].state != "ended"
 
 
-def _member(member: Member, told: Mapping[tuple[str, int], AgentChanged]) -> str:
-    about, last = member.engagement, told.get((member.name, member.incarnation))
+def _member(member: Member, states: Mapping[tuple[str, int], AgentChanged]) -> str:
+    about, last = member.engagement, states.get((member.name, member.incarnation))
     state = member.state if last is None or member.state == "idle" else _state(last)
     facts = (
         f"kind {about.kind}" if about.kind else "",
@@ -116,9 +116,9 @@ def _member(member: Member, told: Mapping[tuple[str, int], AgentChanged]) -> str
     return f"- {member.name}{f' ({known})' if known else ''}: {state}.{task}"
 
 
-def _state(told: AgentChanged) -> str:
-    words = told.state.replace("_", " ")
-    return f"{words}: {escape(told.what)}" if told.what else words
+def _state(event: AgentChanged) -> str:
+    state = event.state.replace("_", " ")
+    return f"{state}: {escape(event.what)}" if event.what else state
 
 
 def _is_own(task: ListedTask, agent: Agent) -> bool:
@@ -132,19 +132,19 @@ def _own_task(task: ListedTask) -> str:
 
 
 def _some(lines: list[str], what: str) -> list[str]:
-    """The first *lines*, and how many more there are."""
+    """Return the first *lines* and a line with the number of the rest."""
     more = len(lines) - SHOWN
     return lines if more <= 0 else [*lines[:SHOWN], f"... and {more} more {what}."]
 
 
 class PinnedSection(Protocol):
-    """One such thing: the team, the open tasks, unanswered mail, instruction files."""
+    """One section of the pinned context: team, open tasks, unanswered mail, or instruction files."""
 
     @property
     def heading(self) -> str:
-        """What it is, in a few words, as a heading of the notes and of what is restored after a compaction."""
+        """Heading of the section in the session notes and after a compaction."""
         ...
 
     async def text(self, agent: Agent) -> str:
-        """How it stands now, in Markdown; empty if there is nothing to say. Raises `OSError`."""
+        """Return the current content as Markdown; empty if there is none. Raises `OSError`."""
         ...

@@ -21,43 +21,42 @@ from coterie.memory.layer_settings import CompactionSettings
 
 @attrs.frozen(kw_only=True)
 class CompactionPlan:
-    """A summary, and the messages that it stands for: those from *first* up to *start*."""
+    """A summary and the range of messages that it replaces: from *first* up to, but not including, *start*."""
 
     by: Way
     summary: str
     start: int
     first: int = 0
-    """More than 0 only when a part was chosen by hand: then what is before keeps its bytes, and its place in the
-    cache."""
+    """More than 0 only for a manually selected part; earlier messages then keep their bytes and cache entries."""
     cost: Decimal = Decimal(0)
     passed_over: Mapping[str, str] = attrs.field(factory=dict)
-    """Why not, by way: those that are cheaper."""
+    """Reasons why cheaper strategies were not used, by strategy."""
 
 
 @attrs.frozen
 class CompactionSkipped:
-    """A way that does not lead anywhere now."""
+    """Result of a strategy that cannot be used now."""
 
     reason: str
 
 
 QUOTED = 200
-"""Characters of a message by which the model is told which one is meant."""
+"""Characters of a message that are quoted to identify it for the model."""
 
 
 @attrs.frozen(kw_only=True)
 class RemovedRange:
-    """The messages that leave: those from *first* up to *start*."""
+    """The range of messages to remove: from *first* up to, but not including, *start*."""
 
     first: int
     start: int
     scope: str
-    """The same in words for the model."""
+    """Description of the range for the model."""
 
 
 @attrs.frozen(kw_only=True)
 class CompactionJob:
-    """What is to be compacted, why, and how far."""
+    """One compaction: the conversation, the reason, and the size to reach."""
 
     agent: Agent
     trigger: Trigger
@@ -65,11 +64,11 @@ class CompactionJob:
     overflow: PromptTooLong | None
     messages: Messages
     sizes: Sequence[int]
-    """Tokens that each message would have if it stayed, estimated."""
+    """Estimated tokens of each message if it stays."""
     tokens: int
-    """Of the whole conversation, as far as is known."""
+    """Tokens of the whole conversation, reported or estimated."""
     room: int
-    """Tokens that the conversation may have afterwards, estimated."""
+    """Greatest number of estimated tokens after the compaction."""
     settings: CompactionSettings
 
     @classmethod
@@ -81,12 +80,12 @@ class CompactionJob:
         pivot: Pivot | None = None,
         overflow: PromptTooLong | None = None,
     ) -> "CompactionJob":
-        """The job of compacting *agent*'s conversation as it is now."""
+        """Create the job for *agent*'s current conversation."""
         messages, gone = split_messages(agent.conversation.segments), deleted_results(agent.conversation.segments)
         tokens, thresholds = agent.meter.tokens(agent.conversation), agent.meter.thresholds
         room = max(thresholds.warn, thresholds.compact * 3 // 4)
         if overflow is not None and overflow.actual is not None:
-            # The API counts more than is estimated here, so the estimate must come down by as much.
+            # Scale the limit by the ratio between our estimate and the API's count.
             room = min(room, room * tokens // overflow.actual)
         return cls(
             agent=agent,
@@ -101,10 +100,10 @@ class CompactionJob:
         )
 
     def span(self, settings: CompactionSettings | None = None) -> RemovedRange:
-        """What leaves if a model, or nobody, says what was in it; *settings* say how much stays behind it."""
+        """Choose the messages to remove; *settings* override how much stays."""
         if self.pivot is None:
             start = choose_start(self.messages, self.sizes, settings or self.settings)
-            assert start is not None, "only what must stay can make it impossible"
+            assert start is not None, "choose_start returns None only for messages that must stay"
             return RemovedRange(first=0, start=start, scope=ALL)
         at = nearest_start(self.messages, self.pivot.message - 1)
         begins = " ".join(block_text(self.messages[at][0].data).split())[:QUOTED] or self.messages[at][0].block_type

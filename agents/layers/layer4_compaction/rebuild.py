@@ -1,4 +1,4 @@
-"""Conversations rebuilt after a compaction: the summary, pinned context and the messages that stay."""
+"""Rebuilding of a conversation for a compaction: the summary, pinned context, and the messages that stay."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,54 +25,54 @@ from coterie.memory.layer_settings import ResultSettings
 
 _TEXT = b'{"type":"text"'
 _OPENS, _CLOSES = "<earlier-conversation>", "</earlier-conversation>"
-"""Around a summary; see `prompts/compacted.md`."""
+"""Tags around a summary; see `prompts/compacted.md`."""
 _ORIGINS: dict[Way, str] = {
-    "notes": "These are the notes that were kept while it happened.",
-    "summary": "This is a summary of it.",
-    "chunks": "This is a summary of it, made part by part.",
-    "rule": "There is no summary of it: it left because there was no room.",
+    "notes": "The notes below were written while it happened.",
+    "summary": "The text below is a summary of it.",
+    "chunks": "The text below is a summary of it, written in several parts.",
+    "rule": "There is no summary of it: it was removed to make room.",
 }
 
-WENT_ON = "I went on from here. What came of it is summarised next."
+CONTINUED = "I continued from here. The results are summarised next."
 
 
 @attrs.frozen(kw_only=True)
 class SummaryParts:
-    """What goes with a summary."""
+    """Content of a rebuilt conversation besides the summary and the messages that stay."""
 
     context: str = ""
-    """What an agent is told before its task."""
+    """Text that comes before the agent's task."""
     pinned: str = ""
     user_texts: Sequence[str] = ()
     user_text_room: int
-    """Tokens for them."""
+    """Greatest number of tokens of the user texts."""
     skills: Sequence[RestoredSkill] = ()
     files: Sequence[RestoredFile] = ()
     where: str
-    """The transcript."""
+    """Path of the transcript."""
 
 
 @attrs.frozen(kw_only=True)
 class RebuiltConversation:
-    """A conversation that could take the place of the one there is."""
+    """The messages of a conversation after a compaction, not yet in effect."""
 
     messages: Sequence[Message]
     parts: Sequence[Part]
-    """What the blocks of the message are that is new."""
+    """Contents of the blocks of the new message."""
     at_message: int
-    """Where it stands."""
+    """Index of the new message."""
     user_texts_added: int
     skills: Sequence[RestoredSkill]
     files: Sequence[RestoredFile]
     tokens: int
-    """An estimate, of all of it."""
+    """Estimated tokens of the whole conversation."""
 
 
-def rebuild(job: CompactionJob, plan: CompactionPlan, material: SummaryParts) -> RebuiltConversation:
-    """What *plan* makes of the conversation. Nothing has changed yet."""
+def rebuild(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
+    """Build the conversation that *plan* describes; the agent's conversation does not change."""
     before = _before(job.messages[: plan.first])
     staying = [segment for message in job.messages[plan.start :] for segment in message]
-    return assemble(job, before, clear_results(staying, has_changed=True), plan, material)
+    return assemble(job, before, clear_results(staying, has_changed=True), plan, parts)
 
 
 def assemble(
@@ -80,83 +80,82 @@ def assemble(
     before: Sequence[Message],
     after: Sequence[Message],
     plan: CompactionPlan,
-    material: SummaryParts,
+    parts: SummaryParts,
 ) -> RebuiltConversation:
-    """The conversation with *before* and *after* around what *plan* and *material* say."""
-    missing = missing_user_texts(material.user_texts, "\n".join([plan.summary, *_user_texts([*before, *after])]))
-    blocks = _blocks(plan, material, missing)
+    """Build the conversation from the messages *before* and *after*, with the new message between them."""
+    missing = missing_user_texts(parts.user_texts, "\n".join([plan.summary, *_user_texts([*before, *after])]))
+    blocks = _blocks(plan, parts, missing)
     messages = [*before, ("user", [text_block(text) for _, text in blocks]), *after]
     return RebuiltConversation(
         messages=messages,
         parts=[part for part, _ in blocks],
         at_message=len(before),
         user_texts_added=len(missing),
-        skills=material.skills,
-        files=material.files,
+        skills=parts.skills,
+        files=parts.files,
         tokens=_fixed(job.agent) + estimate_messages(messages),
     )
 
 
 def earlier_summaries(messages: Iterable[Sequence[SegmentView]]) -> list[str]:
-    """What compactions before have left in *messages*, without its frame."""
+    """Return the summaries of earlier compactions in *messages*, without their tags."""
     texts = (block_text(segment.data) for message in messages for segment in message if segment.block_type == "text")
     framed = (text for text in texts if text.startswith(_OPENS) and text.endswith(_CLOSES))
     return [text.removesuffix(_CLOSES).partition("\n\n")[2].strip() for text in framed]
 
 
 def estimate_messages(messages: Sequence[Message]) -> int:
-    """An estimate."""
+    """Estimate the tokens of *messages*."""
     return sum(estimate_block(data) for _, blocks in messages for data in blocks)
 
 
-def _blocks(plan: CompactionPlan, material: SummaryParts, missing: Sequence[str]) -> list[tuple[Part, str]]:
+def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -> list[tuple[Part, str]]:
     blocks: list[tuple[Part, str]] = []
-    if material.context and not plan.first:
-        blocks.append(("context", material.context))
+    if parts.context and not plan.first:
+        blocks.append(("context", parts.context))
     blocks.append(("summary", render("compacted", origin=_ORIGINS[plan.by], summary=plan.summary)))
     if missing:
-        shown = fit_user_texts(missing, material.user_text_room, material.where)
+        shown = fit_user_texts(missing, parts.user_text_room, parts.where)
         said = "\n\n".join(f"<user-message>\n{text}\n</user-message>" for text in shown)
         blocks.append(("words", render("compacted_words", messages=said)))
-    if material.pinned:
-        blocks.append(("standing", render("compacted_standing", sections=material.pinned)))
-    if material.skills:
-        skills = "\n\n".join(skill.shown() for skill in material.skills)
+    if parts.pinned:
+        blocks.append(("standing", render("compacted_standing", sections=parts.pinned)))
+    if parts.skills:
+        skills = "\n\n".join(skill.shown() for skill in parts.skills)
         blocks.append(("skills", render("compacted_skills", skills=skills)))
-    if material.files:
-        files = "\n\n".join(file.shown() for file in material.files)
+    if parts.files:
+        files = "\n\n".join(file.shown() for file in parts.files)
         blocks.append(("files", render("compacted_files", files=files)))
     return blocks
 
 
 def _user_texts(messages: Iterable[Message]) -> Iterator[str]:
-    """The texts that the user's messages hold; a tool's result may quote the human, and is no message of theirs."""
+    """Yield the text blocks of user messages; a tool result that quotes the user does not count."""
     for role, blocks in messages:
         if role == "user":
             yield from (block_text(data) for data in blocks if data.startswith(_TEXT))
 
 
 def _fixed(agent: Agent) -> int:
-    """Tokens of tools and system, which no compaction changes."""
+    """Estimate the tokens of tools and system prompt, which a compaction does not change."""
     prefix = agent.conversation.prefix
     return sum(estimate_block(prefix[index].data) for index in range(prefix.prompt_length))
 
 
 def _before(messages: Messages) -> list[Message]:
-    """*messages* as they were.
+    """Return *messages* unchanged, with a closing text if the last ones are tool calls without thinking.
 
-    Calls that an earlier rewrite has left without their thinking are not what the API goes on from; so they are gone
-    on from here.
+    The API does not accept a continuation of tool calls whose thinking an earlier rewrite removed.
     """
-    before = [_as_it_was(message) for message in messages]
+    before = [_unchanged(message) for message in messages]
     last = next((message for message in reversed(messages) if message[0].role == "assistant"), ())
     types = {segment.block_type for segment in last}
     if "tool_use" in types and types.isdisjoint(THINKING):
-        before.append(("assistant", [text_block(WENT_ON)]))
+        before.append(("assistant", [text_block(CONTINUED)]))
     return before
 
 
-def _as_it_was(message: Iterable[SegmentView]) -> Message:
+def _unchanged(message: Iterable[SegmentView]) -> Message:
     segments = list(message)
     role = segments[0].role
     assert role is not None
@@ -164,19 +163,20 @@ def _as_it_was(message: Iterable[SegmentView]) -> Message:
 
 
 CAPS = (32_000, 16_000, 8_000, 4_000, 2_000)
-"""Characters of a text that stay whole, tried one after another."""
+"""Lengths in characters over which a text is truncated, tried in this order."""
 PREVIEW = 1_000
-"""Bytes of a longer one."""
+"""Bytes that stay of a truncated text."""
 
 
 def rebuild_truncated(
-    job: CompactionJob, plan: CompactionPlan, material: SummaryParts, directory: Path
+    job: CompactionJob, plan: CompactionPlan, parts: SummaryParts, directory: Path
 ) -> RebuiltConversation:
-    """What *plan* makes of the conversation, shortened until it fits, or as close to that as can be.
+    """Build the conversation that *plan* describes, with more and more truncated texts until it fits.
 
-    What leaves is in files of *directory*, which what stays names. Blocks on the disk. Raises `OSError`.
+    Stores the whole texts in files below *directory*, which the previews name. The result may still be too long. Blocks
+    on the disk. Raises `OSError`.
     """
-    rebuilt = rebuild(job, plan, material)
+    rebuilt = rebuild(job, plan, parts)
     staying = [segment for message in job.messages[plan.start :] for segment in message]
     for cap in CAPS:
         if rebuilt.tokens <= job.room:
@@ -185,7 +185,7 @@ def rebuild_truncated(
             (role, [_capped(data, cap, directory) for data in blocks])
             for role, blocks in clear_results(staying, has_changed=True)
         ]
-        rebuilt = assemble(job, (), after, plan, material)
+        rebuilt = assemble(job, (), after, plan, parts)
     return rebuilt
 
 
@@ -203,7 +203,7 @@ def _capped(data: bytes, cap: int, directory: Path) -> bytes:
 
 
 def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of a block that hold text and may be shortened: of a text itself, or of a result."""
+    """Yield the parts of a text or result block whose text may be truncated in place."""
     if block["type"] == "text":
         yield block
     elif block["type"] == "tool_result":

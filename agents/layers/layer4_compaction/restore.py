@@ -1,4 +1,4 @@
-"""Files and skills that a compaction puts back into the context."""
+"""Files and skills that a compaction restores to the context."""
 
 import codecs
 from collections.abc import Iterable, Sequence
@@ -19,36 +19,36 @@ from coterie.memory.layer_settings import CompactionSettings
 
 @attrs.frozen(kw_only=True)
 class RestoredFile:
-    """A file, or its beginning."""
+    """Text of a file, possibly truncated."""
 
     path: str
     text: str
     is_cut: bool
 
     def shown(self) -> str:
-        """As the model reads it."""
+        """Format the file for the model."""
         more = "\n[... there is more; read the file]" if self.is_cut else ""
         return f'<file path="{self.path}">\n{self.text}{more}\n</file>'
 
 
 @attrs.frozen(kw_only=True)
 class RestoredSkill:
-    """A skill, or its beginning."""
+    """Text of a skill, possibly truncated."""
 
     used: UsedSkill
     text: str
     is_cut: bool
 
     def shown(self) -> str:
-        """As the model reads it."""
+        """Format the skill for the model."""
         more = f"\n[... there is more; read {self.used.file}]" if self.is_cut else ""
         return skill_block(self.used, f"{self.text}{more}")
 
 
 def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
-    """The *count* files that the model saw last, the newest first.
+    """Return the *count* files that the model read last, newest first.
 
-    Left out are the agent's own, and what one of the *calls* has named that stay in the conversation: it is in view.
+    Omits files in the scratch directory, and files named by one of the *calls* that stay in the conversation.
     """
     files: list[str] = []
     for path in reversed(list(workspace.seen.known())):
@@ -65,16 +65,16 @@ def _is_named(path: str, root: Path, calls: Sequence[bytes]) -> bool:
 
 
 def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]:
-    """The skills that the agent has loaded, the last one first, but for those that one of the *calls* has loaded.
+    """Return the skills that the agent has loaded, newest first.
 
-    Those calls stay in the conversation, and their results with them.
+    Omits skills loaded by one of the *calls*, which stay in the conversation with their results.
     """
     in_view = {call.input.get("skill") for call in map(_call, calls) if call.name == SkillTool.name}
     return [used for used in reversed(workspace.skills.known()) if used.name not in in_view]
 
 
 def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredSkill]:
-    """The skills that can still be read, within *settings*. Blocks on the disk."""
+    """Read the skills that still exist, within the size limits of *settings*. Blocks on the disk."""
     restored: list[RestoredSkill] = []
     room = settings.skills_total * TEXT_BYTES
     for used in skills:
@@ -83,7 +83,7 @@ def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> li
             break
         text = skill_text(used)
         if isinstance(text, FileProblem):
-            continue  # gone, or no text any more: there is nothing to put back
+            continue  # deleted or no longer text
         content = text.encode()
         if is_cut := len(content) > size:
             text = content[:size].decode(errors="ignore")
@@ -103,7 +103,7 @@ def _call(data: bytes) -> _Call:
 
 
 def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredFile]:
-    """The files that can still be read as text, within *settings*. Blocks on the disk."""
+    """Read the files that still exist and are text, within the size limits of *settings*. Blocks on the disk."""
     files: list[RestoredFile] = []
     room = settings.files_total * TEXT_BYTES
     for path in paths:
@@ -114,10 +114,10 @@ def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[Resto
             with Path(path).open("rb") as file:
                 content = file.read(size + 1)
             is_cut = len(content) > size
-            # A character that the cut has parted is no sign that the file is no text.
+            # The incremental decoder ignores an incomplete character at the cut.
             text = codecs.getincrementaldecoder("utf-8")().decode(content[:size], final=not is_cut)
         except (OSError, UnicodeDecodeError):
-            continue  # gone, or no text any more: there is nothing to put back
+            continue  # deleted or no longer text
         lines, newline, _ = text.rpartition("\n") if is_cut else ("", "", "")
         files.append(RestoredFile(path=path, text=lines if newline else text, is_cut=is_cut))
         room -= len(content)

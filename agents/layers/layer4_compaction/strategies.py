@@ -1,4 +1,4 @@
-"""Compaction strategies, the cheapest first: session notes, a model's summary, or a rule."""
+"""Compaction strategies, cheapest first: session notes, a model's summary, or truncation by a rule."""
 
 import attrs
 import trio
@@ -21,83 +21,83 @@ LAYER = "compaction"
 
 @attrs.define(eq=False)
 class CircuitBreaker:
-    """Counts failures in a row. It stays open for the rest of the session, over a resume as well."""
+    """Counter of consecutive failed summaries. An open breaker stays open for the session, also after a resume."""
 
     limit: int
     failures: int = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether no model may be asked."""
+        """True if no model may be called for a summary."""
         return self.failures >= self.limit
 
     def record_failure(self, agent: Agent, reason: str) -> None:
-        """Count a failure, and tell of it; the last one trips the breaker."""
+        """Count a failure and emit its event; the failure that reaches the limit trips the breaker."""
         self.failures += 1
         agent.emit(LayerFailed(layer=LAYER, reason=reason))
         if self.failures == self.limit:
             agent.emit(BreakerTripped(failures=self.failures, reason=reason))
 
     def record_success(self) -> None:
-        """A summary has come: the count begins anew."""
+        """Reset the count after a summary."""
         self.failures = 0
 
 
 NOTES_WAIT = 15.0
-"""Seconds for which an update of the notes that is under way is waited for."""
+"""Seconds to wait for a running update of the notes."""
 
 
 async def summarize_from_notes(
     job: CompactionJob, notes: SessionNotesLayer | None
 ) -> CompactionPlan | CompactionSkipped:
-    """The notes as summary, without a call; what they do not know of must stay.
+    """Use the session notes as the summary, without a model call; turns that the notes do not cover stay.
 
-    Not when there are none, or when they are so far behind that too much would have to stay.
+    Skipped if there are no notes, or if too many turns would have to stay.
     """
     if notes is None or not job.settings.by_notes:
         return CompactionSkipped("switched off")
     if job.pivot is not None:
-        return CompactionSkipped("only a part was asked for")
-    stand = await _notes_state(notes)
-    if stand is None:
-        return CompactionSkipped(f"there are none: {notes.delay}")
-    behind = job.agent.turn - stand.turn
+        return CompactionSkipped("the request selects only a part of the conversation")
+    state = await _notes_state(notes)
+    if state is None:
+        return CompactionSkipped(f"there are no notes: {notes.delay}")
+    behind = job.agent.turn - state.turn
     unknown = first_unknown(job.messages, behind)
     start = choose_start(job.messages, job.sizes, job.settings, unknown)
     if start is None:
         turns = "the last turn" if behind == 1 else f"the last {behind} turns"
-        size = f"{sum(job.sizes[unknown:]):,} tokens, of which {job.settings.keep_most:,} may stay"
-        return CompactionSkipped(f"they do not know of {turns}, {size}: {notes.delay}")
-    return CompactionPlan(by="notes", summary=stand.text, start=start)
+        size = f"{sum(job.sizes[unknown:]):,} tokens; at most {job.settings.keep_most:,} may stay"
+        return CompactionSkipped(f"the notes do not cover {turns}, {size}: {notes.delay}")
+    return CompactionPlan(by="notes", summary=state.text, start=start)
 
 
 async def summarize_by_model(
     job: CompactionJob, breaker: CircuitBreaker, notes: SessionNotesLayer | None
 ) -> CompactionPlan | CompactionSkipped:
-    """A summary of the model; where there is none to be had, an event says so too.
+    """Let the model write the summary; a failure also emits an event.
 
-    Known failures that the notes hold are kept beside it, whatever it says.
+    Errors and corrections from the session notes are appended if the summary does not contain them.
     """
     if not job.settings.by_model:
         return CompactionSkipped("switched off")
     if breaker.is_open:
-        return CompactionSkipped(f"{breaker.failures} summaries in a row had failed")
-    span, summariser = job.span(), ConversationSummarizer(job.agent, job.messages, job.sizes)
+        return CompactionSkipped(f"the last {breaker.failures} summaries failed")
+    span, summarizer = job.span(), ConversationSummarizer(job.agent, job.messages, job.sizes)
     try:
-        summary = await summariser.summarize(span.scope, job.overflow)
+        summary = await summarizer.summarize(span.scope, job.overflow)
     except (SummaryUnusable, ModelError, ReplyMalformed) as exc:
         breaker.record_failure(job.agent, str(exc))
         return CompactionSkipped(str(exc))
     except (BudgetSpent, ControlLost) as exc:
-        # No fault of the summary: whoever waits for the budget, or ends the agent, will see to it.
+        # Not counted as a failed summary: other code handles a spent budget and a lost channel.
         job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
         return CompactionSkipped(str(exc))
     breaker.record_success()
-    stand = None if notes is None else await _notes_state(notes)
-    if stand is not None and stand.errors and stand.errors not in summary:
-        summary += f"\n\nErrors & Corrections, from the notes:\n{stand.errors}"
-    by: Way = "chunks" if summariser.parts > 1 else "summary"
-    return CompactionPlan(by=by, summary=summary, first=span.first, start=span.start, cost=summariser.cost)
+    state = None if notes is None else await _notes_state(notes)
+    if state is not None and state.errors and state.errors not in summary:
+        summary += f"\n\nErrors & Corrections, from the notes:\n{state.errors}"
+    by: Way = "chunks" if summarizer.parts > 1 else "summary"
+    return CompactionPlan(by=by, summary=summary, first=span.first, start=span.start, cost=summarizer.cost)
 
 
 async def _notes_state(notes: SessionNotesLayer) -> NotesState | None:
@@ -107,9 +107,9 @@ async def _notes_state(notes: SessionNotesLayer) -> NotesState | None:
 
 
 def truncate_by_rule(job: CompactionJob) -> CompactionPlan:
-    """No summary: the oldest leave, and as much stays as there is room for, earlier summaries among it."""
+    """Remove the oldest messages without a summary of them; keep earlier summaries and as many messages as fit."""
     span = job.span(attrs.evolve(job.settings, keep_least=job.room // 2, keep_most=job.room // 2))
     leaving = job.messages[span.first : span.start]
     earlier = truncate_text("\n\n".join(earlier_summaries(leaving)), job.room // 8 * TEXT_BYTES)
-    summary = f"{earlier}\n\n({len(leaving)} messages left.)".strip()
+    summary = f"{earlier}\n\n({len(leaving)} messages were removed.)".strip()
     return CompactionPlan(by="rule", summary=summary, first=span.first, start=span.start)

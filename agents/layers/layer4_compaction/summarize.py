@@ -22,30 +22,30 @@ from coterie.memory.errors import SummaryUnusable
 
 PURPOSE = "compaction"
 TRIES = 3
-"""How often a request that is too long is made again without its oldest rounds."""
+"""Retries of a request that is too long, each without more of the oldest rounds."""
 SHARE = 0.2
-"""The part that leaves when nobody says how much is too much."""
+"""Share of the messages to omit per retry, if the API does not report by how much the prompt is too long."""
 WHOLE = frozenset({"end_turn", "stop_sequence"})
-LEFT_OUT = "The oldest part of this conversation is left out here, because it was too long."
+LEFT_OUT = "The oldest part of this conversation was removed here, because it was too long."
 ALL = "Summarise the whole conversation."
 
 
 @attrs.define(eq=False)
 class ConversationSummarizer:
-    """Makes one summary, and counts what that costs."""
+    """Writer of one summary, with its cost."""
 
     agent: Agent
     messages: Messages
     sizes: Sequence[int]
-    """Tokens of each message."""
+    """Estimated tokens of each message."""
     cost: Decimal = Decimal(0)
     parts: int = 1
-    """More than one when it was made part by part."""
+    """Number of parts that were summarised separately."""
 
     async def summarize(self, scope: str = ALL, overflow: PromptTooLong | None = None) -> str:
-        """The summary of what *scope* names; *overflow* is known when the conversation as it is would be too long.
+        """Return a summary of the part that *scope* describes; *overflow* is given if the conversation is too long.
 
-        Cancellation leaves nothing behind. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
+        Cancellation changes nothing. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
         """
         for attempt in range(1 + TRIES):
             try:
@@ -62,7 +62,7 @@ class ConversationSummarizer:
         return await self._in_parts()
 
     async def _ask_whole(self, scope: str) -> Reply:
-        """A helper shares the prefix, so the cache pays for most of it."""
+        """Ask a helper, which reads most of the prompt from the agent's cache."""
         agent = self.agent
         start = attrs.evolve(HelperStart.of(agent), number=agent.request_counts[PURPOSE] + 1)
         return await run_helper(
@@ -76,7 +76,7 @@ class ConversationSummarizer:
         )
 
     async def _ask_shortened(self, scope: str, start: int) -> Reply:
-        """The same without the oldest rounds, which no cache pays for."""
+        """Ask with the messages from *start* on, without a cache entry to read."""
         shorter = self.agent.conversation.fork()
         segments = [segment for message in self.messages[start:] for segment in message]
         shorter.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(segments, has_changed=True)])
@@ -84,9 +84,9 @@ class ConversationSummarizer:
         return await self._ask(shorter)
 
     async def _in_parts(self) -> str:
-        """One summary after another, each of the one before and of the next part as text."""
-        summary = "(nothing: this is where it begins)"
-        # Text in the estimate is cheaper than it may be, and the earlier summary needs room too.
+        """Summarise the conversation part by part; each summary includes the one before."""
+        summary = "(none: this is the first part)"
+        # A third, because the estimate of plain text may be too low and the earlier summary needs room too.
         size = self.agent.meter.thresholds.effective // 3 * TEXT_BYTES
         self.parts = 0
         for part in _pieces(message_texts(segment for message in self.messages for segment in message), size):
@@ -127,21 +127,21 @@ class ConversationSummarizer:
         summary = parse_summary(reply.text, is_whole=reply.stop_reason in WHOLE)
         tokens = estimate_block(text_block(summary))
         if tokens > (most := self.agent.meter.thresholds.compact // 3):
-            raise SummaryUnusable(f"the summary has about {tokens:,} tokens, and {most:,} would be too many")
+            raise SummaryUnusable(f"the summary has about {tokens:,} tokens; at most {most:,} are usable")
         return summary
 
 
 def _to_leave(tokens: int, attempt: int, overflow: PromptTooLong | None) -> int:
-    """About how many tokens of the messages must leave: what is too much and a little more, or a part of all."""
+    """Estimate the tokens to remove: the excess and a margin, or a fixed share if the excess is unknown."""
     if overflow is None or overflow.actual is None or overflow.most is None:
         return int(tokens * SHARE * max(1, attempt))
-    # What the API counts and what is estimated here differ; what the request itself adds must fit as well.
+    # The margin covers the error of the estimate and the summary request itself.
     share = 1 - overflow.most / overflow.actual
     return int(tokens * share * max(1, attempt)) + 2 * SUMMARY_RESERVE
 
 
 def _pieces(texts: Sequence[str], size: int) -> Iterator[str]:
-    """*texts* joined to pieces of about *size* bytes; a longer one is divided."""
+    """Join *texts* to pieces of about *size* bytes; split longer texts."""
     piece: list[str] = []
     room = size
     for text in texts:

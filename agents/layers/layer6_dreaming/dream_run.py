@@ -1,4 +1,4 @@
-"""One dream: a helper consolidates a copy of the memory, and its edits become a change."""
+"""One dream: a helper consolidates a copy of the memory store, and its edits become a reviewable change."""
 
 import sqlite3
 import time
@@ -37,25 +37,25 @@ from coterie.memory.store.memory_index import MOST_BYTES, MOST_LINES
 from coterie.memory.store.memory_store import MemoryStore
 
 SHOWN = 300
-"""Characters of a turn that are kept."""
+"""Greatest number of characters of a turn in the record of a dream."""
 
 State = Literal["starting", "updating", "completed", "failed", "killed"]
 
 
 @attrs.define(eq=False)
 class DreamProgress:
-    """One dream: its state, what it cost, and its last turns."""
+    """State, cost and last turns of one dream."""
 
     _model: Model
-    _tell: Callable[[Dreamed], None]
+    _emit: Callable[[Dreamed], None]
     state: State = "starting"
     cost: Decimal = Decimal(0)
     replies: int = 0
     turns: deque[str] = attrs.field(factory=lambda: deque(maxlen=TURNS_KEPT))
-    """What the model said and called."""
+    """Texts and calls of the last turns."""
 
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
-        """Count *reply*; with the first file that it has written the dream is updating. Never ends it."""
+        """Count *reply*; the first written file changes the state to `updating`. Always returns False."""
         self.replies += 1
         self.cost += self._model.cost(reply.usage)
         calls = [f"{call['name']} {_subject(call['input'])}".rstrip() for call in reply.tool_calls]
@@ -66,59 +66,59 @@ class DreamProgress:
         return False
 
     def enter(self, state: State, change: DreamChange | None = None, reason: str | None = None) -> None:
-        """Be in *state*, and tell."""
+        """Change the state and emit its event."""
         self.state = state
-        told = Dreamed(state=state, reason=reason, cost_usd=format(self.cost, "f"))
+        event = Dreamed(state=state, reason=reason, cost_usd=format(self.cost, "f"))
         if change is not None:
-            told = msgspec.structs.replace(
-                told,
+            event = msgspec.structs.replace(
+                event,
                 change=change.id if change.files else None,
                 applied=change.count("applied"),
                 waiting=change.count("waiting"),
                 dropped=change.count("dropped"),
                 seconds=change.seconds,
             )
-        self._tell(told)
+        self._emit(event)
 
 
 def _subject(arguments: object) -> str:
-    """What a call is about, as far as one argument says it."""
+    """Return the argument that describes a call best; empty if there is none."""
     given = arguments if isinstance(arguments, dict) else {}
     return str(next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), ""))
 
 
 PURPOSE = "dream"
 MOST_SESSIONS = 50
-"""Sessions whose transcripts a dream is told of, the newest."""
+"""Greatest number of sessions whose transcripts a dream reads, newest first."""
 FAILURES = (BudgetSpent, ModelError, ReplyMalformed, ControlLost, StoreError, OSError, sqlite3.Error)
-"""What a dream may fail by. Whoever listens on the control line ends the agent when that is lost."""
+"""Errors that end a dream. After ControlLost, the task that reads the control channel ends the agent."""
 CLEAN_UP = 10.0
-"""Seconds that putting everything back may take."""
+"""Time limit of the clean-up in seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Dreamer:
-    """Dreams of one store, for one agent."""
+    """Runner of dreams of one memory store for one agent."""
 
     agent: Agent
     store: MemoryStore
     settings: DreamingSettings
     author: Callable[[], Author]
-    """Who the agent is."""
+    """Returns the identity of the agent for the history of the store."""
     scratch: Path
-    """Where the copy is made; what a dream left there that was killed is removed."""
+    """Directory of the working copy; a leftover copy of a killed dream is removed."""
     authority: Authorizer | None = None
-    """What its rules deny, the helper is denied too."""
+    """Permission rules that also apply to the helper."""
 
     async def dream(
         self, sessions: Sequence[Path], *, is_dry: bool = False, progress: DreamProgress | None = None
     ) -> DreamChange:
-        """Consolidate the store with the transcripts of *sessions*, which are directories, the newest first.
+        """Consolidate the store with the transcripts of *sessions*, which are directories, newest first.
 
-        It need not be due. With *is_dry* nothing is applied, and the change waits to be approved. Every state is told.
-        Whatever happens before the change is applied, failure and cancellation included, leaves the memory and the time
-        of the last dream as they were, and no copy. Raises `DreamRefused` while another dream runs, and then nothing is
-        told; other `StoreError`, `OSError`, and as `run_helper` does.
+        Runs even if no dream is due. With *is_dry* the whole change waits for approval. Each state emits an event.
+        Failure and cancellation before the change is applied leave the memory and the time of the last dream unchanged,
+        and remove the working copy. Raises `DreamRefused`, without an event, while another dream runs; other
+        `StoreError`, `OSError`, and as `run_helper` does.
         """
         progress = progress or DreamProgress(self.agent.model, self.agent.emit)
         lock = await trio.to_thread.run_sync(acquire_dream_lock, self.store.directory, self.agent.clock)
@@ -156,7 +156,7 @@ class Dreamer:
             )
             proposal = await self._propose(copied, change, said, sessions)
             proposal = proposal.hold_back(DRY) if is_dry else proposal
-            # In one thread: whoever cancels now finds all of it done.
+            # In one thread call, so that cancellation cannot interrupt it half way.
             conclude = partial(self._conclude, proposal, author, lock, is_dry=is_dry)
             change, made = await trio.to_thread.run_sync(conclude)
         finally:
@@ -167,7 +167,7 @@ class Dreamer:
         return change
 
     async def _ask(self, copied: WorkingCopy, sessions: Sequence[Path], progress: DreamProgress) -> str:
-        """Let a helper work on the copy; returns its last words."""
+        """Let a helper edit the working copy; return the text of its last reply."""
         rights = HelperRights(
             readable=tuple(map(transcript_directory, sessions)),
             writable=(copied.work, copied.evidence),
@@ -207,14 +207,14 @@ class Dreamer:
         if not proposal.change.files:
             return proposal
         queries = await trio.to_thread.run_sync(read_queries, self.store.directory)
-        # It reads, and leaves nothing, but takes its time in a large store: who has no use for it does not wait.
+        # Abandoned on cancellation, because it only reads and may take long in a large store.
         recall = await trio.to_thread.run_sync(compare_recall, copied, queries, abandon_on_cancel=True)
         return proposal.add_recall_test(recall)
 
     def _conclude(
         self, proposal: Proposal, author: Author, lock: DreamLock, *, is_dry: bool
     ) -> tuple[DreamChange, list[MemoryChange]]:
-        """Apply what needs no approval, keep the rest, and be the last dream."""
+        """Apply the hunks that need no approval, store the rest, and record the time of this dream."""
         change = proposal.change
         if change.files:
             change = apply_hunks(self.store, change, proposal.chosen, author)

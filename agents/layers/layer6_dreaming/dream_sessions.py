@@ -13,23 +13,23 @@ TRANSCRIPT = "transcript.jsonl"
 
 
 def recent_sessions(directory: Path, clock: Clock, but: str | None = None) -> list[SessionActivity]:
-    """The sessions in *directory*, all but the one called *but*, in which something was said, and when. Blocks."""
+    """Find the sessions in *directory* that have a transcript, except the one named *but*. Blocks on the disk."""
     found = []
     for session in directory.glob("*/"):
         times = [path.stat().st_mtime for path in session.glob(f"{AGENTS}/*/{TRANSCRIPT}")]
         if times and session.name != but:
-            # The times of files are the machine's.
+            # File times come from the system clock; add the offset of the session's clock.
             found.append(SessionActivity(directory=session, at=max(times) + clock.offset))
     return found
 
 
 def transcript_directory(session: Path) -> Path:
-    """The directory below which the transcripts of *session* are, one directory an agent."""
+    """Return the directory of *session* with one directory for each agent's transcript."""
     return session / AGENTS
 
 
 def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
-    """Says of a line whether one of *sessions* has it; each transcript is read once. Blocks."""
+    """Return a function that checks if a transcript line exists in *sessions*; it reads each file once. Blocks."""
     by_name = {session.name: session for session in sessions}
 
     def count(session: str, agent: str) -> int:

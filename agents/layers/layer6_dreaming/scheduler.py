@@ -1,4 +1,4 @@
-"""Layer 6 in the background of a session: a dream starts when the agent has finished and one is due."""
+"""Layer 6: starts a dream in the background when the agent has finished and a dream is due."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,17 +23,17 @@ from coterie.memory.store.memory_store import MemoryStore
 
 @attrs.define(eq=False)
 class DreamScheduler:
-    """Dreams of one store beside the turns of one agent, one at a time. Made by `build`.
+    """Pipeline step that runs dreams of one store in the background, one at a time. Created by `build`.
 
-    Whatever goes wrong is an event.
+    A failure becomes an event.
     """
 
     _dreamer: Dreamer
-    _gates: DueCheck
-    closed: str | None = attrs.field(default=None, init=False)
-    """Why no dream was begun when the agent last finished; None if one was."""
+    _due_check: DueCheck
+    not_due: str | None = attrs.field(default=None, init=False)
+    """Reason why no dream started when the agent last finished; None if one did."""
     progress: DreamProgress | None = attrs.field(default=None, init=False)
-    """The dream that is under way, or was the last."""
+    """The running dream, or the last one."""
     _is_wanted: bool = attrs.field(default=False, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -50,10 +50,10 @@ class DreamScheduler:
         scratch: Path | None = None,
         authority: Authorizer | None = None,
     ) -> Self:
-        """Dreams of *store* by *agent*.
+        """Create the scheduler of dreams of *store* by *agent*.
 
-        *sessions* returns the sessions that count and is called in a thread; *author* identifies *agent*; what the
-        rules of *authority* deny, a dream is denied too. The copy is made in *scratch*, else in the agent's directory.
+        *sessions* lists the sessions to consider and is called in a thread; *author* identifies *agent*; the rules of
+        *authority* also apply to a dream. The working copy is made in *scratch*, by default the agent's own.
         """
         dreamer = Dreamer(
             agent=agent,
@@ -82,32 +82,32 @@ class DreamScheduler:
                 nursery.cancel_scope.cancel()
 
     def on_run_finished(self) -> None:
-        """The agent's turn loop has ended: begin a dream if one is due and none is under way; never blocks."""
+        """Start a dream if one is due and none is running; never blocks."""
         if not self._is_wanted:
             self._is_wanted = True
             self._called.set()
 
     async def wait_until_idle(self) -> None:
-        """Return when nothing is under way; it takes as long as the model does."""
+        """Wait until no dream is running; this may take many model calls."""
         while self._is_wanted:
             await self._settled.wait()
 
-    async def run_now(self, word: DreamJob) -> None:
-        """Dream because the user wants it, as *word* says; what goes wrong is an event.
+    async def run_now(self, job: DreamJob) -> None:
+        """Run a dream on request of the user, with the options of *job*; a failure becomes an event.
 
-        Cancellation kills the dream. Raises `ConfigInvalid` while none can begin.
+        Cancellation kills the dream. Raises `ConfigInvalid` if no dream can begin now.
         """
         await self.wait_until_idle()
-        if not word.is_forced and (reason := await trio.to_thread.run_sync(self._gates.reason_not_due)) is not None:
+        if not job.is_forced and (reason := await trio.to_thread.run_sync(self._due_check.reason_not_due)) is not None:
             raise ConfigInvalid("dream", reason)
-        settings = attrs.evolve(self._dreamer.settings, deletions=word.deletions)
+        settings = attrs.evolve(self._dreamer.settings, deletions=job.deletions)
         try:
-            await self._dream(attrs.evolve(self._dreamer, settings=settings), is_dry=word.is_dry)
+            await self._dream(attrs.evolve(self._dreamer, settings=settings), is_dry=job.is_dry)
         except DreamRefused as exc:
             raise ConfigInvalid("dream", exc.reason) from exc
 
     async def run(self) -> None:
-        """Do what is asked for, one time after another, until cancelled."""
+        """Run requested dreams, one at a time, until cancelled."""
         while True:
             await self._called.wait()
             self._called = trio.Event()
@@ -118,16 +118,16 @@ class DreamScheduler:
 
     async def _run_if_due(self) -> None:
         try:
-            self.closed = await trio.to_thread.run_sync(self._gates.reason_not_due)
-            if self.closed is None:
+            self.not_due = await trio.to_thread.run_sync(self._due_check.reason_not_due)
+            if self.not_due is None:
                 await self._dream(self._dreamer)
         except DreamRefused as exc:
-            self.closed = exc.reason  # somebody else was quicker
+            self.not_due = exc.reason  # another process started a dream first
         except OSError as exc:
             self._dreamer.agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
 
     async def _dream(self, dreamer: Dreamer, *, is_dry: bool = False) -> None:
-        """One dream; what goes wrong is an event. Raises `DreamRefused`."""
+        """Run one dream; a failure becomes an event. Raises `DreamRefused`."""
         agent = dreamer.agent
         self.progress = DreamProgress(agent.model, agent.emit)
         try:
@@ -136,9 +136,9 @@ class DreamScheduler:
         except DreamRefused:
             raise
         except FAILURES as exc:
-            if self.progress.state != "failed":  # else it was told
+            if self.progress.state != "failed":  # otherwise the dream has emitted an event already
                 agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
 
     def _sessions(self) -> Sequence[Path]:
-        """Those that a dream is about."""
-        return [session.directory for session in active_since(self._gates.sessions(), self._gates.last)]
+        """Directories of the sessions that were active since the last dream."""
+        return [session.directory for session in active_since(self._due_check.sessions(), self._due_check.last)]

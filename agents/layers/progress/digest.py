@@ -18,29 +18,29 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.agents.prompts import render
 
 SAID = 2_000
-"""Characters of what the agent says that an entry has."""
-TOLD = 500
-"""Characters of a result, or of what the agent is told."""
+"""Greatest number of characters of the agent's own text in an entry."""
+RECEIVED = 500
+"""Greatest number of characters of a tool result or of other text for the agent."""
 VALUE = 200
-"""Characters of one value of a call's input: a whole file may stand behind the path that says what it is for."""
+"""Greatest number of characters of one argument of a call, which may contain a whole file."""
 
 
 def entry_of(segment: Segment) -> str | None:
-    """The entry for one block of a message; None for thinking, for images, and where there is nothing to say.
+    """Return the digest entry for one block; None for thinking, images and empty blocks.
 
-    It has no line break, so that nothing in a file or a message can pass for another entry.
+    An entry has no line break, so that text in a file or message cannot imitate another entry.
     """
     try:
         block = msgspec.json.decode(segment.data)
         line = _line(block, is_own=segment.role == "assistant")
-    except ValueError:  # JSON, but with a number in it that is none here
+    except ValueError:  # valid JSON with a number that Python cannot represent
         return cut(segment.data.decode(), VALUE)
     return line or None
 
 
 def cut(text: str, limit: int) -> str:
-    """*text* on one line, and at most *limit* characters of it."""
-    # Most of a long result is white space at worst; looking at more of it would cost what is cut off.
+    """Return at most *limit* characters of *text* on one line."""
+    # Only a part of a long text is split, to save time; it may consist mostly of white space.
     words = " ".join(text[: 4 * limit].split())
     return f"{words[: limit - 1]}…" if len(words) > limit else words
 
@@ -50,12 +50,12 @@ def _line(block: Mapping[str, Any], *, is_own: bool) -> str:
         case {"type": "text", "text": str(text)} if is_own:
             return _labelled("says", cut(text, SAID))
         case {"type": "text", "text": str(text)}:
-            return _labelled("is told", cut(text, TOLD))
+            return _labelled("is told", cut(text, RECEIVED))
         case {"type": "tool_use", "name": str(name), "input": dict(members)}:
             return f"calls {name}({', '.join(_arguments(members))})"
         case {"type": "tool_result"}:
             label = "gets an error" if block.get("is_error") else "gets"
-            return _labelled(label, cut(_text(block.get("content")), TOLD))
+            return _labelled(label, cut(_text(block.get("content")), RECEIVED))
     return ""
 
 
@@ -70,7 +70,7 @@ def _arguments(members: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _text(content: Any) -> str:
-    """The text of a result, without its images."""
+    """Return the text of a tool result, without images."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -78,65 +78,64 @@ def _text(content: Any) -> str:
 
 
 LATEST = 4
-"""A digest that has outgrown its size goes on with this part of it, the latest."""
+"""A digest over its size limit is reduced to its latest part, the limit divided by this number."""
 
 
 def digest_size(model: Model) -> int:
-    """Tokens that a digest may have: what fits the cheapest window that *model* is sold in."""
+    """Return the size limit of a digest in tokens: the prompt size of the cheapest price tier of *model*."""
     return min(model.window, model.prices[0].up_to or model.window)
 
 
 @attrs.define(eq=False)
 class Digest:
-    """What an agent has done, in a form that a small model reads for little.
+    """Short description of an agent's work, as a conversation with a small model.
 
-    What is new is taken in by `read` and sent by `ask`; only what has been answered is kept, so that whatever is sent
-    begins with the bytes that were sent before. When it has outgrown its *size*, a new epoch begins with the latest
-    part of it.
+    `read` adds new work and `ask` sends it. Only answered requests are kept, so that each request begins with the bytes
+    of the last one. Over its *size*, the digest begins a new epoch with its latest part.
     """
 
     conversation: Conversation
-    """What was asked and answered."""
+    """Answered requests."""
     size: int
-    """Tokens."""
+    """Size limit in tokens."""
     cached: int | None = None
-    """Tokens that the last answer left in the cache; None before one, and in a new epoch."""
+    """Tokens that the last answer left in the cache; None before the first answer and in a new epoch."""
     messages: int = 0
-    """That the agent's conversation had, as far as it was read."""
+    """Messages of the agent's conversation that were read."""
     _next: int = 0
-    """The segment of the agent's conversation that is read next."""
+    """Index of the next segment of the agent's conversation to read."""
     _epoch: int = 0
-    """Of the agent's conversation."""
+    """Epoch of the agent's conversation at the last read."""
     _last: Segment | None = None
-    """Which became the last entry."""
+    """Segment of the last entry."""
     _new: deque[str] = attrs.field(factory=deque, init=False)
     _new_tokens: int = attrs.field(default=0, init=False)
     _tokens: int = attrs.field(init=False)
-    """Of what was asked and answered."""
+    """Tokens of the answered requests."""
 
     def __attrs_post_init__(self) -> None:
         self._tokens = _estimate(self.conversation)
 
     @classmethod
     def begin(cls, model: Model, agent: Conversation, *, inherited: int = 0, size: int | None = None) -> "Digest":
-        """A digest for *model* of what *agent* says; the segments that it has *inherited* are not its work."""
+        """Create a digest for *model* of the conversation *agent*, without its *inherited* segments."""
         conversation = Conversation.begin(_header(model), system=[text_block(render("progress"))])
         start = max(agent.prefix.prompt_length, min(inherited, len(agent)))
         return cls(conversation, size or digest_size(model), next=start, epoch=agent.epoch)
 
     @property
     def has_new_entries(self) -> bool:
-        """Whether something was read that has not been answered."""
+        """True if entries were read that no answer covers."""
         return bool(self._new)
 
     @property
     def tokens(self) -> int:
-        """Of the next request, in part an estimate."""
+        """Tokens of the next request, partly an estimate."""
         return self._tokens + self._new_tokens
 
     def read(self, agent: Conversation) -> None:
-        """Take in what *agent* has that was not read yet. It costs what is new, and a look back after a rewrite."""
-        start = self._next if agent.epoch == self._epoch else self._found_again(agent)
+        """Read the new segments of the conversation *agent*; after a rewrite, find the last read one first."""
+        start = self._next if agent.epoch == self._epoch else self._find_start(agent)
         for index in range(start, len(agent)):
             segment = agent.prefix[index]
             self.messages += segment.opens_message
@@ -144,18 +143,18 @@ class Digest:
         self._next, self._epoch = len(agent), agent.epoch
 
     def ask(self) -> Conversation:
-        """The conversation with what is new at its end, to be sent; the digest itself stays as it is.
+        """Return a conversation with the new entries at its end, to be sent.
 
-        But for its size: it may begin a new epoch first.
+        The digest itself changes only if it is over its size: then it begins a new epoch first.
         """
         if self._tokens + self._new_tokens * 4 // 3 > self.size:
-            self._begin_anew()
+            self._begin_epoch()
         asked = self.conversation.fork()
         asked.append("user", [text_block(render("progress_work", work="\n".join(self._new)))])
         return asked
 
     def answered(self, asked: Conversation, text: str, usage: Usage) -> None:
-        """What `ask` gave was answered with *text*: both are part of the digest from now on."""
+        """Add the conversation that `ask` returned, and its answer *text*, to the digest."""
         asked.append("assistant", [text_block(text)])
         self.conversation = asked
         self._tokens, self.cached = usage.total, usage.prompt - usage.input
@@ -171,8 +170,8 @@ class Digest:
         while self._new_tokens > self.size // LATEST and len(self._new) > 1:
             self._new_tokens -= estimate_text(self._new.popleft()) + 1
 
-    def _found_again(self, agent: Conversation) -> int:
-        """Where to go on in a conversation that was rewritten: behind what was read last, if that is still in it."""
+    def _find_start(self, agent: Conversation) -> int:
+        """Return the index behind the last read segment in a rewritten conversation, or that of the first message."""
         start = agent.prefix.prompt_length
         backwards = range(len(agent) - 1, start - 1, -1)
         return next((index + 1 for index in backwards if self._is_last(agent.prefix[index])), start)
@@ -181,18 +180,18 @@ class Digest:
         last = self._last
         if last is None or last.block_type != segment.block_type:
             return False
-        # A result that was cleared has other bytes, and still answers the same call.
+        # A cleared result has other bytes but the same call id.
         return segment.data == last.data if last.tool_use_id is None else segment.tool_use_id == last.tool_use_id
 
-    def _begin_anew(self) -> None:
-        """Begin a new epoch; nobody expects its first request to be in the cache."""
+    def _begin_epoch(self) -> None:
+        """Begin a new epoch with the latest messages; its first request reads nothing from the cache."""
         latest = list(self._latest())[::-1]
         first = next((index for index, message in enumerate(latest) if message.role == "user"), len(latest))
         self.conversation.rewrite(latest[first:])
         self._tokens, self.cached = _estimate(self.conversation), None
 
     def _latest(self) -> Iterator[PrefixMessage]:
-        """The last messages, the last one first."""
+        """Yield the last messages that fit, newest first."""
         room = self.size // LATEST
         for message in reversed(self.conversation.messages):
             room -= sum(map(estimate_block, message.blocks))
@@ -206,7 +205,7 @@ def _estimate(conversation: Conversation) -> int:
 
 
 def _header(model: Model) -> KeyHeader:
-    """For an answer at once: there is nothing to think about."""
+    """Return a key header that disables thinking, or asks for little if the model always thinks."""
     if model.thinking == "always":
         return KeyHeader(model=model.id, effort=model.effort_of("low"))
     return KeyHeader(model=model.id, thinking=msgspec.json.encode({"type": "disabled"}))

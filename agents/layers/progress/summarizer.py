@@ -1,4 +1,4 @@
-"""Progress summaries: a small model describes the agent's work twice a minute."""
+"""Progress summaries: a small model periodically describes the agent's current work."""
 
 import unicodedata
 from collections.abc import AsyncIterator
@@ -25,51 +25,51 @@ from coterie.errors import AgentError
 
 @attrs.define(eq=False)
 class GatewayBusy(AgentError):
-    """A call was not admitted in time: the session cools down, or others come first."""
+    """A call was not admitted in time, because of a cool-down or of calls with a higher priority."""
 
-    patience: float
+    timeout: float
 
     def __str__(self) -> str:
-        return f"the call was not admitted within {self.patience:g} seconds"
+        return f"the call was not admitted within {self.timeout:g} seconds"
 
 
 @attrs.frozen(kw_only=True)
 class TimeoutGateway:
-    """A `Gateway` that is another one for as long as nobody has to wait at it."""
+    """`Gateway` that limits the wait for admission by another gateway."""
 
     gate: Gateway
-    patience: float
-    """Seconds."""
+    timeout: float
+    """Longest wait in seconds."""
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `Gateway.admit`; raises `GatewayBusy` when patience is at its end, with nothing left behind."""
+        """As `Gateway.admit`; raises `GatewayBusy` after the timeout, and then holds no slot."""
         async with AsyncExitStack() as stack:
-            with trio.move_on_after(self.patience) as waiting:
+            with trio.move_on_after(self.timeout) as waiting:
                 permit = await stack.enter_async_context(self.gate.admit(intent))
             if waiting.cancelled_caught:
-                raise GatewayBusy(self.patience)
+                raise GatewayBusy(self.timeout)
             yield permit
 
     def cool_down(self, seconds: float) -> None:
-        """As `Gateway.cool_down`, for all."""
+        """As `Gateway.cool_down`, for all calls of the other gateway."""
         self.gate.cool_down(seconds)
 
 
 LAYER = "progress"
 PURPOSE = "summary"
 MESSAGES = 3
-"""That an agent must have before it is worth a word."""
+"""Messages that an agent must have before its first summary."""
 MAX_TOKENS = 64
 MAX_TOKENS_THINKING = 1_024
-"""For models that think whatever one says."""
+"""`max_tokens` for models whose thinking cannot be disabled."""
 SHOWN = 60
-"""Characters."""
+"""Greatest number of characters of a summary."""
 
 
 @attrs.define(eq=False)
 class ProgressSummarizer:
-    """Watches one agent, beside its turns. Made by `build`."""
+    """Background task that summarises the work of one agent. Created by `build`."""
 
     _agent: Agent
     _client: ModelClient
@@ -78,13 +78,13 @@ class ProgressSummarizer:
     _every: float
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: type[AgentError] | None = attrs.field(default=None, init=False)
-    """Of the last look, if it was told of: one that goes on is told once."""
+    """Type of the last error; repeated errors of one type emit only one event."""
 
     @classmethod
     def build(cls, agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None) -> Self:
-        """Summaries of *agent* by *model*, which is called with *client*, *every* so many seconds.
+        """Create summaries of *agent* by *model*, called with *client* every *every* seconds.
 
-        The first follows the agent's next reply. *size* limits the digest, in tokens.
+        The first one follows the agent's next reply. *size* limits the digest, in tokens.
         """
         digest = Digest.begin(model, agent.conversation, inherited=agent.inherited, size=size)
         return cls(agent, client, model, digest, every)
@@ -100,20 +100,20 @@ class ProgressSummarizer:
                 nursery.cancel_scope.cancel()
 
     def on_reply(self, _agent: Agent, _reply: Reply) -> None:
-        """The agent has had a reply, so that there is work to look at."""
+        """Start the periodic summaries after the agent's first reply."""
         self._begun.set()
 
     async def run(self) -> None:
-        """Look from the first reply on, with a pause after each look, until cancelled."""
+        """Wait for the first reply, then summarise periodically until cancelled."""
         await self._begun.wait()
         while True:
             await trio.sleep(self._every)
             await self.summarize_once()
 
     async def summarize_once(self) -> None:
-        """Say what the agent is at, if it is at work and something has happened; what goes wrong is an event.
+        """Summarise the agent's work if it is busy and has new entries; a failure becomes an event.
 
-        Cancellation leaves what was not answered to the next look.
+        Cancellation leaves the new entries to the next summary.
         """
         self._digest.read(self._agent.conversation)
         if not (self._digest.has_new_entries and self._digest.messages >= MESSAGES and _is_busy(self._agent)):
@@ -121,9 +121,9 @@ class ProgressSummarizer:
         try:
             await self._summarize()
         except GatewayBusy:
-            return  # the next look is soon enough
+            return  # the next summary includes these entries
         except (BudgetSpent, ModelError, ReplyMalformed, ControlLost) as exc:
-            # Whoever listens on the control line ends the agent when that is lost.
+            # After ControlLost, the task that reads the control channel ends the agent.
             if type(exc) is not self._failure:
                 self._agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
             self._failure = type(exc)
@@ -165,20 +165,20 @@ class ProgressSummarizer:
                 identity=self._agent.identity,
             )
         )
-        # Counted when it is answered: what was left out, or failed, is asked again under its number.
+        # Counted after the reply: a failed request is retried under the same number.
         self._agent.request_counts[PURPOSE] = number
         asked.sent(rendered)
         return reply
 
 
 def clean(text: str) -> str:
-    """What the model answered, on one line that a list has room for, without what would move a terminal's cursor."""
+    """Reduce the model's answer to one short line without terminal control characters."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     visible = "".join(" " if unicodedata.category(char).startswith(("C", "Z")) else char for char in first)
     return cut(visible.strip(" \"'`*."), SHOWN)
 
 
 def _is_busy(agent: Agent) -> bool:
-    """Whether the model or its tools have something to do: who waits for mail has not."""
+    """Return True if the agent waits for the model or runs tools, and not for mail."""
     last = agent.conversation.prefix.last
     return last is not None and (last.role == "user" or last.block_type == "tool_use")

@@ -1,4 +1,4 @@
-"""Detection of prompt cache misses, in an agent and at the start of a fork."""
+"""Detection of unexpected misses of the prompt cache, in an agent and at the start of a fork."""
 
 import attrs
 import msgspec
@@ -13,27 +13,27 @@ from coterie.agents.loop.model.reply import Reply
 
 BREAK_SHARE = 0.05
 TOKENS = 2_000
-"""A fall of the cache reads by more than both, of the reads before and in all, is a break."""
+"""Cache reads that fall by more than this share of the last reads, and by more than this many tokens, are a miss."""
 
 
 @attrs.frozen(kw_only=True)
 class _Sent:
-    """What one answered call was sent with, and what the cache gave it."""
+    """One answered call: the conversation that was sent, and the tokens read from the cache."""
 
     conversation: Conversation
-    """As it was; it shares its bytes with the one that goes on."""
+    """Fork of the conversation at the time of the call."""
     read: int
     at: float
 
 
 @attrs.define(eq=False)
 class CacheBreakDetector:
-    """Compares each reply with the one before it."""
+    """Reply step that compares the cache reads of each reply with those of the last one."""
 
     _before: _Sent | None = None
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Tell of a break; what was announced for this reply is used up."""
+        """Emit an event for an unannounced miss; clear the announced ones."""
         announced, agent.announced = agent.announced, []
         sent = _Sent(conversation=agent.conversation.fork(), read=reply.usage.read, at=agent.clock.now())
         before, self._before = self._before, sent
@@ -53,8 +53,8 @@ def _explain(before: _Sent, now: _Sent, life: float) -> tuple[Cause, str]:
     if difference is not None and difference < len(old):
         return _changed_segment(old, difference)
     if now.at - before.at > life:
-        return "expired", f"{now.at - before.at:.0f} seconds passed, and the cache keeps what is written for {life:.0f}"
-    return "server", "the request began with the same bytes and came in time"
+        return "expired", f"the last call was {now.at - before.at:.0f} s ago, and cache entries live for {life:.0f} s"
+    return "server", "the request began with the same bytes, and the cache entries had not expired"
 
 
 def _changed_parameter(old: KeyHeader, new: KeyHeader) -> tuple[Cause, str] | None:
@@ -74,18 +74,18 @@ def _changed_segment(old: Conversation, index: int) -> tuple[Cause, str]:
 
 
 FORK_SHARE = 0.01
-"""The part of what was expected that may be missing without a word."""
+"""Share of the expected cache reads that may be missing without an event."""
 
 
 @attrs.define(eq=False)
 class ForkSharingCheck:
-    """Compares a fork's first reply with what its parent had cached."""
+    """Reply step that compares the cache reads of a fork's first reply with its parent's cached tokens."""
 
     _point: ForkPoint
     _is_done: bool = False
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Tell of a shortfall, unless somebody had announced it."""
+        """Emit an event for missing cache reads in the first reply, unless a miss was announced."""
         is_first, self._is_done = not self._is_done, True
         expected, read = self._point.expected_read, reply.usage.read
         if not is_first or expected is None or agent.announced or read >= expected * (1 - FORK_SHARE):
@@ -97,9 +97,9 @@ class ForkSharingCheck:
         point, length = self._point, len(self._point.prefix)
         prefix = agent.conversation.prefix
         if len(prefix) < length or prefix.hash_at(length) != point.hash:
-            return "messages", f"what was shared with {point.parent} was rewritten before the first request"
+            return "messages", f"the prefix shared with {point.parent} was rewritten before the first request"
         life = LIVES[point.ttl.last]
         age = 0.0 if point.used_at is None else agent.clock.now() - point.used_at
         if age > life:
-            return "expired", f"{point.parent} had used it {age:.0f} seconds ago, and the cache keeps it for {life:.0f}"
-        return "server", f"the request began with the bytes of {point.parent} and came in time"
+            return "expired", f"{point.parent} used it {age:.0f} s ago, and cache entries live for {life:.0f} s"
+        return "server", f"the request began with the bytes of {point.parent}, and the cache entries had not expired"

@@ -1,4 +1,4 @@
-"""Choice of the cheapest cache lifetime for a prefix, and the cost of keeping it alive."""
+"""Choice of the cheapest time to live for a cached prefix, and the cost of keeping it alive."""
 
 import math
 from decimal import Decimal
@@ -10,51 +10,51 @@ from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.usage import Ttl, Usage
 
 MARGIN = 20.0
-"""Seconds before the end of its life from which an entry is no longer counted on: a call may wait at the gate."""
+"""Safety margin in seconds before the expiry of an entry, because a call may wait for admission."""
 LEAST_LOSS = Decimal("0.01")
-"""Dollars: a prefix whose loss costs less is not worth a call."""
+"""Dollars; a prefix whose loss costs less is not refreshed."""
 
 
 @attrs.frozen(kw_only=True)
 class TtlPlan:
-    """One way to have a prefix, and what it costs from now to the last expected read."""
+    """One way to have a prefix cached, and its cost from now to the last expected read."""
 
     ttl: Ttl
     refreshes: int
-    """Calls in each wait that do nothing but read the prefix; 0: it is left alone."""
+    """Refresh calls in each wait; 0 lets the entry expire."""
     dollars: Decimal
 
     @property
     def interval(self) -> float:
-        """Seconds from the last use of the prefix to a refresh of it."""
+        """Seconds from the last use of the prefix to its refresh."""
         return safe_lifetime(self.ttl)
 
 
 @attrs.frozen(kw_only=True)
 class TtlChoice:
-    """The cheapest plan, and those it was preferred to."""
+    """The cheapest plan and the rejected ones."""
 
     best: TtlPlan
     others: tuple[TtlPlan, ...]
-    """From cheap to dear."""
+    """The rejected plans, cheapest first."""
 
 
 @attrs.frozen(kw_only=True)
 class KeepalivePlan:
-    """A prefix in the cache that will be read again nobody knows when: what it costs to keep it, and to lose it."""
+    """Cost of keeping or losing a cached prefix whose next use is at an unknown time."""
 
     refresh: Decimal
-    """Dollars of one call that keeps it."""
+    """Dollars of one refresh call."""
     loss: Decimal
-    """Dollars that the next use costs more if it is gone."""
+    """Extra dollars of the next use if the entry has expired."""
     interval: float
-    """Seconds from the last use of it to a refresh."""
+    """Seconds from the last use of the prefix to a refresh."""
 
     def is_worth_another(self, spent: Decimal) -> bool:
-        """Whether to refresh it once more, when *spent* dollars went into that since its last use.
+        """Return True if another refresh pays off after *spent* dollars since the last use.
 
-        It is, until the calls have cost what they were to save. So whenever the wait ends, what was paid is less than
-        twice the least that it could have cost.
+        Refreshing stops when the calls have cost as much as the loss. So the total is always less than twice the
+        smallest possible cost, whenever the wait ends.
         """
         return self.loss >= LEAST_LOSS and spent + self.refresh <= self.loss
 
@@ -68,11 +68,11 @@ def choose_ttl(
     written: Ttl | None = None,
     has_thinking: bool = True,
 ) -> TtlChoice:
-    """The cheapest way to have a prefix that is written now, and read *reads* times with *wait* seconds before each.
+    """Choose the cheapest plan for a prefix that is written now and read *reads* times, each after *wait* seconds.
 
-    *written* says that it was just written or read, and lives for that long: nothing is to be paid now, and its life
-    cannot be changed. *has_thinking* makes a refresh ask for one token, because the API refuses to produce none.
-    Of plans that cost the same the one with fewer calls is chosen, then the shorter life.
+    *written* is the time to live of a prefix that is already cached: it costs nothing now and cannot be changed.
+    With *has_thinking* a refresh asks for one token, because the API then rejects requests for none. Among plans of
+    equal cost, the one with fewer calls wins, then the shorter time to live.
     """
     lives: tuple[Ttl, ...] = ("5m", "1h") if written is None else (written,)
     prefix = _Prefix(model=model, tokens=prefix_tokens, is_written=written is not None, has_thinking=has_thinking)
@@ -83,7 +83,7 @@ def choose_ttl(
 
 
 def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: bool = True) -> KeepalivePlan:
-    """What it takes to keep a prefix that was written to live for *ttl*; one too short to be cached is no loss."""
+    """Compute the costs for a prefix that was written with *ttl*; a prefix too short to be cached has no loss."""
     prefix = _Prefix(model=model, tokens=prefix_tokens, is_written=True, has_thinking=has_thinking)
     loss = prefix.write(ttl) - prefix.read()
     return KeepalivePlan(refresh=prefix.refresh(), loss=loss, interval=safe_lifetime(ttl))
@@ -92,10 +92,10 @@ def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: 
 def choose_next_ttl(
     model: Model, *, prefix_tokens: int, new_tokens: int, wait: float, has_thinking: bool = True
 ) -> Ttl:
-    """The cheaper life for *new_tokens* that are written behind a prefix, if a wait of *wait* seconds comes then.
+    """Choose the cheaper time to live for *new_tokens* written behind a prefix, if a wait of *wait* seconds follows.
 
-    Only they are paid for: an entry at their end holds all before them too, for its own life, whatever lives those
-    entries were given. Of lives that cost the same the shorter is chosen.
+    Only the new tokens are paid for: a cache entry at their end includes everything before, for its own time to live.
+    At equal cost, the shorter one wins.
     """
     lives: tuple[Ttl, ...] = ("5m", "1h")
     price = model.price(prefix_tokens)
@@ -109,17 +109,17 @@ def choose_next_ttl(
 
 
 def safe_lifetime(ttl: Ttl) -> float:
-    """Seconds of rest that an entry surely survives."""
+    """Seconds without use that a cache entry surely survives."""
     return CACHE_LIFETIMES[ttl] - MARGIN
 
 
 def refreshes_needed(ttl: Ttl, wait: float) -> int:
-    """Refresh calls that keep an entry alive for *wait* seconds."""
+    """Number of refresh calls that keep an entry alive for *wait* seconds."""
     return max(0, math.ceil(wait / safe_lifetime(ttl)) - 1)
 
 
 def refresh_max_tokens(*, has_thinking: bool) -> int:
-    """What a refresh call asks for: nothing, or the least that is allowed with thinking on."""
+    """Return `max_tokens` of a refresh call: 0, or 1 because thinking requires output."""
     return 1 if has_thinking else 0
 
 

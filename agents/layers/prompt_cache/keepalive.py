@@ -1,4 +1,4 @@
-"""Keepalive of a cached prefix while its agent waits for others."""
+"""Keepalive of a cached prefix while its agent waits for other agents."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,11 +22,10 @@ PURPOSE = "refresh"
 
 
 async def refresh_prefix(agent: Agent) -> Usage | None:
-    """Send *agent*'s last answered request again, for next to no output, so that its cache entries live on.
+    """Resend *agent*'s last answered request with at most one token of output, to refresh its cache entries.
 
-    Nothing of the agent changes but the time at which its cache was last used. Returns what was used; None, and
-    nothing is sent, when there is nothing to refresh, or when a fixed budget for thinking would have to be paid.
-    Raises as `ModelClient.ask` does.
+    Changes nothing of the agent but `replied_at`. Returns the usage; None, without a call, if there is nothing to
+    refresh, or if a fixed thinking budget would have to be paid. Raises as `ModelClient.ask` does.
     """
     conversation = agent.conversation.answered()
     if conversation.marks.previous is None or _thinking(agent) == "enabled":
@@ -54,7 +53,7 @@ async def refresh_prefix(agent: Agent) -> Usage | None:
 
 
 def has_thinking(agent: Agent) -> bool:
-    """Whether the model may think before it speaks: then the API refuses a call that asks for no output."""
+    """Return True if the model may think before it answers; the API then rejects a call with `max_tokens` 0."""
     kind = _thinking(agent)
     if agent.model.thinking == "always" or kind is None:
         return agent.model.thinking != "extended"
@@ -67,43 +66,43 @@ def _thinking(agent: Agent) -> str | None:
 
 
 CLOCK_CHECK_SECONDS = 1.0
-"""Seconds after which a sleeper looks again what time it is."""
+"""Seconds between two checks of the clock during a sleep."""
 END_TIMEOUT = 3.0
-"""Seconds that a refresh may take to end when the wait is over; a little more than its connection may take to close."""
+"""Seconds to wait for a cancelled refresh; slightly more than the client needs to close its connection."""
 
 TTL_MARKERS: dict[Ttl, CacheTtls] = {
     "5m": FIVE_MINUTES,
-    # The end cannot live longer than what stands before it: a marker of 1h must not come after one of 5m.
+    # All four, because a marker of 1h must not follow one of 5m.
     "1h": CacheTtls(system="1h", context="1h", previous="1h", last="1h"),
 }
 
 SleepUntil = Callable[[Clock, float], Awaitable[None]]
-"""Returns when it is that time on that clock."""
+"""Function that sleeps until a time on a clock."""
 
 
 async def sleep_until(clock: Clock, at: float) -> None:
-    """Return when *clock* says *at*; when it is moved, within `CLOCK_CHECK_SECONDS` seconds.
+    """Sleep until *clock* reaches *at*; notice a changed clock within `CLOCK_CHECK_SECONDS` seconds.
 
-    One long sleep would not do: trio's clock hears nothing of a move, and stands still while the machine is suspended.
+    One long sleep is not enough: trio's clock ignores changes, and stops while the machine is suspended.
     """
-    while (left := at - clock.now()) > 0:  # noqa: ASYNC110 - nothing tells of a move; a look is cheap, and seldom
+    while (left := at - clock.now()) > 0:  # noqa: ASYNC110 - no event signals a changed clock
         await trio.sleep(min(left, CLOCK_CHECK_SECONDS))
 
 
 @attrs.define(eq=False)
 class _Wait:
-    """One time in which the agent has nothing to do but to wait."""
+    """One wait of the agent for other agents."""
 
     began: float = 0.0
-    """On the session's clock."""
+    """Start time on the session's clock."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when nothing is done for it any more."""
+    """Set when no refresh of this wait is running."""
 
 
 @attrs.frozen(kw_only=True)
 class _Round:
-    """A wait that is over, and what was written to the cache before it: so the next may be."""
+    """A finished wait, and the tokens written to the cache before it; used to predict the next one."""
 
     seconds: float
     tokens: int
@@ -111,16 +110,16 @@ class _Round:
 
 @attrs.define(eq=False)
 class CacheKeepalive:
-    """Refreshes the cached prefix of a waiting agent while that costs less than to write it again.
+    """Pipeline step that refreshes the cached prefix of a waiting agent while that is cheaper than a new write.
 
-    How long a wait will be is not known, so it goes on until the refreshes have cost what the loss would; by the waits
-    there were, it chooses how long what is written next shall live.
+    The length of a wait is unknown, so refreshing stops when it has cost as much as the loss of the entry. The last
+    wait decides the time to live of the next writes.
     """
 
     _agent: Agent
     _sleep_until: SleepUntil = sleep_until
     _used_at: float | None = None
-    """When the agent's last request, which wrote or read all of the prefix, was sent."""
+    """Time at which the agent's last request was sent, which wrote or read the whole prefix."""
     _written: int = 0
     """Tokens written to the cache since the last wait."""
     _last: _Round | None = None
@@ -130,10 +129,10 @@ class CacheKeepalive:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """Keep the prefix warm until the block ends; blocks that overlap are one wait.
+        """Refresh the cached prefix until the block ends; overlapping blocks are one wait.
 
-        The agent makes no call meanwhile. When its last block is left, no refresh is under way: one that is in flight
-        is cancelled, and settled as any cancelled call.
+        The agent must make no call during the block. The end of the last block cancels a running refresh, which is
+        settled like any cancelled call.
         """
         self._blocks += 1
         if self._blocks == 1:
@@ -147,14 +146,14 @@ class CacheKeepalive:
                 await self._end(self._wait)
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Take note of what the reply says was written, and when it was asked for: the lives of entries begin there."""
+        """Note the written tokens and the time of the request, at which the cache entries' time to live begins."""
         self._used_at = agent.clock.now() - reply.duration
         self._written += reply.usage.write_5m + reply.usage.write_1h
 
     async def before_call(self, agent: Agent) -> None:
-        """Give what the next request writes the life that is cheapest if the next wait is like the last.
+        """Set the time to live of the next write to the cheapest one for a wait like the last one.
 
-        The last of the steps before a call: until here, the agent's lives are those of what is in the cache.
+        This step must be the last before a call, because earlier steps need the times to live of the existing entries.
         """
         if self._last is not None:
             ttl = choose_next_ttl(
@@ -196,7 +195,7 @@ class CacheKeepalive:
         self._written = 0
 
     async def _keep(self) -> None:
-        """Refresh as often as it pays; what is gone already is left alone."""
+        """Refresh as often as it pays off; stop if the entry has expired already."""
         upkeep, spent = self._plan(), Decimal(0)
         while self._used_at is not None and upkeep.is_worth_another(spent):
             await self._sleep_until(self._agent.clock, self._used_at + upkeep.interval)
@@ -213,16 +212,16 @@ class CacheKeepalive:
         return keepalive_plan(agent.model, prefix_tokens=tokens, ttl=agent.ttl.last, has_thinking=has_thinking(agent))
 
     async def _refresh(self) -> Usage | None:
-        """One refresh call; None, and mostly an event, when there was none.
+        """Make one refresh call; None if it was not sent or failed.
 
-        It has to come through before the prefix is gone, which it does not while the session cools down for longer.
+        The call must be admitted before the entry expires, which a long cool-down of the session prevents.
         """
         with trio.move_on_after(MARGIN):
             try:
                 return await refresh_prefix(self._agent)
             except (BudgetSpent, ModelError, ReplyMalformed, ControlLost) as exc:
-                # Whoever listens on the control line ends the agent when that is lost.
+                # After ControlLost, the task that reads the control channel ends the agent.
                 self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
                 return None
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason="the call did not come through in time"))
+        self._agent.emit(LayerFailed(layer=PURPOSE, reason="the call did not finish before the cache entry expired"))
         return None

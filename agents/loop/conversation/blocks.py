@@ -6,32 +6,31 @@ import msgspec
 from coterie.agents.loop.model.catalog import Section
 
 MARKABLE = frozenset({"text", "image", "document", "tool_use", "tool_result", "compaction"})
-"""Types of message blocks that may carry a cache marker (prompt caching: what can be cached)."""
+"""Types of message blocks that may carry a cache marker."""
 
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """A content block, system block or tool definition: its bytes, and the few facts read from them."""
+    """A content block, system block or tool definition: its bytes, and a few facts parsed from them."""
 
     data: bytes
     type: str
-    """Empty when the object names none, as most tool definitions do."""
+    """Empty if the object has no type, as in most tool definitions."""
     is_markable: bool
     has_image: bool
     tool_use_id: str | None
-    """The call that a `tool_use` makes or a `tool_result` answers."""
+    """Id of the call that a `tool_use` makes or a `tool_result` answers."""
 
     @classmethod
     def read(cls, data: bytes, section: Section = "messages") -> "Block":
-        """Take *data* as a block of *section*.
+        """Parse *data* as a block of *section*.
 
-        Raises `ValueError` unless it is one JSON object without a cache marker: markers are put in when a
-        request is rendered.
+        Raises `ValueError` unless *data* is one JSON object without a cache marker: rendering a request adds markers.
         """
         check_object(data)
         shape = _shape.decode(data)
         if shape.cache_control is not msgspec.UNSET:
-            raise ValueError("a block must not carry cache_control of its own")
+            raise ValueError("a block must not have a cache_control member; rendering adds it")
         return cls(
             data=data,
             type=shape.type or "",
@@ -42,15 +41,15 @@ class Block:
 
 
 def text_block(text: str) -> bytes:
-    """A text block as bytes, for what does not come from the model."""
+    """Encode *text* as a text block."""
     return msgspec.json.encode({"type": "text", "text": text})
 
 
 def check_object(data: bytes) -> None:
-    """Raise `ValueError` unless *data* is one JSON object in UTF-8, with nothing around it."""
+    """Raise `ValueError` unless *data* is one JSON object in UTF-8, without surrounding whitespace."""
     if not (data.startswith(b"{") and data.endswith(b"}")):
         raise ValueError("not a JSON object")
-    # The decoder does not look inside what it skips, and a request must be UTF-8 throughout.
+    # The JSON decoder does not check the encoding of values that it skips, and a request must be UTF-8 throughout.
     data.decode()
     try:
         _anything.decode(data)
@@ -77,7 +76,7 @@ _shapes = msgspec.json.Decoder(list[_Shape])
 
 def _is_markable(shape: _Shape, section: Section) -> bool:
     if section == "tools":
-        # A deferred tool is not in the prefix, so nothing can end there.
+        # A deferred tool is not part of the prefix, so no cache entry can end at it.
         return not shape.defer_loading
     if shape.type == "text":
         return memoryview(shape.text).nbytes > len('""')
@@ -87,7 +86,7 @@ def _is_markable(shape: _Shape, section: Section) -> bool:
 def _has_image(shape: _Shape, depth: int = 0) -> bool:
     if shape.type == "image":
         return True
-    # A document in a tool result is as deep as an image can stand.
+    # The API allows images at most two levels deep: in a document in a tool result.
     if depth > 1 or shape.type not in ("tool_result", "document"):
         return False
     contents = [shape.content]

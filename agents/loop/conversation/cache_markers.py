@@ -1,4 +1,4 @@
-"""Positions of cache markers: at most four per request."""
+"""Choice of the positions of cache markers, at most four per request."""
 
 import attrs
 
@@ -6,14 +6,14 @@ from coterie.agents.loop.conversation.prefix import SegmentSequence, prompt_leng
 from coterie.agents.loop.model.usage import Ttl
 
 REACH = 20
-"""Positions that the API looks back from a marker for an entry, the marker's own included."""
+"""Number of blocks that the API searches backwards from a marker for a cache entry, the marked block included."""
 
 
 @attrs.frozen(kw_only=True)
 class CacheTtls:
-    """How long the cache entry at each marker lives.
+    """Time to live of the cache entry at each marker.
 
-    Making one raises `ValueError` when a later marker would outlive an earlier one: the API refuses that.
+    The constructor raises `ValueError` if a later marker would outlive an earlier one: the API rejects that.
     """
 
     system: Ttl = "5m"
@@ -23,13 +23,13 @@ class CacheTtls:
 
     @property
     def longest(self) -> Ttl:
-        """The life of what lives longest."""
+        """The longest time to live of all markers."""
         return self.system
 
     def __attrs_post_init__(self) -> None:
         hours = [ttl == "1h" for ttl in (self.system, self.context, self.previous, self.last)]
         if hours != sorted(hours, reverse=True):
-            raise ValueError("a marker of 1h cannot stand behind one of 5m")
+            raise ValueError("a marker of 1h cannot follow one of 5m")
 
 
 FIVE_MINUTES = CacheTtls()
@@ -37,17 +37,17 @@ FIVE_MINUTES = CacheTtls()
 
 @attrs.frozen(kw_only=True)
 class MarkerHistory:
-    """What a conversation remembers of markers, as indexes of segments of its epoch."""
+    """Positions of earlier markers of a conversation, as segment indexes of its current epoch."""
 
     previous: int | None = None
-    """The last marker of the last request that was answered: a cache entry ends there."""
+    """The last marker of the last answered request: a cache entry ends there."""
     shared: int | None = None
-    """In a fork not yet answered: where the bytes it has in common with its siblings end."""
+    """The last segment that a fork shares with its siblings; None after the fork's first reply."""
 
 
 @attrs.frozen(kw_only=True)
 class CacheMarker:
-    """A marker on the segment at *index*."""
+    """A cache marker on the segment at *index*."""
 
     index: int
     ttl: Ttl
@@ -56,13 +56,13 @@ class CacheMarker:
 def choose_markers(
     segments: SegmentSequence, marks: MarkerHistory, *, ttl: CacheTtls = FIVE_MINUTES, helper: bool = False
 ) -> tuple[CacheMarker, ...]:
-    """The markers of one request, in order: system, first user context, previous end, new end.
+    """Choose the markers of one request, in order: system, first user context, previous end, new end.
 
-    Where nothing was answered yet, the previous end is that of what others may begin with too: of a fork, all before
-    its directive, and of a fresh agent, all before its task.
+    Before the first reply, the previous end is the end of the part that other agents may share: for a fork, everything
+    before its directive; for a new agent, everything before its task.
 
-    With *helper* the request marks its parent's end and not its own: no one will ask for the same bytes
-    again, so a write there would be paid for nothing.
+    With *helper* the request marks the end of its parent's conversation instead of its own, because no later request
+    reads a cache entry at the helper's end.
     """
     prompt = prompt_length(segments)
     shared = None if helper else marks.shared
@@ -72,7 +72,7 @@ def choose_markers(
         end, life = _before_task(segments, prompt), ttl.context
     places: list[tuple[int | None, Ttl]] = [
         (last_markable(segments, 0, prompt), ttl.system),
-        # From the end of what siblings share, the parent's own end may be too far to be found.
+        # Searching from the end of the shared part, the API may not reach the parent's last entry.
         (marks.previous if is_out_of_reach else _first_context(segments, prompt), ttl.context),
         (end, life),
         (None if helper else last_markable(segments, prompt, len(segments)), ttl.last),
@@ -85,7 +85,7 @@ def choose_markers(
 
 
 def last_markable(segments: SegmentSequence, start: int, stop: int) -> int | None:
-    """The last place in the range that may carry a marker: not thinking, not empty text."""
+    """Return the last index in the range that may carry a marker: no thinking, no empty text."""
     return next((i for i in range(stop - 1, start - 1, -1) if segments[i].is_markable), None)
 
 
@@ -97,7 +97,7 @@ def _first_context(segments: SegmentSequence, prompt: int) -> int | None:
 
 
 def _before_task(segments: SegmentSequence, prompt: int) -> int | None:
-    """In a conversation of one message, the last markable block before the one that ends it."""
+    """Return the last markable block before the last block, if the conversation has only one message."""
     is_begun = all(not segments[index].opens_message for index in range(prompt + 1, len(segments)))
     return last_markable(segments, prompt, len(segments) - 1) if is_begun else None
 
@@ -105,11 +105,11 @@ def _before_task(segments: SegmentSequence, prompt: int) -> int | None:
 def _in_order(chosen: dict[int, Ttl]) -> tuple[CacheMarker, ...]:
     markers: list[CacheMarker] = []
     for index, ttl in sorted(chosen.items()):
-        # The previous end can stand before the first user context when the assistant spoke first.
+        # The previous end can be before the first user context, if the first message is the assistant's.
         outlives = bool(markers) and markers[-1].ttl == "5m"
         markers.append(CacheMarker(index=index, ttl="5m" if outlives else ttl))
     return tuple(markers)
 
 
 CACHE_LIFETIMES: dict[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
-"""Seconds for which the provider keeps an entry after its last use."""
+"""Seconds for which the provider keeps a cache entry after its last use."""

@@ -23,10 +23,10 @@ from coterie.agents.loop.model.catalog import Role
 
 @attrs.define(eq=False)
 class Conversation:
-    """What an agent has said and been told, as bytes.
+    """All messages of an agent, with its tools and system prompt, as bytes.
 
-    Only its end moves. Whatever would change earlier bytes, or the cache key, begins a new epoch: the
-    markers of the one before are then forgotten. A method that raises has changed nothing.
+    A conversation is append-only. Any change to earlier bytes or to the cache key begins a new epoch, which forgets
+    the markers of the last one. A method that raises has changed nothing.
     """
 
     prefix: Prefix
@@ -35,7 +35,7 @@ class Conversation:
 
     @classmethod
     def begin(cls, header: KeyHeader, *, tools: Iterable[bytes] = (), system: Iterable[bytes] = ()) -> "Conversation":
-        """A conversation without messages. Raises `ValueError` for bytes that are not one JSON object."""
+        """Create a conversation without messages. Raises `ValueError` for bytes that are not one JSON object."""
         prefix = Prefix(header=header).extended("tools", [Block.read(data, "tools") for data in tools])
         return cls(prefix.extended("system", [Block.read(data, "system") for data in system]))
 
@@ -44,12 +44,12 @@ class Conversation:
 
     @property
     def header(self) -> KeyHeader:
-        """The key header of this epoch."""
+        """The key header of the current epoch."""
         return self.prefix.header
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All segments in order, in a list that is the caller's."""
+        """All segments in order, as a new list."""
         return self.prefix.segments
 
     @property
@@ -59,15 +59,15 @@ class Conversation:
 
     @property
     def prefix_hash(self) -> bytes:
-        """The hash of everything so far; of the header alone when there is nothing."""
+        """The hash of the whole prefix; the hash of the key header if there are no segments."""
         return self.prefix.hash_at(len(self))
 
     @property
     def shared_hash(self) -> bytes | None:
-        """The hash at the end of what others may have too, while nothing of this epoch was answered; None later.
+        """The hash of the part that other agents may share; None after the first reply of the epoch.
 
-        A fork has it in common with its siblings. Any other conversation has its tools and system in common with all
-        agents of its type.
+        A fork shares all but its directive with its siblings. Any other conversation shares its tools and system prompt
+        with all agents of its type.
         """
         if self.marks.shared is not None:
             return self.prefix[self.marks.shared].hash
@@ -76,26 +76,26 @@ class Conversation:
 
     @property
     def open_tool_uses(self) -> list[str]:
-        """The ids of the tool calls in the last message, if it is the assistant's: they have no results yet."""
+        """Ids of the tool calls that have no results yet: those of the last message, if it is the assistant's."""
         return _open_tool_uses(self.segments)
 
     def prefix_bytes(self, length: int | None = None) -> bytes:
-        """Key header, tools, system and messages as bytes; of the first *length* segments if given."""
+        """Return key header, tools, system and messages as bytes, optionally only of the first *length* segments."""
         return self.prefix.to_bytes(length)
 
     def first_difference(self, other: "Conversation") -> int | None:
-        """The index of the first segment that only one has or that differs; None if they are equal."""
+        """Return the index of the first segment that differs or that only one conversation has; None if equal."""
         return self.prefix.first_difference(other.prefix)
 
     def extends(self, other: "Conversation") -> bool:
-        """Whether it begins with all of *other*, byte for byte."""
+        """Return True if this conversation begins with all of *other*, byte for byte."""
         return len(self) >= len(other) and self.prefix.hash_at(len(other)) == other.prefix_hash
 
     def append(self, role: Role, blocks: Sequence[bytes]) -> None:
-        """Add one message.
+        """Append one message.
 
-        The first image of a conversation begins a new epoch, because it changes the cache key. Raises
-        `ValueError` for an unknown role, no blocks, or bytes that are not one JSON object.
+        The first image of a conversation begins a new epoch, because images change the cache key. Raises `ValueError`
+        for an unknown role, for no blocks, and for bytes that are not one JSON object.
         """
         read = [Block.read(data) for data in blocks]
         if any(block.has_image for block in read) and not self.header.has_images:
@@ -105,14 +105,14 @@ class Conversation:
             self.prefix = self.prefix.with_message(role, read)
 
     def fork(self) -> "Conversation":
-        """A conversation with the same segments, epoch and marks, that goes its own way from here."""
+        """Return an independent conversation with the same segments, epoch and marker history."""
         return Conversation(self.prefix, self.epoch, self.marks)
 
     def fork_with(self, placeholder: str, directive: str) -> "Conversation":
-        """A fork told what to do: *placeholder* answers every open tool call, then comes *directive*.
+        """Return a fork with one more message: *placeholder* answers each open tool call, then comes *directive*.
 
-        All siblings made from one point with one placeholder differ in the directive only; their first
-        request marks the end of what they share.
+        Siblings with the same placeholder differ only in the directive; their first request marks the end of the part
+        that they share.
         """
         fork = self.fork()
         answers = [_tool_result(id_, placeholder) for id_ in self.open_tool_uses]
@@ -121,14 +121,14 @@ class Conversation:
         return fork
 
     def answered(self) -> "Conversation":
-        """The conversation as its last answered request had it, which can so be sent again; all of it before one."""
+        """Return a fork that ends where the last answered request ended; the whole conversation before any reply."""
         length = len(self) if self.marks.previous is None else self.marks.previous + 1
         while length < len(self) and not self.prefix[length].opens_message:
             length += 1
         return Conversation(self.prefix.cut(length), self.epoch, self.marks)
 
     def rewrite(self, messages: Iterable[tuple[Role, Sequence[bytes]]], header: KeyHeader | None = None) -> None:
-        """Begin a new epoch with *messages* behind the same tools and system. Raises as `append` does."""
+        """Begin a new epoch with the same tools and system prompt, then *messages*. Raises as `append` does."""
         read = [(role, [Block.read(data) for data in blocks]) for role, blocks in messages]
         has_images = any(block.has_image for _, blocks in read for block in blocks)
         header = attrs.evolve(header or self.header, has_images=has_images)
@@ -140,7 +140,7 @@ class Conversation:
     def evolve_header(self, **changes: Any) -> None:
         """Begin a new epoch with the same segments under a changed header.
 
-        Nothing happens when the header stays equal. Raises `ValueError` as `KeyHeader` does.
+        Does nothing if the header stays equal. Raises `ValueError` as `KeyHeader` does.
         """
         header = attrs.evolve(self.header, **changes)
         if header != self.header:
@@ -149,18 +149,18 @@ class Conversation:
     def render(
         self, *, max_tokens: int, stream: bool = True, ttl: CacheTtls = FIVE_MINUTES, helper: bool = False
     ) -> RenderedRequest:
-        """The request that this conversation makes now; with *helper* its own end is not marked.
+        """Render the request for the next reply; with *helper* the end of the conversation carries no marker.
 
-        Raises `ValueError` when there is no message yet.
+        Raises `ValueError` if there is no message yet.
         """
         markers = choose_markers(self.prefix, self.marks, ttl=ttl, helper=helper)
         chunks = render_chunks(self.prefix, markers, max_tokens=max_tokens, stream=stream)
         return RenderedRequest(chunks=chunks, marks=tuple(marker.index for marker in markers), epoch=self.epoch)
 
     def sent(self, rendered: RenderedRequest) -> None:
-        """Remember that the response to *rendered* has begun: the cache entries at its markers exist.
+        """Note that the response to *rendered* has begun, so that the cache entries at its markers exist.
 
-        Ignored when a new epoch has begun since it was rendered.
+        Does nothing if a new epoch has begun since *rendered* was rendered.
         """
         if rendered.epoch == self.epoch and rendered.marks:
             self.marks = MarkerHistory(previous=rendered.marks[-1])

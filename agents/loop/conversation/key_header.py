@@ -1,4 +1,4 @@
-"""Key header: all parameters beside the prompt that decide which cache a request can hit."""
+"""Key header: all parameters outside the prompt that decide which cache entries a request can read."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ def _parameter() -> Any:
 
 @attrs.frozen(kw_only=True)
 class KeyHeader:
-    """The cache-relevant parameters of a request; JSON ones are bytes, kept as they were given.
+    """The cache-relevant parameters of a request; JSON parameters are bytes and stay unchanged.
 
-    Making one raises `ValueError` for a JSON parameter that is not one object.
+    The constructor raises `ValueError` for a JSON parameter that is not one object.
     """
 
     model: str
@@ -36,24 +36,24 @@ class KeyHeader:
     effort: str | None = None
     speed: str | None = None
     has_images: bool = False
-    """Whether any block shows an image; a conversation keeps this true to its content."""
+    """True if any block of the conversation shows an image; the conversation keeps this up to date."""
 
     def to_bytes(self) -> bytes:
-        """All of it as one JSON object, the same bytes for the same header."""
+        """Serialize the header as one JSON object; equal headers give equal bytes."""
         members = attrs.asdict(self)
         return msgspec.json.encode({name: _raw(value) for name, value in members.items()})
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> "KeyHeader":
-        """The header that `to_bytes` wrote. Raises `ValueError`."""
+        """Parse a header that `to_bytes` wrote. Raises `ValueError`."""
         shape = msgspec.json.decode(stored, type=_Stored)
         members = {name: _unraw(value) for name, value in msgspec.structs.asdict(shape).items()}
         return cls(**members)
 
     def parameters(self) -> bytes:
-        """The members it gives to a request body, without braces.
+        """Return the JSON members for a request body, without braces.
 
-        The API version and the betas are not among them: they travel as HTTP headers.
+        The API version and the betas are not among them: they are HTTP headers.
         """
         output = {"effort": self.effort, "format": self.output_format}
         members = {

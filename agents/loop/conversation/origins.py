@@ -1,4 +1,4 @@
-"""Origins of the blocks of a conversation: the speaker, and the layer that changed them."""
+"""Origins of the blocks of a conversation: the kind of content, and the layer that changed it."""
 
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -23,12 +23,13 @@ What = Literal[
     "tools", "system", "context", "task", "human", "mail", "recalled", "directive", "news", "thinking", "said", "call",
     "result", "edit", "summary", "words", "standing", "skills", "files",
 ]  # fmt: skip
-"""news: what we told the model besides; the last five: what compaction writes, see `Part`."""
+"""Kind of content of a block. news: other notices of the program; the last five: written by compaction, see `Part`."""
 Layer = Literal[
     "layer 1 stored", "layer 2 cleared", "layer 2 cache edit", "layer 2 cut from cache", "layer 3 notes",
     "layer 4 summary", "layer 4 chunks", "layer 4 rule", "restored", "kept", "loop closed",
 ]  # fmt: skip
-"""kept: over a compaction; loop closed: a round of calls that goes on as text, because earlier bytes have changed."""
+"""Layer that changed a block. kept: unchanged by a compaction; loop closed: an open round of tool calls that was
+rewritten as text, because earlier bytes had changed."""
 
 _BY_WAY: dict[Way, Layer] = {
     "notes": "layer 3 notes",
@@ -43,30 +44,30 @@ _TEXTS: tuple[tuple[bytes, What, Layer | None], ...] = (
     (b"<fork-directive>", "directive", None),
     (b"<earlier-call>", "result", "loop closed"),
 )
-"""How blocks of text begin that we write for the model."""
+"""First bytes of the text blocks that the program writes for the model."""
 _RESULTS: tuple[tuple[bytes, Layer], ...] = (
     (b"<persisted-output>", "layer 1 stored"),
     (PLACEHOLDER.encode(), "layer 2 cleared"),
 )
 _TEXT = b'"text":"'
 _HEAD = 400
-"""Bytes of a block in which its text begins, if it does."""
+"""Number of bytes of a block in which its text begins."""
 
 
 @attrs.frozen(kw_only=True)
 class Origin:
-    """Where one block comes from."""
+    """The origin of one block."""
 
     what: What
     layer: Layer | None = None
-    """The last layer that had to do with it."""
+    """The last layer that changed the block."""
     tokens: int
-    """About how many."""
+    """Estimated tokens of the block."""
 
 
 @attrs.define(eq=False)
 class Origins:
-    """Follows a conversation record by record, and knows the origin of each segment."""
+    """Tracker of the origin of each segment of a conversation, updated record by record."""
 
     _all: list[Origin] = attrs.field(factory=list, init=False)
     _segments: list[Segment] = attrs.field(factory=list, init=False)
@@ -74,11 +75,11 @@ class Origins:
     _has_task: bool = attrs.field(default=False, init=False)
 
     def first(self, length: int) -> tuple[Origin, ...]:
-        """The origins of the first *length* segments."""
+        """Return the origins of the first *length* segments."""
         return tuple(self._all[:length])
 
     def follow(self, record: Record, conversation: Conversation) -> None:
-        """Take note of *record*, which has made *conversation* what it is."""
+        """Update the origins after *record* was applied to *conversation*."""
         match record:
             case EpochRecord():
                 self._begin(record, conversation)
@@ -91,7 +92,7 @@ class Origins:
                 pass
 
     def _begin(self, record: EpochRecord, conversation: Conversation) -> None:
-        """Begin anew; what was there before is known by its bytes."""
+        """Restart for a new epoch; blocks of the last epoch are recognised by their bytes."""
         known = {(s.role, s.data): origin for s, origin in zip(self._segments, self._all, strict=True)}
         written = _written(record.boundary, conversation) if record.boundary else {}
         self._all, self._segments, self._messages = [], [], 0
@@ -118,7 +119,7 @@ class Origins:
                 self._all[index] = attrs.evolve(self._all[index], layer="layer 2 cut from cache")
 
     def _find_user_texts(self, texts: Collection[str]) -> None:
-        """Know the words of the human in the last message by what they say."""
+        """Mark the blocks of the last message whose text is one of the user's *texts*."""
         for index in range(len(self._segments) - 1, -1, -1):
             segment = self._segments[index]
             if segment.role != "user":
@@ -131,7 +132,7 @@ class Origins:
 
 
 def _written(boundary: Boundary, conversation: Conversation) -> Mapping[int, Origin]:
-    """The origins of what compaction wrote, by index."""
+    """Return the origins of the segments that a compaction wrote, by index."""
     found: dict[int, Origin] = {}
     message, parts = -1, iter(boundary.parts)
     for index in range(conversation.prefix.prompt_length, len(conversation)):
@@ -144,7 +145,7 @@ def _written(boundary: Boundary, conversation: Conversation) -> Mapping[int, Ori
 
 
 def _read(segment: Segment, *, is_first: bool) -> tuple[What, Layer | None]:
-    """What a block is, as far as it says so itself; *is_first* in the first message."""
+    """Classify a block by its own bytes; *is_first* is True in the first message."""
     if segment.section != "messages":
         return segment.section, None
     if segment.role == "assistant":

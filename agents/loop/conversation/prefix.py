@@ -1,4 +1,4 @@
-"""Prefixes: a key header and a length of a shared segment log."""
+"""Prefixes: each is a key header and the first segments of a shared segment log."""
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from coterie.agents.loop.model.catalog import Role, Section
 
 
 class PrefixMessage(NamedTuple):
-    """One message as bytes; a plain pair will do where one is taken."""
+    """One message as bytes; functions that take a message also accept a plain pair."""
 
     role: Role
     blocks: Sequence[bytes]
@@ -24,8 +24,8 @@ class PrefixMessage(NamedTuple):
 class Prefix:
     """The first *length* segments of a log under a key header.
 
-    Several prefixes share one log. The first to be extended grows it in place; another copies the
-    pointers, never the bytes.
+    Several prefixes share one log. Extending the longest one grows the log in place; extending a shorter one copies the
+    list of segments, never their bytes.
     """
 
     header: KeyHeader
@@ -42,34 +42,34 @@ class Prefix:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """A copy of the list; the segments themselves are shared."""
+        """All segments as a new list; the segments themselves are shared."""
         return self._log.segments[: self._length]
 
     @property
     def last(self) -> Segment | None:
-        """The last segment, if there is one."""
+        """The last segment; None if there is none."""
         return self._log.segments[self._length - 1] if self._length else None
 
     @property
     def prompt_length(self) -> int:
-        """How many segments stand before the messages."""
+        """Number of segments before the messages."""
         return prompt_length(self._log.segments, self._length)
 
     def hash_at(self, length: int) -> bytes:
-        """The hash of the first *length* segments, seeded with the header."""
+        """Return the hash of the first *length* segments, seeded with the key header."""
         return self._log.segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
 
     def to_bytes(self, length: int | None = None) -> bytes:
-        """Key header, tools, system and messages, in that order; of the first *length* segments if given."""
+        """Return key header, tools, system and messages as bytes, optionally only of the first *length* segments."""
         end = self._length if length is None else min(length, self._length)
         return b"".join([self.header.to_bytes(), *self._log.chunks(end, {})])
 
     def chunks(self, replaced: Mapping[int, bytes]) -> list[bytes]:
-        """Tools, system and messages in a few large chunks; *replaced* has other data for some segments."""
+        """Return tools, system and messages in a few large chunks; *replaced* substitutes the data of some segments."""
         return self._log.chunks(self._length, replaced)
 
     def extended(self, section: Section, blocks: Iterable[Block], role: Role | None = None) -> "Prefix":
-        """The prefix with *blocks* after it; with a *role* they are one new message."""
+        """Return a prefix with *blocks* appended; with a *role* they form one new message."""
         added: list[Segment] = []
         before, running = self.last, self.hash_at(self._length)
         for block in blocks:
@@ -81,7 +81,7 @@ class Prefix:
         return self._with(added)
 
     def with_message(self, role: Role, blocks: Iterable[Block]) -> "Prefix":
-        """The prefix with one message after it. Raises `ValueError` for an unknown role or no blocks."""
+        """Return a prefix with one message appended. Raises `ValueError` for an unknown role or no blocks."""
         check_role(role)
         longer = self.extended("messages", blocks, role)
         if len(longer) == len(self):
@@ -89,11 +89,11 @@ class Prefix:
         return longer
 
     def cut(self, length: int) -> "Prefix":
-        """The first *length* segments, on the same log."""
+        """Return a prefix of the first *length* segments on the same log."""
         return attrs.evolve(self, length=length)
 
     def under(self, header: KeyHeader) -> "Prefix":
-        """The same blocks under another header: other hashes, the same bytes."""
+        """Return a prefix with the same blocks under another header: other hashes, the same bytes."""
         segments, running = [], seed_hash(header.to_bytes())
         for segment in self.segments:
             running = link_hash(running, segment.glue, segment.data)
@@ -101,7 +101,7 @@ class Prefix:
         return Prefix(header=header, log=self._log.with_segments(segments), length=self._length)
 
     def messages(self, start: int = 0) -> list[PrefixMessage]:
-        """The messages from segment *start* on, which is where one begins."""
+        """Return the messages from segment *start* on, which must be the first segment of a message."""
         found: list[tuple[Role, list[bytes]]] = []
         for segment in self._log.segments[max(start, self.prompt_length) : self._length]:
             assert segment.role is not None
@@ -111,11 +111,11 @@ class Prefix:
         return [PrefixMessage(role, tuple(blocks)) for role, blocks in found]
 
     def first_difference(self, other: "Prefix") -> int | None:
-        """The index of the first segment that only one has or that differs; None if they are equal."""
+        """Return the index of the first segment that differs or that only one prefix has; None if equal."""
         shorter = min(len(self), len(other))
         if self.hash_at(0) != other.hash_at(0):
             return 0
-        # Each hash covers all before it: once they differ they differ for good.
+        # Each hash covers all earlier segments: after the first difference all hashes differ.
         index = bisect.bisect_left(range(shorter), x=True, key=lambda i: self.hash_at(i + 1) != other.hash_at(i + 1))
         return None if index == len(self) == len(other) else index
 
@@ -126,7 +126,7 @@ class Prefix:
 
 
 class SegmentSequence(Protocol):
-    """Segments by index: a list, or a prefix, whose segments need not be touched one by one to be counted."""
+    """Segments by index: a list of segments, or a prefix, which counts its segments without a copy."""
 
     def __len__(self) -> int: ...
 
@@ -134,5 +134,5 @@ class SegmentSequence(Protocol):
 
 
 def prompt_length(segments: SegmentSequence, length: int | None = None) -> int:
-    """How many of the first *length* segments stand before the messages."""
+    """Return how many of the first *length* segments come before the messages."""
     return bisect.bisect_left(segments, x=True, hi=length, key=lambda segment: segment.section == "messages")

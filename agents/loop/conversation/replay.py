@@ -1,4 +1,4 @@
-"""Replay of a transcript: the request of each turn as it was sent."""
+"""Replay of a transcript, which restores the request of each turn as it was sent."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,55 +24,55 @@ from coterie.agents.loop.conversation.transcript_records import (
 
 @attrs.frozen(kw_only=True, eq=False)
 class ReplayedTurn:
-    """A model call that was answered."""
+    """A model call and its recorded reply."""
 
     reply: ReplyRecord
     conversation: Conversation
-    """As it was when the model was asked."""
+    """The conversation at the time of the call."""
     origins: Sequence[Origin]
-    """Of its segments."""
+    """Origins of the segments of `conversation`."""
     boundary: Boundary | None
-    """The last compaction before it."""
+    """The last compaction before the call."""
     line: int
-    """Of its reply in the transcript."""
+    """Line number of the reply in the transcript."""
 
     @property
     def number(self) -> int:
-        """Of the turn; one that was cut off and asked again has it more than once."""
+        """Number of the turn; a turn that was cut off and requested again appears several times."""
         return self.reply.turn
 
     @property
     def lifetimes(self) -> CacheTtls:
-        """How long entries at its markers were to live."""
+        """Times to live of the cache entries at the markers of the request."""
         names = attrs.fields_dict(CacheTtls)
         return CacheTtls(**dict(zip(names, self.reply.lives, strict=True))) if self.reply.lives else FIVE_MINUTES
 
     @property
     def markers(self) -> tuple[CacheMarker, ...]:
-        """The cache markers of its request."""
+        """The cache markers of the request."""
         return choose_markers(self.conversation.prefix, self.conversation.marks, ttl=self.lifetimes)
 
     def render(self) -> RenderedRequest:
-        """The request that was answered."""
+        """Render the request of this turn."""
         return self.conversation.render(max_tokens=self.reply.max_tokens, ttl=self.lifetimes)
 
 
 @attrs.define(eq=False)
 class _Replay:
-    """What a transcript has come to."""
+    """State of a replay after some records."""
 
     conversation: Conversation | None = None
     origins: Origins = attrs.field(factory=Origins)
     boundary: Boundary | None = None
     asked: Conversation | None = None
-    """What a reply, if it is recorded next, was the answer to."""
+    """The conversation that was sent, if the next record is a reply."""
 
     def apply(self, record: Record, line: int) -> ReplayedTurn | None:
-        """Go on by one record; the turn that it completes. Raises `ValueError` if it does not follow."""
+        """Apply one record and return the turn that it completes. Raises `ValueError` if the record does not follow."""
         turn = None
         if isinstance(record, ReplyRecord):
             turn = self._turn(record, line)
-        # Of one reply come, in this order and together: its message, the marks of its request, and what it used.
+        # One reply is written as up to three records, in this order: its message, the marks of its request, its usage.
         is_of_reply = isinstance(record, MessageRecord) and record.role == "assistant"
         if is_of_reply or (isinstance(record, MarksRecord) and self.asked is None):
             self.asked = self.conversation and self.conversation.fork()
@@ -89,15 +89,15 @@ class _Replay:
     def _turn(self, reply: ReplyRecord, line: int) -> ReplayedTurn:
         asked = self.asked or (self.conversation and self.conversation.fork())
         if asked is None:
-            raise ValueError("a reply stands before the conversation")
+            raise ValueError("a reply comes before the first epoch")
         origins = self.origins.first(len(asked))
         return ReplayedTurn(reply=reply, conversation=asked, origins=origins, boundary=self.boundary, line=line)
 
 
 def replay_turns(path: Path) -> Iterator[ReplayedTurn]:
-    """The turns of a transcript in their order; a reply that was cut off, and asked for again, is one too.
+    """Yield the turns of a transcript in order, including replies that were cut off and requested again.
 
-    What a torn last write left is passed over. Blocks on the disk. Raises `TranscriptCorrupt` and `OSError`.
+    Skips a torn last line. Blocks on the disk. Raises `TranscriptCorrupt` and `OSError`.
     """
     replay = _Replay()
     with path.open("rb") as file:

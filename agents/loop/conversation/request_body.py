@@ -17,31 +17,31 @@ _CACHE_CONTROL: dict[Ttl, bytes] = {
 
 @attrs.frozen(kw_only=True)
 class RenderedRequest:
-    """One request, ready to be posted; hand it to `Conversation.sent` when its response has begun."""
+    """One request, ready to be sent; pass it to `Conversation.sent` when its response has begun."""
 
     chunks: tuple[bytes, ...]
-    """The body in order. Most chunks are shared with earlier requests: joining them is for small bodies."""
+    """The body in order. Most chunks are shared with earlier requests, so avoid joining them for large bodies."""
     marks: tuple[int, ...]
-    """The segments that carry a cache marker."""
+    """Indexes of the segments that carry a cache marker."""
     epoch: int
 
     @property
     def size(self) -> int:
-        """Bytes of the whole body."""
+        """Size of the whole body in bytes."""
         return sum(map(len, self.chunks))
 
     @property
     def body(self) -> bytes:
-        """The whole body in one piece."""
+        """The whole body as one bytes object."""
         return b"".join(self.chunks)
 
 
 def render_chunks(
     prefix: Prefix, markers: Sequence[CacheMarker], *, max_tokens: int, stream: bool
 ) -> tuple[bytes, ...]:
-    """The body of a request: only the chunks that carry a marker or are not full yet are joined anew.
+    """Render the body of a request; only chunks that carry a marker or are not full yet are joined again.
 
-    Raises `ValueError` when there is no message: the API takes no request without one.
+    Raises `ValueError` if there is no message, because the API accepts no such request.
     """
     last = prefix.last
     if last is None or last.section != "messages":
@@ -56,6 +56,6 @@ def render_chunks(
 
 
 def splice_marker(data: bytes, ttl: Ttl) -> bytes:
-    """The JSON object *data* with a cache marker as its last member."""
+    """Return the JSON object *data* with a cache marker as its last member."""
     is_empty = not data[1:-1].strip()
     return data[:-1] + (b"" if is_empty else b",") + _CACHE_CONTROL[ttl] + b"}"

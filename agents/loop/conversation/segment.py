@@ -1,4 +1,4 @@
-"""Segments: blocks in their position, with the hash of the prefix that ends with them."""
+"""Segments: blocks at a position of a conversation, with the hash of the prefix that ends there."""
 
 import functools
 import hashlib
@@ -16,53 +16,53 @@ _CLOSING: dict[Section | None, bytes] = {None: b"", "tools": b"]", "system": b"]
 
 @attrs.frozen(kw_only=True)
 class Segment:
-    """One block of a conversation; made once, shared by every fork, never changed."""
+    """One block of a conversation; immutable and shared by all forks."""
 
     section: Section
     role: Role | None
     """None outside messages."""
     block: Block
     glue: bytes
-    """What stands before the block in a request body because of where it is."""
+    """JSON punctuation before the block in a request body, which depends on the position of the block."""
     hash: bytes
-    """Of the whole prefix that ends here: equal exactly where the prefixes are byte-equal."""
+    """Hash of the whole prefix that ends with this segment: equal exactly if the prefixes are byte-equal."""
 
     @property
     def data(self) -> bytes:
-        """The block's bytes, as they came."""
+        """The bytes of the block, unchanged."""
         return self.block.data
 
     @property
     def block_type(self) -> str:
-        """The type the block names, or an empty string."""
+        """The type of the block, or an empty string."""
         return self.block.type
 
     @property
     def tool_use_id(self) -> str | None:
-        """The call that a `tool_use` makes or a `tool_result` answers."""
+        """Id of the call that a `tool_use` makes or a `tool_result` answers."""
         return self.block.tool_use_id
 
     @property
     def is_markable(self) -> bool:
-        """Whether a cache marker may stand here."""
+        """True if the segment may carry a cache marker."""
         return self.block.is_markable
 
     @property
     def opens_message(self) -> bool:
-        """Whether it is the first block of its message."""
+        """True if the segment is the first block of its message."""
         return self.section == "messages" and self.glue != b","
 
 
 def seed_hash(header: bytes) -> bytes:
-    """The hash of the empty prefix under a key header."""
+    """Return the hash of the empty prefix under a key header."""
     return hashlib.blake2b(header, digest_size=HASH_SIZE).digest()
 
 
 def link_hash(before: bytes, glue: bytes, data: bytes) -> bytes:
-    """The hash of a prefix from the hash of all but its last segment.
+    """Return the hash of a prefix, given the hash *before* its last segment and that segment.
 
-    No frame is needed between the parts: glue is one of a few fixed strings, none of which continues
-    another with an opening brace, so the same bytes always divide in the same way.
+    The parts need no separator: glue is one of a few fixed strings, and none of them continues another with an opening
+    brace, so that the same bytes always divide in the same way.
     """
     digest = hashlib.blake2b(before, digest_size=HASH_SIZE)
     digest.update(glue)
@@ -72,7 +72,7 @@ def link_hash(before: bytes, glue: bytes, data: bytes) -> bytes:
 
 @functools.cache
 def separator_between(before: Section | None, section: Section, role: Role | None, *, opens: bool) -> bytes:
-    """What joins a block to the section *before* it; *opens* says that a message begins with it."""
+    """Return the JSON between section *before* and a block; *opens* is True for the first block of a message."""
     if before == section and not opens:
         return b","
     start = b'{"role":"%s","content":[' % role.encode() if role else b""
@@ -82,11 +82,11 @@ def separator_between(before: Section | None, section: Section, role: Role | Non
 
 
 def closing(last: Section | None) -> bytes:
-    """What closes a body whose last segment is in this section."""
+    """Return the JSON that closes a body whose last segment is in section *last*."""
     return _CLOSING[last]
 
 
 def check_role(role: str) -> None:
-    """Raise `ValueError` unless a message can have this role."""
+    """Raise `ValueError` if *role* is not a role of messages."""
     if role not in get_args(Role):
         raise ValueError(f"{role!r} is not a role; expected one of {', '.join(get_args(Role))}")

@@ -1,4 +1,4 @@
-"""Segment log behind prefixes: segments, and their bytes joined in chunks."""
+"""Segment log, which prefixes share: segments, and their bytes joined in chunks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
@@ -8,37 +8,37 @@ import attrs
 from coterie.agents.loop.conversation.segment import Segment
 
 CHUNK = 128 * 1024
-"""Bytes after which loose pieces are joined."""
+"""Number of bytes after which loose pieces are joined to a chunk."""
 
 
 @attrs.frozen
 class Chunk:
-    """The bytes of some segments in one piece."""
+    """The joined bytes of consecutive segments."""
 
     data: bytes
     end: int
-    """How many segments of the log end with it."""
+    """Number of segments of the log up to the end of this chunk."""
     rank: int
-    """How often it was merged; two neighbours of one rank become one chunk of the next."""
+    """Number of merges; two neighbours of one rank become one chunk of the next rank."""
 
 
 @attrs.define(eq=False)
 class SegmentLog:
-    """Segments in order. It only grows, and is read up to a length, so that many prefixes share it.
+    """Append-only list of segments. Readers read up to a length, so that many prefixes share one log.
 
-    A history of n bytes is at most about log n chunks, and each byte was copied as often while they merged. So a
-    request costs few writes, and no copy of what earlier requests sent.
+    A history of n bytes is at most about log n chunks, and each byte is copied about log n times while chunks merge. So
+    a request costs few writes and no copy of earlier bytes.
     """
 
     segments: list[Segment] = attrs.field(factory=list)
     _pieces: list[bytes] = attrs.field(factory=list)
-    """Glue and data of each segment in turn."""
+    """Alternately the glue and the data of each segment."""
     _chunks: list[Chunk] = attrs.field(factory=list)
     _loose: int = 0
-    """Bytes behind the last chunk."""
+    """Number of bytes behind the last chunk."""
 
     def extend(self, added: Iterable[Segment]) -> None:
-        """Add segments at the end."""
+        """Append segments."""
         for segment in added:
             self.segments.append(segment)
             self._pieces += (segment.glue, segment.data)
@@ -47,18 +47,18 @@ class SegmentLog:
                 self._seal()
 
     def cut(self, length: int) -> Self:
-        """A log of its own with the first *length* segments: pointers are copied, bytes are not."""
+        """Return an independent log of the first *length* segments; the lists are copied, their bytes are not."""
         chunks = [chunk for chunk in self._chunks if chunk.end <= length]
         pieces = self._pieces[: 2 * length]
         loose = sum(map(len, pieces[2 * chunks[-1].end if chunks else 0 :]))
         return type(self)(self.segments[:length], pieces, chunks, loose)
 
     def with_segments(self, segments: Sequence[Segment]) -> Self:
-        """A log of *segments* that have the same bytes as its own."""
+        """Return a log of *segments*, which must have the same bytes as the segments of this log."""
         return attrs.evolve(self.cut(len(segments)), segments=list(segments))
 
     def chunks(self, length: int, replaced: Mapping[int, bytes]) -> list[bytes]:
-        """The bytes of the first *length* segments, with other data for those that *replaced* names."""
+        """Return the bytes of the first *length* segments in chunks; *replaced* substitutes the data of some."""
         found, start = [], 0
         for chunk in self._chunks:
             if chunk.end > length:
@@ -72,7 +72,7 @@ class SegmentLog:
     def _seal(self) -> None:
         chunks, end = self._chunks, len(self.segments)
         chunk = Chunk(self._join(chunks[-1].end if chunks else 0, end, {}), end, 0)
-        # The first chunk stays by itself: markers stand in it, so every request joins it anew.
+        # The first chunk is never merged: it carries markers, so every request joins it again.
         while len(chunks) > 1 and chunks[-1].rank == chunk.rank:
             chunk = Chunk(chunks.pop().data + chunk.data, end, chunk.rank + 1)
         chunks.append(chunk)

@@ -1,6 +1,6 @@
 """Token estimates, context windows and their thresholds.
 
-No tokenizer is public. The estimates lean to the high side, so that a threshold fires early, not late.
+No tokenizer is public. The estimates are rather too high than too low, so that a threshold fires early, not late.
 """
 
 import base64
@@ -20,7 +20,7 @@ DEFAULT_WINDOW = 200_000
 MILLION_WINDOW = 1_000_000
 MILLION_SUFFIX = "[1m]"
 MILLION_BETA = "context-1m-"
-"""How the names of the betas begin that open a window of a million tokens."""
+"""Prefix of the names of betas that enable a window of a million tokens."""
 
 SUMMARY_RESERVE = 20_000
 COMPACT_MARGIN = 13_000
@@ -31,24 +31,24 @@ TEXT_BYTES = 4
 JSON_BYTES = 2
 MEDIA_TOKENS = 2_000
 PAGE_TOKENS = 4_000
-"""Of a PDF: the API takes the text of a page, often 1,500 to 3,000 tokens, and a picture of it."""
+"""Tokens of one PDF page: the API reads the text of the page, often 1,500 to 3,000 tokens, and an image of it."""
 
 
 def estimate_text(text: bytes | str) -> int:
-    """Tokens of plain text."""
+    """Estimate the tokens of plain text."""
     return _tokens(text, TEXT_BYTES)
 
 
 def estimate_json(json: bytes | str) -> int:
-    """Tokens of JSON, which splits into more tokens than prose."""
+    """Estimate the tokens of JSON, which has more tokens per byte than prose."""
     return _tokens(json, JSON_BYTES)
 
 
 def estimate_block(data: bytes) -> int:
-    """Tokens of one block given as JSON: a content block, a system block or a tool definition.
+    """Estimate the tokens of one block given as JSON: a content block, a system block or a tool definition.
 
-    Text and thinking count as text, tool input as JSON, an image a flat number wherever it stands, and so does each
-    page of a PDF. Whatever is none of these counts as JSON, even when it cannot be read.
+    Text and thinking count as text, tool input as JSON. Each image and each page of a PDF counts as a fixed number.
+    Anything else counts as JSON, even if it cannot be parsed.
     """
     try:
         shape = msgspec.json.decode(data, type=_Shape)
@@ -58,7 +58,7 @@ def estimate_block(data: bytes) -> int:
 
 
 def count_tokens(last_usage: Usage, added: Iterable[bytes]) -> int:
-    """Tokens in the window: what the last reply reported and an estimate of the blocks *added* since."""
+    """Return the tokens in the window: the usage of the last reply plus an estimate of the blocks *added* since."""
     return last_usage.total + sum(map(estimate_block, added))
 
 
@@ -70,11 +70,11 @@ def window_of(
     environ: Mapping[str, str],
     compact_window: int | None = None,
 ) -> int:
-    """The context window in tokens.
+    """Return the context window of a model in tokens.
 
-    The first that speaks: a `[1m]` suffix of the name, the table of models, a beta of one million, the
-    environment, 200,000. *compact_window* can only lower it. Raises `ConfigInvalid` for an environment that
-    names no positive number.
+    The first source that has a value decides: a `[1m]` suffix of the name, the table of models, a beta of one million,
+    the environment variable, 200,000. *compact_window* can only lower the result. Raises `ConfigInvalid` if the
+    environment variable is no positive number.
     """
     window = _widest(model_name, model, betas, environ)
     return window if compact_window is None else min(window, compact_window)
@@ -82,27 +82,27 @@ def window_of(
 
 @attrs.frozen(kw_only=True)
 class Thresholds:
-    """The counts at which something happens, in tokens."""
+    """Fill levels of the context window, in tokens, at which the pipeline acts."""
 
     effective: int
-    """The window without what a summary needs."""
+    """The window without the reserve for a summary."""
     warn: int
     compact: int
     block: int
-    """From here on no turn is begun before the context has shrunk."""
+    """No turn begins while the context holds this many tokens."""
 
     @classmethod
     def for_window(cls, window: int, max_output: int) -> "Thresholds":
-        """The limits of a window for a model that writes up to *max_output* tokens.
+        """Return the thresholds of a window for a model with replies of up to *max_output* tokens.
 
-        Raises `ConfigInvalid` for a window so small that it would be compacted before anything is in it.
+        Raises `ConfigInvalid` for a window so small that even an empty conversation would be compacted.
         """
         reserve = min(max_output, SUMMARY_RESERVE)
         effective = window - reserve
         compact = effective - COMPACT_MARGIN
         if compact <= 0:
             least = reserve + COMPACT_MARGIN
-            raise ConfigInvalid("context window", f"{window} tokens are too few; it takes more than {least}")
+            raise ConfigInvalid("context window", f"{window} tokens are too few; set more than {least}")
         return cls(
             effective=effective,
             warn=max(0, compact - WARN_MARGIN),
@@ -136,7 +136,7 @@ def _tokens(text: bytes | str, bytes_per_token: int) -> int:
 
 
 def _string(raw: msgspec.Raw) -> int:
-    # Counted as it stands between its quotes: an escape makes the estimate higher, never lower.
+    # Counts the escaped JSON form: escapes make the estimate higher, never lower.
     return -(-max(0, memoryview(raw).nbytes - len('""')) // TEXT_BYTES)
 
 
@@ -162,7 +162,7 @@ def _document(shape: _Shape) -> int:
 
 
 def _pages(data: str) -> int:
-    """Pages of a PDF in base64, as far as they can be counted without reading it: all, of one that Read shows."""
+    """Count the page objects in the bytes of a PDF in base64; finds all pages of a PDF that Read accepts."""
     try:
         return len(_PAGE.findall(base64.b64decode(data)))
     except ValueError:  # no base64

@@ -1,4 +1,4 @@
-"""Transcript: a log from which a conversation is restored byte for byte."""
+"""Transcript: an append-only file from which a conversation is restored byte for byte."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,42 +43,42 @@ from coterie.mailbox.envelope import MessageId
 
 @attrs.frozen(kw_only=True)
 class LoadedTranscript:
-    """What a transcript holds."""
+    """The content of a transcript file."""
 
     conversation: Conversation | None = None
-    """None when no record was written whole."""
+    """None if the file has no complete record."""
     size: int = 0
-    """Bytes of the file that are whole records."""
+    """Number of bytes that are complete records."""
     dropped_bytes: int = 0
-    """Bytes behind them, left by a write that did not end."""
+    """Number of bytes behind the complete records, left by an interrupted write."""
     reply: ReplyRecord | None = None
-    """The last one."""
+    """The last reply."""
     counted: int = 0
-    """How many segments there were, in the last epoch, when it was recorded."""
+    """Number of segments of the current epoch when the last reply was recorded."""
     states: tuple[StateRecord, ...] = ()
     mail: frozenset[MessageId] = frozenset()
-    """The ids of all mail that is in the conversation, or was."""
+    """Ids of all mail that ever entered the conversation."""
     open_mail: Mapping[str, UnansweredMessage] = attrs.field(factory=dict)
-    """What of it wants an answer and has none, by id."""
+    """Mail that expects an answer and has none, by id."""
     words: tuple[str, ...] = ()
-    """All that the human said, and the task."""
+    """All user text, the task included."""
     notes: NotesRecord | None = None
     """The last update of the session notes."""
     boundary: Boundary | None = None
     """The last compaction."""
     recalled: frozenset[str] = frozenset()
-    """Memories that were shown since."""
+    """Paths of the memories that were shown since the last compaction."""
     recalled_bytes: int = 0
-    """Of all memories that were shown."""
+    """Size of all memories that were ever shown."""
     extraction: ExtractionRecord | None = None
-    """The last time that memories were taken from the conversation."""
+    """The last extraction of memories."""
 
 
 def load_transcript(path: Path) -> LoadedTranscript:
-    """Read a transcript; what a torn last write left is dropped and counted, whole records too. Blocks on the disk.
+    """Read a transcript; drop and count the bytes of an interrupted last write, with its complete records.
 
-    Records of kinds this version does not know are passed over. Raises `TranscriptCorrupt` for damage anywhere
-    else, and `OSError`.
+    Skips records of unknown kinds. Blocks on the disk. Raises `TranscriptCorrupt` for damage anywhere else, and
+    `OSError`.
     """
     content = path.read_bytes()
     loaded = before = LoadedTranscript()
@@ -87,7 +87,7 @@ def load_transcript(path: Path) -> LoadedTranscript:
         try:
             record = read_line(line)
         except ValueError as exc:
-            # Only a write that did not end leaves a line without its newline.
+            # Only an interrupted write leaves a line without a newline.
             if end == len(content) and not content.endswith(b"\n"):
                 break
             raise TranscriptCorrupt(number, str(exc)) from exc
@@ -105,10 +105,10 @@ def load_transcript(path: Path) -> LoadedTranscript:
 
 @attrs.define(eq=False)
 class TranscriptWriter:
-    """The one writer of a transcript. Its writes are bounded appends and may be made inline."""
+    """The only writer of a transcript. Its writes are bounded appends, so async code may call them directly."""
 
     loaded: LoadedTranscript
-    """What the file held when it was opened: the conversation to go on with."""
+    """Content of the file when it was opened."""
     _appender: Appender
     _clock: Clock
     _size: int
@@ -117,7 +117,7 @@ class TranscriptWriter:
 
     @classmethod
     def open(cls, path: Path, clock: Clock | None = None) -> "TranscriptWriter":
-        """Open or create *path*, reading what it holds. Raises as `load_transcript` does."""
+        """Open or create *path* and load its content. Raises as `load_transcript` does."""
         loaded = load_transcript(path) if path.exists() else LoadedTranscript()
         recorded = loaded.conversation.fork() if loaded.conversation else None
         is_torn = loaded.dropped_bytes > 0
@@ -125,14 +125,14 @@ class TranscriptWriter:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the transcript file."""
         return self._appender.path
 
     def record(self, conversation: Conversation, *also: Addition, boundary: Boundary | None = None) -> None:
-        """Append what is new in *conversation* since the last call, then *also*: call it after every change.
+        """Append the changes of *conversation* since the last call, then *also*. Call it after every change.
 
-        A message, and the beginning of an epoch with its *boundary*, are recorded with all of *also* or not at all.
-        Raises `OSError`; nothing is then counted as recorded, and the next call writes it again.
+        The write is atomic: a reader sees a message, or a new epoch with its *boundary*, with all of *also* or not at
+        all. Raises `OSError`; the next call then writes the same changes again.
         """
         now = self._clock.now()
         records = [*_changes(self._recorded, conversation, boundary), *also]
@@ -146,11 +146,11 @@ class TranscriptWriter:
             self._recorded = conversation.fork()
 
     def sync(self) -> None:
-        """Return once everything recorded survives a power cut. Raises `OSError`; call from a thread."""
+        """Sync the file to disk. Raises `OSError`; blocks, so call it from a thread."""
         self._appender.sync()
 
     def close(self) -> None:
-        """Close the file; recording afterwards is an error."""
+        """Close the file; no records can be written afterwards."""
         self._appender.close()
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class TranscriptWriter:
 
     def _append(self, lines: bytes) -> None:
         if self._is_torn:
-            # Behind a good record a torn one would read as damage.
+            # Remove the torn record first: in the middle of the file it would count as damage.
             self._appender.cut(self._size)
         self._is_torn = True
         self._appender.append(lines)
@@ -170,7 +170,7 @@ class TranscriptWriter:
 
 
 def _lines(content: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Number, bytes and end of each line that is not blank; the end is behind its newline."""
+    """Yield number, bytes and end offset (after the newline) of each line that is not blank."""
     start, number = 0, 0
     while start < len(content):
         newline = content.find(b"\n", start)
@@ -214,7 +214,7 @@ def _epoch_record(before: Sequence[Segment], after: Conversation, boundary: Boun
 
 
 def _kept(before: Sequence[Segment], after: Sequence[Segment]) -> int:
-    """How many first segments are the same, without parting a message."""
+    """Count the equal first segments of both, without splitting a message."""
     keep = 0
     for old, new in zip(before, after, strict=False):
         if (old.glue, old.data) != (new.glue, new.data):
@@ -230,7 +230,7 @@ def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
 
 
 def _kept_aside(loaded: LoadedTranscript) -> LoadedTranscript:
-    """*loaded* as it is; the conversation in it changes with the next record."""
+    """Copy *loaded* with a fork of its conversation, which the next record changes in place."""
     conversation = loaded.conversation
     return attrs.evolve(loaded, conversation=conversation and conversation.fork())
 
@@ -251,7 +251,7 @@ def _with_epoch(loaded: LoadedTranscript, boundary: Boundary | None) -> LoadedTr
 
 
 def _changed_members(loaded: LoadedTranscript, record: Addition) -> dict[str, Any]:
-    """The members of *loaded* that *record* changes."""
+    """Return the fields of *loaded* that *record* changes, with their new values."""
     changed: dict[str, Any]
     match record:
         case StateRecord():
@@ -274,9 +274,9 @@ def _changed_members(loaded: LoadedTranscript, record: Addition) -> dict[str, An
 
 
 def apply_record(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:
-    """The conversation after *record*; the one given may be changed for it.
+    """Return the conversation after *record*; may change the given one in place.
 
-    Raises `ValueError` for a record that does not follow from those before.
+    Raises `ValueError` if the record does not follow from the earlier ones.
     """
     if isinstance(record, EpochRecord):
         conversation = _epoch(conversation, record)
@@ -287,14 +287,14 @@ def apply_record(conversation: Conversation | None, record: EpochRecord | Messag
     if isinstance(record, EpochRecord | MarksRecord):
         conversation.marks = _marks(record, len(conversation))
     if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
-        raise ValueError("the record does not follow from the one before")
+        raise ValueError("the hash of the record does not match the earlier records")
     return conversation
 
 
 def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
     header = KeyHeader.from_bytes(restore_json(record.header))
     if record.keep > (len(before) if before else 0):
-        raise ValueError("the epoch keeps more than there was")
+        raise ValueError("the epoch keeps more segments than the last one had")
     prefix = before.prefix.cut(record.keep).under(header) if before else Prefix(header=header)
     prefix = prefix.extended("tools", [Block.read(restore_json(tool), "tools") for tool in record.tools])
     prefix = prefix.extended("system", [Block.read(restore_json(block), "system") for block in record.system])
@@ -305,5 +305,5 @@ def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
 
 def _marks(record: EpochRecord | MarksRecord, length: int) -> MarkerHistory:
     if any(mark is not None and not 0 <= mark < length for mark in (record.previous, record.shared)):
-        raise ValueError("a marker stands outside the conversation")
+        raise ValueError("a marker is outside the conversation")
     return MarkerHistory(previous=record.previous, shared=record.shared)

@@ -1,4 +1,4 @@
-"""Transcript records: one type per kind of line, and their JSON form."""
+"""Transcript records: one type for each kind of line, and their JSON form."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,18 +11,18 @@ from coterie.files import check_record, frame_record
 
 VERSION = 1
 OPEN_MAIL = 50
-"""Messages of which it is known that nobody has answered them."""
+"""Greatest number of unanswered messages that an agent remembers."""
 
 Trigger = Literal["threshold", "overflow", "manual"]
-"""Why a conversation was compacted: it was nearly full, the API found it too long, or somebody asked for it."""
+"""Reason of a compaction: the context was nearly full, the API rejected the prompt as too long, or a user request."""
 Way = Literal["notes", "summary", "chunks", "rule"]
-"""Where the summary came from: session notes, one call of the model, a call for each chunk, or no model at all."""
+"""Source of a summary: session notes, one model call, one model call for each chunk, or a rule without a model."""
 Part = Literal["context", "summary", "words", "standing", "skills", "files"]
-"""What a block that compaction wrote is for; standing: the team, its tasks and its mail."""
+"""Content of a block that compaction wrote. words: user text; standing: pinned context (team, tasks and mail)."""
 
 
 class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
-    """The memory of markers has changed, most often because a request was answered."""
+    """A change of the marker history, most often because a request was answered."""
 
     v: int = VERSION
     previous: int | None = None
@@ -30,57 +30,57 @@ class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
 
 
 class MessageRecord(msgspec.Struct, tag_field="kind", tag="message"):
-    """One message was appended; all of its blocks, or the record is not there."""
+    """One appended message with all of its blocks."""
 
     v: int
     role: Role
     blocks: list[msgspec.Raw]
     hash: str
-    """Of the prefix that ends with this message, in hexadecimal."""
+    """Hash of the prefix that ends with this message, in hexadecimal."""
     at: float = 0.0
-    """When, in seconds since 1970."""
+    """Time of the write in seconds since 1970."""
     more: int = 0
-    """Records behind it that were written with it: all of them are there, or it does not count."""
+    """Number of following records of the same write; the message counts only if all of them are in the file."""
 
 
 class EpochMessage(msgspec.Struct):
-    """A message an epoch begins with."""
+    """One of the first messages of an epoch."""
 
     role: Role
     blocks: list[msgspec.Raw]
 
 
 class Boundary(msgspec.Struct, kw_only=True):
-    """What makes an epoch the work of a compaction. It stands in the epoch's record: both are there, or neither is."""
+    """The compaction that began an epoch; part of the epoch's record, so that both are written or neither."""
 
     trigger: Trigger
     by: Way
     turn: int
-    """The number of the next model call."""
+    """Number of the next model call."""
     tokens_before: int
     tokens_after: int
     left: int
-    """Messages that are no longer in the conversation."""
+    """Number of messages that the summary replaced."""
     kept: int
-    """Messages that are, as they were but for their thinking."""
+    """Number of messages that stayed, unchanged except for removed thinking."""
     parts: list[Part]
-    """What the blocks of the message are that compaction wrote, in their order."""
+    """Contents of the blocks of the message that compaction wrote, in their order."""
     at_message: int = 0
-    """Where that message stands; what is before it was kept."""
+    """Index of the message that compaction wrote; earlier messages were kept."""
     mail: list[str] = []
-    """Ids of mail that is in the conversation, or was, and is not acknowledged yet."""
+    """Ids of mail that entered the conversation at some time and is not acknowledged yet."""
     failures: int = 0
-    """Summaries of the model that had failed in a row by then."""
+    """Number of consecutive failed summaries before this compaction."""
 
 
 class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
-    """An epoch began, whole: the first segments of the one before, then what is listed."""
+    """The beginning of an epoch: it keeps the first segments of the last epoch and adds the listed ones."""
 
     v: int
     epoch: int
     header: msgspec.Raw
     keep: int
-    """How many segments of the epoch before come first."""
+    """Number of first segments taken over from the last epoch."""
     tools: list[msgspec.Raw]
     system: list[msgspec.Raw]
     messages: list[EpochMessage]
@@ -90,11 +90,11 @@ class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
     at: float = 0.0
     boundary: Boundary | None = None
     more: int = 0
-    """As of a message."""
+    """As in `MessageRecord`."""
 
 
 class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
-    """A model call was answered: what it used. The message it became, if it became one, stands right before."""
+    """Usage and cost of one answered model call. The record of its message, if it has one, comes directly before."""
 
     v: int = VERSION
     turn: int
@@ -103,75 +103,75 @@ class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
     stop_reason: str
     usage: Usage
     cost_usd: str
-    """Dollars, exact, as a decimal number."""
+    """Cost in dollars as an exact decimal number."""
     max_tokens: int
     seconds: float
     first_byte: float
     attempts: int
     is_taken: bool
-    """False for a reply that was cut off and is asked for again."""
+    """False for a reply that was cut off and is requested again."""
     at: float = 0.0
     lives: list[Ttl] = []
-    """How long entries at the markers of the request were to live, as in `CacheTtls`; none: five minutes each."""
+    """Times to live at the markers of the request, in the order of `CacheTtls`; empty if all are five minutes."""
 
 
 class UsedSkill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill that the model has been shown."""
+    """A skill whose text the model has read."""
 
     name: str
     file: str
-    """Where its text is read again, links followed."""
+    """Path of the skill's text, with links resolved, to read it again after a compaction."""
     arguments: str = ""
 
 
 class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
-    """What the tools of the agent know besides the conversation; later records add to earlier ones."""
+    """State of the agent's tools outside the conversation; later records add to earlier ones."""
 
     v: int = VERSION
     seen: dict[str, str]
-    """Files the model has seen, with the version it saw."""
+    """Files that the model has read, with the version that it read."""
     directory: str | None
-    """Where its shell stands."""
+    """Working directory of the shell; None if it has not changed."""
     skills: list[UsedSkill] = []
-    """Skills that were loaded, the last one at the end."""
+    """Skills that were loaded, the latest at the end."""
     at: float = 0.0
 
 
 class UnansweredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that its sender wants an answer to, as far as it is told again after a compaction."""
+    """A message that expects an answer; compaction repeats its text."""
 
     id: str
     sender: str
     session: str
     kind: str
     task: int | None = None
-    """Of an assignment: the number of the task."""
+    """Number of the task, if the message assigns one."""
     text: str
-    """As the model reads it, cut if it is long."""
+    """Text of the message for the model, truncated if it is long."""
 
 
 class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
-    """Mail of other agents is in the message right before: delivered, and not to be delivered again."""
+    """Delivery of mail from other agents: it is part of the message directly before and is not delivered again."""
 
     v: int = VERSION
     ids: list[str]
     open: list[UnansweredMessage] = []
-    """What of it wants an answer."""
+    """Delivered messages that expect an answer."""
     answered: list[str] = []
-    """Ids of earlier mail that the calls which the message before answers have answered."""
+    """Ids of earlier mail that the agent answered with the tool calls of the last turn."""
     at: float = 0.0
 
     def update(self, open_mail: Mapping[str, UnansweredMessage]) -> dict[str, UnansweredMessage]:
-        """What is open after it, by id, the oldest first; of very much the newest."""
+        """Return the unanswered mail after this record, by id, oldest first; the newest OPEN_MAIL messages."""
         left = {id_: mail for id_, mail in open_mail.items() if id_ not in self.answered}
         left |= {mail.id: mail for mail in self.open}
         return dict(list(left.items())[-OPEN_MAIL:])
 
 
 class UserTextRecord(msgspec.Struct, tag_field="kind", tag="words", kw_only=True):
-    """What the human said, and the agent's task, in the message right before: compaction keeps it word for word.
+    """User text, or the agent's task, in the message directly before: compaction keeps this text verbatim.
 
-    Said again here because in a message it may stand among words of others, as mail does.
+    Recorded separately because the message may also contain other text, such as mail.
     """
 
     v: int = VERSION
@@ -180,22 +180,22 @@ class UserTextRecord(msgspec.Struct, tag_field="kind", tag="words", kw_only=True
 
 
 class NotesRecord(msgspec.Struct, tag_field="kind", tag="notes", kw_only=True):
-    """The session notes were brought up to date."""
+    """One update of the session notes."""
 
     v: int = VERSION
     turn: int
-    """The first turn that they do not know of."""
+    """The first turn that the notes do not cover."""
     tokens: int
-    """How full the context was."""
+    """Tokens in the context at the time of the update."""
     cost_usd: str
-    """Of all updates so far, exact, as a decimal number."""
+    """Cost of all updates so far in dollars, as an exact decimal number."""
     turns_usd: str
-    """Of all turns so far."""
+    """Cost of all turns so far, likewise."""
     at: float = 0.0
 
 
 class RecallRecord(msgspec.Struct, tag_field="kind", tag="recall", kw_only=True):
-    """Memories are in the message right before: they are not shown again before a compaction."""
+    """Memories in the message directly before: they are not shown again before the next compaction."""
 
     v: int = VERSION
     paths: list[str]
@@ -204,17 +204,17 @@ class RecallRecord(msgspec.Struct, tag_field="kind", tag="recall", kw_only=True)
 
 
 class ExtractionRecord(msgspec.Struct, tag_field="kind", tag="extraction", kw_only=True):
-    """What is worth keeping was taken from the conversation, or there was nothing."""
+    """One finished extraction of memories from the conversation, even if it found nothing."""
 
     v: int = VERSION
     turn: int
-    """The first turn that it does not know of."""
+    """The first turn that the extraction did not cover."""
     at: float = 0.0
 
 
 Addition = ReplyRecord | StateRecord | MailRecord | UserTextRecord | NotesRecord | RecallRecord | ExtractionRecord
+"""A record that is written together with a message."""
 Record = MarksRecord | MessageRecord | EpochRecord | Addition
-"""What is recorded along with messages, and is none."""
 
 _record = msgspec.json.Decoder(Record)
 _KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail", "words", "notes", "recall", "extraction"})
@@ -229,14 +229,14 @@ _kind = msgspec.json.Decoder(_Kind)
 
 
 def write_line(record: Record) -> bytes:
-    """The bytes to append to a transcript for *record*."""
+    """Serialize *record* as one line of a transcript."""
     return frame_record(msgspec.json.encode(record))
 
 
 def read_line(line: bytes) -> Record | None:
-    """The record on a line without its newlines; None for a kind this version does not know.
+    """Parse a line without its newline; return None for a kind of record that this version does not know.
 
-    Raises `ValueError` for a line that is not as it was written.
+    Raises `ValueError` for a damaged line and for an unknown version.
     """
     check_record(line)
     kind = _kind.decode(line)
@@ -249,11 +249,11 @@ def read_line(line: bytes) -> Record | None:
 
 
 def store_json(data: bytes) -> msgspec.Raw:
-    """JSON as a member of a record: itself, or a string of it when it holds a newline of its own."""
+    """Return JSON as a member of a record: unchanged, or as a JSON string if it contains a newline."""
     return msgspec.Raw(msgspec.json.encode(data.decode()) if b"\n" in data else data)
 
 
 def restore_json(stored: msgspec.Raw) -> bytes:
-    """The bytes that were given to `store_json`. Raises `ValueError`."""
+    """Return the bytes that were passed to `store_json`. Raises `ValueError`."""
     data = bytes(stored)
     return msgspec.json.decode(data, type=str).encode() if data.startswith(b'"') else data

@@ -1,4 +1,4 @@
-"""Forks: creating a fork point of an agent, and starting an agent from one."""
+"""Forks: creation of an agent's fork point, and of an agent from a fork point."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,17 +15,17 @@ from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Workspace, WorkspaceChange
 
 _TAG = b'{"type":"text","text":"<fork-directive>'
-"""How the block of a directive begins; see `prompts/fork.md`."""
+"""First bytes of the block of a directive; see `prompts/fork.md`."""
 
 
 def create_fork_point(agent: Agent) -> ForkPoint:
-    """The point at the end of *agent*'s last reply, from which forks of it can begin.
+    """Create a fork point at the end of *agent*'s last reply.
 
-    Raises `ForkRefused` for an agent that is a fork itself or has said nothing yet.
+    Raises `ForkRefused` for an agent that is a fork itself or has no reply yet.
     """
     conversation = agent.conversation
     if agent.fork_of is not None or is_fork(conversation):
-        raise ForkRefused("A fork cannot be forked. Do the work yourself, or say in your report what is left.")
+        raise ForkRefused("A fork cannot be forked. Do the work yourself, or report what is not done.")
     end = _end_of_reply(conversation.prefix)
     later = [conversation.prefix[index].data for index in range(end, len(conversation))]
     previous = conversation.marks.previous
@@ -46,9 +46,9 @@ def create_fork_point(agent: Agent) -> ForkPoint:
 
 
 def begin_fork(point: ForkPoint, directive: str) -> Conversation:
-    """The conversation of a fork that is told *directive*.
+    """Create the conversation of a fork from its *point* and *directive*.
 
-    Siblings differ in the last block only, and their first request marks the end of what they share. Raises
+    Siblings differ only in the last block, and their first request marks the end of the part that they share. Raises
     `PrefixDiffers`.
     """
     fork = point.conversation().fork_with(render("fork_placeholder"), f"{render('fork')}\n\n{directive}")
@@ -57,14 +57,14 @@ def begin_fork(point: ForkPoint, directive: str) -> Conversation:
 
 
 def is_fork(conversation: Conversation) -> bool:
-    """Whether *conversation* was begun by `begin_fork`: one of its user's blocks is a directive."""
+    """Return True if *conversation* was created by `begin_fork`: one of its user blocks is a directive."""
     prefix = conversation.prefix
     indexes = range(prefix.prompt_length, len(prefix))
     return any(prefix[index].role == "user" and prefix[index].data.startswith(_TAG) for index in indexes)
 
 
 def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
-    """Let a fork know the files that the parent's model knew, and its shell stand where the parent's did."""
+    """Give the workspace of a fork its parent's state: files read, working directory and skills."""
     workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory, skills=point.skills))
 
 
@@ -78,10 +78,10 @@ def fork_agent(
     build_pipeline: Callable[[Agent], Pipeline],
     **changes: Any,
 ) -> Agent:
-    """A fork of *parent* in the same process, ready for `run_loop`.
+    """Create a fork of *parent* in the same process, ready for `run_loop`.
 
-    *transcript*, *workspace* and the pipeline are new and its own; the rest is the parent's unless *changes* names it.
-    Its first message is recorded. Raises `PrefixDiffers` and `OSError`.
+    *transcript*, *workspace* and the pipeline belong to the fork; it shares the rest with the parent unless *changes*
+    overrides it. Records the first message. Raises `PrefixDiffers` and `OSError`.
     """
     common = ("identity", "model", "client", "tools", "denial", "clock", "emit", "durability", "ttl")
     given = {name: getattr(parent, name) for name in common} | changes
@@ -104,8 +104,8 @@ def fork_agent(
 
 
 def _end_of_reply(prefix: Prefix) -> int:
-    """How many segments there are up to the end of the last reply."""
+    """Return the number of segments up to the end of the last reply."""
     for index in range(len(prefix) - 1, prefix.prompt_length - 1, -1):
         if prefix[index].role == "assistant":
             return index + 1
-    raise ForkRefused("There is nothing to fork yet: a fork begins with what its parent has said.")
+    raise ForkRefused("There is nothing to fork yet: a fork begins at the end of its parent's last reply.")

@@ -1,9 +1,9 @@
 """Fork points: everything that a fork inherits from its parent, as bytes.
 
 AgentError
-├── PrefixDiffers            a fork does not begin with its parent's bytes: a bug, or damage on the way
+├── PrefixDiffers            a fork does not begin with its parent's bytes: a bug, or damage in transit
 └── ToolFailed
-    └── ForkRefused          there can be no fork here: the model that asked for one is told why
+    └── ForkRefused          no fork is possible: the model that asked for one gets the reason
 """
 
 import struct
@@ -28,12 +28,12 @@ from coterie.errors import AgentError
 
 @attrs.define(eq=False)
 class PrefixDiffers(AgentError):
-    """The prefix of a fork is not the one of its parent."""
+    """The prefix of a fork differs from its parent's."""
 
     index: int | None
-    """The first segment that differs; None if the key header does already."""
+    """Index of the first segment that differs; None if the key headers differ."""
     detail: str
-    """What is there instead of what."""
+    """Description of the differing segments."""
 
     def __str__(self) -> str:
         where = "the key header" if self.index is None else f"segment {self.index}"
@@ -41,7 +41,7 @@ class PrefixDiffers(AgentError):
 
 
 class ForkRefused(ToolFailed):
-    """A fork was asked for where there can be none."""
+    """A fork was requested in a situation in which none is possible."""
 
 
 _SIZE = struct.Struct("<Q")
@@ -49,57 +49,57 @@ _SIZE = struct.Struct("<Q")
 
 @attrs.frozen(kw_only=True, eq=False)
 class ForkPoint:
-    """A parent at the end of its last reply. Taken once, it serves any number of forks, in any process.
+    """State of a parent agent at the end of its last reply, for any number of forks in any process.
 
-    What the layers have replaced or asked the cache to leave out stands in the prefix, byte for byte, and what the API
-    was told to clear in its header; so a fork has the parent's decisions without making them again.
+    The prefix and its header contain, byte for byte, what the parent's layers have replaced or cleared, so that a fork
+    inherits these decisions instead of repeating them.
     """
 
     parent: str
-    """The agent's name."""
+    """Name of the parent agent."""
     prefix: Prefix
     """All segments up to and including the parent's last reply."""
     epoch: int = 0
     previous: int | None = None
     """The segment at which the parent's last cache entry ends."""
     tokens: int = 0
-    """About how many the prefix holds."""
+    """Estimated tokens of the prefix."""
     expected_read: int | None = None
-    """How many of them the parent had in the cache; None if nobody knows."""
+    """Tokens of the prefix that the parent had in the cache; None if unknown."""
     used_at: float | None = None
-    """When that cache entry was last used."""
+    """Time at which that cache entry was last used, in seconds since 1970."""
     ttl: CacheTtls = FIVE_MINUTES
-    """How long the parent's entries live."""
+    """Times to live of the parent's cache entries."""
     seen: Mapping[str, str] = attrs.field(factory=dict)
-    """Files that the model knows: the version in hex, by path."""
+    """Files that the parent's model has read: the version in hexadecimal, by path."""
     directory: str | None = None
-    """Where the parent's shell stands, relative to the root."""
+    """Working directory of the parent's shell, relative to its root."""
     words: Sequence[str] = ()
-    """What the human has said to the parent, and its task."""
+    """All user text of the parent, its task included."""
     skills: Sequence[UsedSkill] = ()
-    """What the parent has loaded."""
+    """Skills that the parent has loaded."""
 
     @property
     def hash(self) -> bytes:
-        """Of the whole prefix, seeded with the key header."""
+        """Hash of the whole prefix, seeded with the key header."""
         return self.prefix.hash_at(len(self.prefix))
 
     def conversation(self) -> Conversation:
-        """The parent's conversation as it was, for one fork to go on with."""
+        """Create a conversation with the parent's prefix, epoch and marker, for one fork."""
         return Conversation(self.prefix, self.epoch, MarkerHistory(previous=self.previous))
 
     def restore_meter(self, meter: WindowMeter) -> None:
-        """Let *meter* go on from what the parent knew of its window and of the cache."""
+        """Set *meter* to the parent's count of tokens and of cached tokens."""
         if self.expected_read is not None:
             known = Usage(read=self.expected_read, input=max(0, self.tokens - self.expected_read))
             meter.resume(known, len(self.prefix), self.epoch)
 
     def check(self, prefix: Prefix) -> None:
-        """Return if *prefix* begins with the parent's. Raises `PrefixDiffers`, which names where they part."""
+        """Raise `PrefixDiffers`, which names the first difference, unless *prefix* begins with the parent's prefix."""
         check_hashes(_hashes(self.prefix), prefix, self.prefix.segments)
 
     def to_bytes(self) -> bytes:
-        """The point for another process: its facts, where the segments end, and their bytes as they are."""
+        """Serialize the point for another process: its fields, the segment lengths, and the segments' bytes."""
         segments = self.prefix.segments
         facts = _Facts(
             **{name: getattr(self, name) for name in _PLAIN},
@@ -113,10 +113,10 @@ class ForkPoint:
 
     @classmethod
     def from_bytes(cls, stored: bytes | memoryview) -> "ForkPoint":
-        """The point that `to_bytes` wrote; blocks are slices of *stored*.
+        """Parse a point that `to_bytes` wrote.
 
-        Raises `PrefixDiffers` when the prefix is not, to the last byte, the parent's, and `ValueError` for bytes that
-        are no fork point.
+        Raises `PrefixDiffers` if the bytes of the prefix do not match its hashes, and `ValueError` for bytes that are
+        no fork point.
         """
         view = memoryview(stored)
         try:
@@ -136,7 +136,7 @@ _PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "
 
 
 class _SegmentFacts(msgspec.Struct, array_like=True):
-    """A segment without its bytes. What was read from them comes along: the hash proves that they are the same."""
+    """The facts of a segment without its bytes; the hashes prove that the bytes are the same."""
 
     size: int
     section: Section
@@ -172,13 +172,13 @@ class _Facts(msgspec.Struct, kw_only=True):
     header: bytes
     places: list[_SegmentFacts]
     hashes: bytes
-    """Of the header, and then of the prefix that ends with each segment."""
+    """Concatenated hashes of the header and of the prefix that ends with each segment."""
 
 
 def check_hashes(hashes: Sequence[bytes], prefix: Prefix, theirs: Sequence[Segment] = ()) -> None:
-    """Return if *prefix* has the parent's *hashes*: of its header, and of each of its first segments.
+    """Raise `PrefixDiffers` unless *prefix* begins with the parent's *hashes*: of the header, then of each segment.
 
-    Raises `PrefixDiffers`; *theirs*, if given, are the parent's segments, for saying what is there instead of what.
+    *theirs* are the parent's segments, which the error describes if they are given.
     """
     length = len(hashes) - 1
     if len(prefix) >= length and prefix.hash_at(length) == hashes[-1]:
@@ -210,7 +210,7 @@ def _rebuilt(facts: _Facts, data: memoryview) -> Prefix:
 
 
 def _runs(places: Sequence[_SegmentFacts], data: memoryview) -> Iterator[tuple[Section, Role | None, list[Block]]]:
-    """The blocks that belong together: all tools, all of the system, and each message."""
+    """Group the blocks: all tools, all system blocks, then the blocks of each message."""
     run: tuple[Section, Role | None, list[Block]] | None = None
     start = 0
     for place in places:

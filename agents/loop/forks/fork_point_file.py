@@ -1,4 +1,4 @@
-"""Fork points in files: how one reaches another process."""
+"""Files and memory files that pass a fork point to another process."""
 
 import fcntl
 import mmap
@@ -16,9 +16,9 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 
 
 def write_point(point: ForkPoint) -> int:
-    """A descriptor of a memory file that holds *point* and that nobody can change; the caller closes it.
+    """Write *point* to a sealed memory file and return its descriptor, which the caller closes.
 
-    Not inherited: whoever starts a process passes it on. Raises `OSError`.
+    The descriptor is not inherited by child processes. Raises `OSError`.
     """
     file = os.memfd_create(f"fork of {point.parent}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -33,7 +33,7 @@ def write_point(point: ForkPoint) -> int:
 
 
 def read_point(file: int) -> ForkPoint:
-    """The point in *file*, which stays open. Raises as `ForkPoint.from_bytes` does, and `OSError`."""
+    """Read a fork point from the descriptor *file*. Raises as `ForkPoint.from_bytes` does, and `OSError`."""
     size = os.fstat(file).st_size
     if size == 0:
         raise ValueError("not a fork point: the file is empty")
@@ -45,9 +45,9 @@ DIRECTORY = "forks"
 
 
 def write_fork_file(agent: Agent, directory: Path) -> Path:
-    """The file of the point at the end of *agent*'s last reply, below the agent's *directory*.
+    """Write the fork point at the end of *agent*'s last reply to a file below *directory*, and return its path.
 
-    Siblings of one turn share it: it is named after its bytes. Raises `ToolFailed`.
+    The file is named after its bytes, so that siblings of one turn share it. Raises `ToolFailed`.
     """
     point = create_fork_point(agent)
     path = directory / DIRECTORY / point.hash.hex()
@@ -56,14 +56,14 @@ def write_fork_file(agent: Agent, directory: Path) -> Path:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             replace_file(path, point.to_bytes(), durable=False, mode=0o600)
         except OSError as exc:
-            raise ToolFailed(f"No fork can be started: {exc.strerror}.") from exc
+            raise ToolFailed(f"The fork cannot be started: {exc.strerror}.") from exc
     return path
 
 
 def read_fork_file(path: Path) -> ForkPoint:
-    """The point in *path*. Raises `ConfigInvalid` if it is not there, or not what was written."""
+    """Read the fork point in the file *path*. Raises `ConfigInvalid` if the file is missing or damaged."""
     try:
         with path.open("rb") as file:
             return read_point(file.fileno())
     except (OSError, ValueError, PrefixDiffers) as exc:
-        raise ConfigInvalid(str(path), f"no fork can begin there: {exc}") from exc
+        raise ConfigInvalid(str(path), f"not a usable fork point: {exc}") from exc

@@ -1,4 +1,4 @@
-"""Helpers: short forks in the agent's process that serve a layer."""
+"""Helpers: short forks inside the agent's process that do work for a layer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,33 +20,33 @@ UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the
 
 
 Until = Callable[[Reply, Sequence[ToolAnswer]], bool]
-"""Called with each reply of a helper, and the answers to those of its calls that were run; true if that is enough."""
+"""Callback for each reply of a helper, with the answers to its executed calls; returns True to stop the helper."""
 
 
 @attrs.frozen(kw_only=True)
 class HelperStart:
-    """Where a helper begins: its agent's conversation at one moment. The agent may go on meanwhile."""
+    """Snapshot of an agent's conversation from which a helper begins, while the agent continues."""
 
     conversation: Conversation
     tokens: int
     cached: int | None
-    """Tokens of it that the cache has."""
+    """Tokens of the conversation that are in the prompt cache; None if unknown."""
     known: Mapping[Path, bytes] = attrs.field(factory=dict)
-    """Files that it is told of, and what is in them: it may change them without reading them first."""
+    """Files whose content the directive contains; the helper may edit them without reading them first."""
     number: int = 1
-    """Of its first request, among those of its purpose."""
+    """Number of the helper's first request among the agent's requests of the same purpose."""
     memory: WritableMemory | None = None
-    """The memories that it may change."""
+    """Memory files that the helper may change."""
 
     @classmethod
     def of(cls, agent: Agent) -> "HelperStart":
-        """The conversation as it is now."""
+        """Create a snapshot of *agent*'s current conversation."""
         tokens, cached = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
         return cls(conversation=agent.conversation.fork(), tokens=tokens, cached=cached)
 
 
 async def deny_all(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
-    """The `Denial` of a helper that has only to answer."""
+    """Deny every tool call: the `Denial` of a helper that only answers."""
     return f"{tool.name} cannot be used here. Answer from what you know already."
 
 
@@ -61,13 +61,13 @@ async def run_helper(
     start: HelperStart | None = None,
     until: Until = lambda _reply, _answers: False,
 ) -> Reply:
-    """Let a fork of *agent*, from *start* or from where it is now, follow *directive*; returns its last reply.
+    """Run a fork of *agent*, from *start* or from its current state, with *directive*; return the helper's last reply.
 
-    It sends the agent's own bytes, tools included, so that the cache serves it; what it may not call is denied by
-    *denial*. It ends when it makes no calls, when *until* says so of the answers to them, and with its *max_turns*-th
-    reply at the latest, whose calls are not run. *until* hears of every reply, also if a later one fails.
-    Neither conversation nor transcript of the agent change, and what it reads counts as read by itself alone; it may
-    run while the agent goes on. Cancellation stops it at once. Raises as `ModelClient.ask` does.
+    The helper sends the agent's own bytes, tools included, so that it reads the agent's prompt cache; *denial* decides
+    which tools it may call. It ends when it makes no calls, when *until* returns True, and at the latest with reply
+    number *max_turns*, whose calls are not run. *until* is called for every reply, even if a later one fails.
+    The helper changes neither conversation nor transcript nor workspace of the agent, which may run at the same time.
+    Cancellation stops the helper immediately. Raises as `ModelClient.ask` does.
     """
     start = start or HelperStart.of(agent)
     helper = start.conversation.fork_with(render("helper_placeholder"), directive)
@@ -105,7 +105,7 @@ def _request(
 
 
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:
-    """Run the calls of one reply, one after another; long results are kept as the agent's own would be."""
+    """Run the calls of one reply, one after another; long results are stored in files, as for the agent."""
     answers: Sequence[ToolAnswer] = [await _answer(agent, call, reply, workspace, denial) for call in reply.tool_calls]
     for step in agent.pipeline.tool_results:
         answers = await step.transform_results(agent, answers)
@@ -120,14 +120,14 @@ async def _answer(agent: Agent, call: dict[str, Any], reply: Reply, workspace: W
 
 
 def _workspace(agent: Agent, start: HelperStart) -> Workspace:
-    """The agent's, with a memory of files of its own, those among them that it is told of.
+    """Copy the agent's workspace, so that files which the helper reads do not count as read by the agent.
 
-    Commands in the background there can be none: nobody would hear of them.
+    The copy has no background jobs, because the helper ends before it could see their results.
     """
-    theirs = agent.workspace
-    workspace = Workspace(root=theirs.root, scratch=theirs.scratch, memory=start.memory, sandbox=theirs.sandbox)
-    directory = str(theirs.shell.directory.relative_to(theirs.shell.root))
-    workspace.restore(WorkspaceChange(seen=theirs.seen.known(), directory=directory))
+    parent = agent.workspace
+    workspace = Workspace(root=parent.root, scratch=parent.scratch, memory=start.memory, sandbox=parent.sandbox)
+    directory = str(parent.shell.directory.relative_to(parent.shell.root))
+    workspace.restore(WorkspaceChange(seen=parent.seen.known(), directory=directory))
     for path, content in start.known.items():
         workspace.seen.record(path, content)
     return workspace

@@ -1,4 +1,4 @@
-"""Errors of the SDK and its transport, translated into those of an agent."""
+"""Translation of errors of the SDK and its transport to errors of an agent."""
 
 import email.utils
 import re
@@ -21,10 +21,10 @@ _RETRYABLE_STATUS = {408: ModelFailed, 409: ModelFailed, 429: ModelRateLimited, 
 
 
 def translate_error(exc: Exception, *, begun: bool) -> ModelError:
-    """Our error for one of theirs; *begun* says whether the reply had begun.
+    """Return the `ModelError` for an error of the SDK; *begun* is True if the reply had begun.
 
-    A dropped connection and a read timeout reach us raw from the transport, because the SDK no longer watches
-    once a stream has started.
+    A dropped connection and a read timeout come directly from the transport, because the SDK does not translate errors
+    after a stream has started.
     """
     if isinstance(exc, anthropic.APIStatusError):
         return _from_status(exc)
@@ -50,7 +50,7 @@ def _message(exc: anthropic.APIStatusError) -> str:
 
 
 def _retry_after(headers: httpx2.Headers) -> float | None:
-    """Seconds from `retry-after-ms` or `retry-after`, which may also be a date; None if there is neither."""
+    """Return the seconds of `retry-after-ms` or `retry-after`, which may be a date; None if there is neither."""
     try:
         if "retry-after-ms" in headers:
             return max(0.0, float(headers["retry-after-ms"]) / 1000)
@@ -62,27 +62,27 @@ def _retry_after(headers: httpx2.Headers) -> float | None:
         return None if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
 
 
-_TOO_MUCH_TO_SEE = re.compile(r"A maximum of \d+ PDF pages may be provided")
+_TOO_MANY_PAGES = re.compile(r"A maximum of \d+ PDF pages may be provided")
 _TOO_LARGE = 413
-"""The status of a request over 32 MB, which no text in any window has."""
+"""Status of a request over 32 MB; only images and PDFs can be that large."""
 _TOO_LONG = re.compile(r"prompt is too long(?:: (\d+) tokens > (\d+) maximum)?")
 
 
 @attrs.frozen(kw_only=True)
 class PromptTooLong:
-    """How long a prompt was, and how long it may be, in tokens; None for what was not said."""
+    """Size of a rejected prompt and the limit, in tokens; None if the API did not report them."""
 
     actual: int | None = None
     most: int | None = None
     is_media: bool = False
-    """Whether it is not the text that is too long, but what stands beside it: pictures and pages."""
+    """True if images or PDF pages are too large or too many, and not the text."""
 
     @classmethod
     def read(cls, error: ModelError) -> "PromptTooLong | None":
-        """None if *error* says something else."""
+        """Parse *error*; None if it is another error."""
         if not isinstance(error, ModelRefusedRequest):
             return None
-        if error.status == _TOO_LARGE or _TOO_MUCH_TO_SEE.match(error.message):
+        if error.status == _TOO_LARGE or _TOO_MANY_PAGES.match(error.message):
             return cls(is_media=True)
         found = _TOO_LONG.match(error.message)
         if found is None:

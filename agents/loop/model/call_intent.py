@@ -1,4 +1,4 @@
-"""Intent of a model call: the facts that reserve its price and order it among others."""
+"""Intent of a model call: the facts from which the gateway derives its reservation and priority."""
 
 from decimal import Decimal
 
@@ -17,37 +17,37 @@ PRIORITIES = {
     "summary": 4,
     "refresh": 4,
 }
-"""Purpose -> rank, the lowest first: who waits for a turn is idle, and nothing waits for a summary or a refresh."""
+"""Priority by purpose, lowest number first: an agent is idle while its turn waits; nothing waits for a summary."""
 UNRANKED = 3
 
 
 @attrs.frozen(kw_only=True)
 class CallIntent:
-    """What a call is going to do: enough to reserve its price and to order it among others."""
+    """Description of a model call for its admission."""
 
     agent: str
     purpose: str
     model: Model
     prompt_tokens: int
-    """An estimate of the whole input."""
+    """Estimate of the whole input."""
     max_tokens: int
     prefix: bytes
-    """The running hash of the request's prefix; equal for siblings that share a cache entry."""
+    """Hash of the request's prefix."""
     expected_read: int | None = None
-    """Tokens that the cache should already hold; None if nobody knows."""
+    """Tokens that should be in the prompt cache already; None if unknown."""
     shared: bytes | None = None
-    """The hash where the part ends that others have too: a fork's siblings, or fresh agents of the same type."""
+    """Hash of the part that other agents may share: siblings of a fork, or new agents of the same type."""
     ttl: Ttl = "5m"
-    """The longest life that one of the request's markers asks for."""
+    """The longest time to live of the request's markers."""
 
     @property
     def priority(self) -> int:
-        """Its rank among waiting calls; the lowest is served first."""
+        """Rank among waiting calls; the lowest number is admitted first."""
         return PRIORITIES.get(self.purpose, UNRANKED)
 
     @property
     def most(self) -> Usage:
-        """The most the call may use: its padded input, all written to the cache, and all the output it may make."""
+        """Largest possible usage: the input plus a third, all written to the cache, and `max_tokens` of output."""
         padded = -(-self.prompt_tokens * 4 // 3)
         if self.ttl == "1h":
             return Usage(write_1h=padded, output=self.max_tokens)
@@ -55,9 +55,9 @@ class CallIntent:
 
     @property
     def reserve(self) -> Decimal:
-        """The most the call may cost, in dollars."""
+        """Largest possible cost of the call in dollars."""
         return self.model.cost(self.most)
 
     def at_most(self, begun: Usage) -> Usage:
-        """The most that a reply may have used which broke off when *begun* had been reported."""
+        """Return the largest possible usage of a reply that broke off after *begun* was reported."""
         return attrs.evolve(begun, output=max(begun.output, self.max_tokens))

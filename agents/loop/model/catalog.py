@@ -1,7 +1,7 @@
 """Model catalog: window, prices and limits of each model, and the price of a usage record.
 
-The numbers are in `models.toml`, under a user's own file, because they change more often than code.
-The embedded server reads the same table and shares nothing else with the agents.
+The numbers are in `models.toml` and in a file of the user that overrides it, because they change more often than code.
+The embedded server reads the same table.
 """
 
 import datetime as dt
@@ -26,14 +26,14 @@ MILLION = Decimal(1_000_000)
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Thinking = Literal["always", "adaptive", "extended"]
 Section = Literal["tools", "system", "messages"]
-"""The parts of a request, in the order of its prefix."""
+"""Parts of a request, in the order of its prefix."""
 Role = Literal["user", "assistant", "system"]
-"""The author of a message."""
+"""Author of a message."""
 
 
 @attrs.frozen(kw_only=True)
 class Price:
-    """US dollars per million tokens, for prompts of up to *up_to* tokens."""
+    """Prices in US dollars per million tokens, for prompts of up to *up_to* tokens."""
 
     input: Decimal = attrs.field(converter=Decimal)
     output: Decimal = attrs.field(converter=Decimal)
@@ -43,7 +43,7 @@ class Price:
     up_to: int | None = None
 
     def of(self, usage: Usage) -> Decimal:
-        """What *usage* costs in dollars, exactly: no digit is rounded away."""
+        """Return the cost of *usage* in dollars, exact, without rounding."""
         return (
             usage.input * self.input
             + usage.output * self.output
@@ -55,13 +55,13 @@ class Price:
 
 @attrs.frozen(kw_only=True)
 class Model:
-    """One row of the table; `models.toml` says what each field means."""
+    """One model of the table; `models.toml` explains each field."""
 
     id: str
     name: str
     created: dt.date
     prices: tuple[Price, ...]
-    """Cheapest tier first; the last one has no limit."""
+    """Price tiers by prompt size, smallest first; the last one has no limit."""
     window: int
     max_output: int
     cache_minimum: int
@@ -73,16 +73,16 @@ class Model:
     thinking_invalidates: Section
     lifecycle: Literal["active", "deprecated", "retired"] = "active"
 
-    def effort_of(self, wanted: Effort | None) -> Effort | None:
-        """What is sent of the effort that is *wanted*: nothing to a model that would refuse the request for it."""
-        return None if "effort" in self.refuses else wanted
+    def effort_of(self, requested: Effort | None) -> Effort | None:
+        """Return the effort to send: the *requested* one, or None for a model that rejects this parameter."""
+        return None if "effort" in self.refuses else requested
 
     def price(self, prompt_tokens: int) -> Price:
-        """The tier that a prompt of this size is billed at."""
+        """Return the price tier of a prompt of this size."""
         return next(p for p in self.prices if p.up_to is None or prompt_tokens <= p.up_to)
 
     def cost(self, usage: Usage) -> Decimal:
-        """Exact dollars for one call; the size of its whole prompt picks the tier."""
+        """Return the exact cost of one call in dollars; the size of its whole prompt decides the tier."""
         return self.price(usage.prompt).of(usage)
 
 
@@ -95,12 +95,12 @@ class ModelTable:
     betas: Mapping[str, str]
 
     def find(self, name: str) -> Model | None:
-        """The model with this id or alias; a `[1m]` suffix is not part of the name."""
+        """Return the model with this id or alias, ignoring a `[1m]` suffix; None if unknown."""
         bare = name.removesuffix("[1m]")
         return self.models.get(self.aliases.get(bare, bare))
 
     def get(self, name: str) -> Model:
-        """Like `find`, but an unknown name raises `ConfigInvalid` with the nearest ones."""
+        """Return the model as `find` does. Raises `ConfigInvalid`, with the most similar names, if it is unknown."""
         model = self.find(name)
         if model is None:
             near = closest_match(name, [*self.models, *self.aliases])
@@ -110,9 +110,9 @@ class ModelTable:
 
 
 def load_models(*overlays: Path) -> ModelTable:
-    """Read the built-in table and lay each file of *overlays* over it, field by field.
+    """Read the built-in table and override it with each file of *overlays*, field by field.
 
-    Raises `ConfigInvalid` naming the file and the field that cannot be used.
+    Raises `ConfigInvalid`, which names the file and the invalid field.
     """
     table = _read(Path(__file__).with_name("models.toml"))
     for path in overlays:
@@ -129,7 +129,7 @@ def load_models(*overlays: Path) -> ModelTable:
 
 @functools.cache
 def known_models() -> ModelTable:
-    """The table of this process: the built-in one under the user's file, read once."""
+    """Return the table of this process: the built-in one, overridden by the user's file. Read once."""
     named = os.environ.get(MODELS_FILE_VARIABLE)
     path = Path(named) if named else home_directory() / "models.toml"
     return load_models(path) if named or path.exists() else load_models()
@@ -156,7 +156,7 @@ def _check_keys(table: Mapping[str, Any], path: Path) -> None:
         raise ConfigInvalid(str(path), f"unknown table [{unknown[0]}]; expected one of {', '.join(sorted(known))}")
 
 
-def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002 - the API's word
+def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002 - named as in the API
     fields = {field.name for field in attrs.fields(Model)} - {"id"}
     if unknown := sorted(row.keys() - fields):
         near = closest_match(unknown[0], fields, 1)

@@ -1,6 +1,6 @@
-"""Streaming model client: it sends rendered bytes through the SDK and retries failed attempts.
+"""Streaming model client, which sends rendered requests through the SDK and retries failed attempts.
 
-Importing this module imports the SDK, which costs about two seconds; only processes that call the model do.
+Importing this module imports the SDK, which takes about two seconds; only processes that call the model import it.
 """
 
 import os
@@ -30,22 +30,22 @@ from coterie.errors import ConfigInvalid
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """Waits double from *first_wait* up to *longest_wait*, each shortened by up to a quarter at random."""
+    """Retry policy for model calls: waits double from *first_wait* to *longest_wait*, randomly up to 25 % shorter."""
 
     attempts: int = 5
-    """Calls in all, the first included."""
+    """Greatest number of attempts, the first included."""
     first_wait: float = 0.5
     longest_wait: float = 8.0
     retry_after_cap: float = 60.0
-    """Seconds we obey a `retry-after` for: the header may ask for hours, and a person is waiting."""
+    """Longest wait in seconds that a `retry-after` header can cause; the header may ask for hours."""
     jitter: random.Random = attrs.field(factory=random.Random)
 
     def wait(self, error: ModelError, attempt: int) -> float | None:
-        """Seconds to wait after the *attempt*-th call (from 1) failed with *error*; None to give up."""
+        """Return the seconds to wait after attempt number *attempt* failed with *error*; None to give up."""
         if not error.retryable or attempt >= self.attempts:
             return None
         if error.retry_after is not None:
-            # Never earlier than asked, within the cap; a little later so that callers do not return as one.
+            # Up to 25 % later than requested, so that waiting callers do not all retry at the same time.
             asked = min(error.retry_after, self.retry_after_cap)
             return asked * (1 + self.jitter.random() / 4)
         wait = min(self.first_wait * 2.0 ** (attempt - 1), self.longest_wait)
@@ -53,19 +53,19 @@ class RetryPolicy:
 
 
 CLOSING = 2.0
-"""Seconds a cancelled call may take to close its connection."""
+"""Seconds that a cancelled call may take to close its connection."""
 
 Listener = Callable[[dict[str, Any]], None]
-"""Called with each stream event, parsed, as it arrives; a retry starts again with `message_start`."""
+"""Callback for each parsed stream event; a retry starts again with `message_start`."""
 Retrying = Callable[[ModelError, float], None]
-"""Called when an attempt has failed and another will be made after so many seconds."""
+"""Callback for a failed attempt, with the error and the seconds until the next attempt."""
 
 _EventStream = anthropic.AsyncStream[RawMessageStreamEvent]
 
 
 @attrs.define(eq=False)
 class ModelClient:
-    """Asks the model over HTTP. Made by `open_model_client`; may be used by several tasks at once."""
+    """Client for model calls over HTTP. Created by `open_model_client`; several tasks may share one."""
 
     _sdk: anthropic.AsyncAnthropic
     _gate: Gateway
@@ -74,16 +74,16 @@ class ModelClient:
     _is_loopback: bool
 
     def with_gateway(self, gate: Gateway) -> "ModelClient":
-        """A client over the same connections whose calls pass *gate* instead."""
+        """Return a client over the same connections that asks *gate* for admission."""
         return attrs.evolve(self, gate=gate)
 
     async def ask(
         self, request: ModelRequest, listener: Listener | None = None, retrying: Retrying | None = None
     ) -> Reply:
-        """Send *request* until a reply is whole or the policy gives up.
+        """Send *request* until a reply is complete or the retry policy gives up.
 
-        Raises the last attempt's `ModelError`, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the connection
-        at once; what had been streamed is lost, and the permit is given back.
+        Raises `ModelError` of the last attempt, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the connection
+        immediately, drops the incomplete reply and releases the permit.
         """
         attempt = 1
         while True:
@@ -96,7 +96,7 @@ class ModelClient:
                         raise
                     if retrying is not None:
                         retrying(error, wait)
-                    # While the place is still held: no waiting call slips in before the gate is closed.
+                    # Before the permit is released, so that no waiting call starts before the cool-down.
                     own_wait = self._cool_down(error, wait)
                 else:
                     return attrs.evolve(reply, attempts=attempt)
@@ -104,9 +104,9 @@ class ModelClient:
             attempt += 1
 
     def _cool_down(self, error: ModelError, wait: float) -> float:
-        """Close the gate if *error* means everyone; the seconds that this call must wait by itself."""
+        """Start a cool-down of the gateway if *error* concerns all agents; return the seconds that this call waits."""
         if error.status in (429, 529) or error.kind in ("rate_limit_error", "overloaded_error"):
-            self._gate.cool_down(wait)  # the next admission waits, ours and everyone's
+            self._gate.cool_down(wait)  # delays every next admission, that of this call included
             return 0.0
         return wait
 
@@ -119,7 +119,7 @@ class ModelClient:
                 permit.void()
             raise
         finally:
-            # A stream that broke off was billed too: its input, and what it had said.
+            # An interrupted stream is billed too: its input and the output so far.
             if builder.has_begun:
                 permit.settle(Usage.from_api(builder.usage), is_whole=builder.has_stopped)
 
@@ -129,17 +129,17 @@ class ModelClient:
         cutter = SseParser() if request.max_tokens else WholeReplyParser()
         intake = _Intake(builder, permit, listener, cutter)
         started = trio.current_time()
-        with trio.CancelScope(deadline=started + self._silence) as patience:
+        with trio.CancelScope(deadline=started + self._silence) as silence_scope:
             async with self._open(request, builder) as response, aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
-                    patience.deadline = trio.current_time() + self._silence
+                    silence_scope.deadline = trio.current_time() + self._silence
                     if not intake.feed(chunk):
-                        # Leaving the loop would leave the SDK's generators to the collector; this unwinds them.
-                        patience.cancel()
+                        # Cancelling closes the SDK's generators; `break` would leave them to the garbage collector.
+                        silence_scope.cancel()
         if intake.failure is not None:
             raise intake.failure
         if not builder.has_stopped:
-            reason = f"silent for {self._silence:g} seconds" if patience.cancelled_caught else "closed too early"
+            reason = f"silent for {self._silence:g} seconds" if silence_scope.cancelled_caught else "closed too early"
             raise ModelUnreachable(reason, begun=builder.has_begun)
         return builder.build(
             request_id=response.headers.get("request-id"),
@@ -149,7 +149,7 @@ class ModelClient:
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest, builder: ReplyBuilder) -> AsyncIterator[httpx2.Response]:
-        """The response to *request*; errors of the SDK and its transport leave as ours, also from the block."""
+        """Open the response to *request*; translate errors of the SDK and its transport, also those of the block."""
         try:
             stream = await self._sdk.post(
                 request.path,
@@ -170,7 +170,7 @@ class ModelClient:
 
 @attrs.define(eq=False)
 class _Body:
-    """A request's chunks as the SDK's transport takes them: one write each, never joined."""
+    """Body of a request for the SDK's transport, which writes each chunk separately."""
 
     _chunks: Sequence[bytes]
 
@@ -181,7 +181,7 @@ class _Body:
 
 @attrs.define(eq=False)
 class _Intake:
-    """What becomes of a stream's chunks."""
+    """Consumer of the chunks of one stream, which feeds parser, reply, permit and listener."""
 
     builder: ReplyBuilder
     permit: Permit
@@ -191,7 +191,7 @@ class _Intake:
     failure: ModelError | ReplyMalformed | None = None
 
     def feed(self, chunk: bytes) -> bool:
-        """Pass on the events that *chunk* completes; False when one of them ends the call with `failure`."""
+        """Process the events that *chunk* completes; return False if one of them failed, which sets `failure`."""
         try:
             for data in self.cutter.feed(chunk):
                 event = self.builder.feed(data)
@@ -214,27 +214,26 @@ async def open_model_client(
     policy: RetryPolicy | None = None,
     silence: float = 120.0,
 ) -> AsyncIterator[ModelClient]:
-    """A client that is closed, with its connections, when the block ends.
+    """Open a client, which is closed with its connections at the end of the block.
 
-    Without *base_url* and *api_key* the SDK's environment variables decide. A call without an answer, or a
-    stream without an event, for *silence* seconds is given up; pings count as events. Raises `ConfigInvalid`
-    when there is no key.
+    Without *base_url* and *api_key* the SDK's environment variables decide. A call fails if no answer and no event
+    arrives for *silence* seconds; pings count as events. Raises `ConfigInvalid` if there is no key.
     """
     base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
     is_loopback = base_url is not None and _is_loopback(base_url)
     if api_key is None and not any(os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")):
         raise ConfigInvalid("ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`")
-    # A proxy that the environment names cannot reach what is on this machine.
+    # A proxy from the environment cannot reach servers on the loopback interface.
     mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback else {}
     transport = anthropic.DefaultAsyncHttpxClient(verify=ssl_context(is_loopback=is_loopback), mounts=mounts)
     sdk = anthropic.AsyncAnthropic(
         api_key=api_key,
         base_url=base_url,
         http_client=transport,
-        max_retries=0,  # the SDK's own retries would go round the gate
-        timeout=httpx2.Timeout(None, connect=5.0),  # silence is watched here, over the whole call
+        max_retries=0,  # the SDK's own retries would bypass the gateway
+        timeout=httpx2.Timeout(None, connect=5.0),  # `_stream` limits silence over the whole call
     )
-    sdk._platform = platform_name()  # noqa: SLF001 - or the SDK starts a thread, to ask what never changes
+    sdk._platform = platform_name()  # noqa: SLF001 - otherwise the SDK starts a thread to find a constant value
     async with sdk:
         yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
 
@@ -254,7 +253,7 @@ def _intent(request: ModelRequest) -> CallIntent:
 
 
 def _is_free(error: ModelError) -> bool:
-    """Whether a call that had no reply was surely not billed: it was refused, or there was no connection to send it."""
+    """Return True if a call without a reply was surely not billed: it was refused or never connected."""
     sdk_error = error.__cause__
     cause = None if sdk_error is None else sdk_error.__cause__
     return error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)

@@ -1,7 +1,6 @@
-"""Warm-up of the model client: what is slow to make is made once, before processes are forked.
+"""Warm-up of the model client: creation of slow objects in the zygote, before it forks agent processes.
 
-It is for a process that others are forked from, which then share what it has made. No event loop is run for it: what a
-loop leaves behind is not to be inherited.
+Forked processes share these objects. The warm-up runs no event loop, because its leftovers would be inherited.
 """
 
 import os
@@ -18,21 +17,21 @@ from coterie.agents.loop.model.sse import SseParser
 
 
 def ssl_context(*, is_loopback: bool) -> ssl.SSLContext:
-    """What connections are checked with: the machine's certificates, or what the environment names instead.
+    """Return the TLS context: the certificates of the machine, or those that environment variables name.
 
-    On loopback nothing is checked, and nothing has to be read.
+    On loopback nothing is verified and no certificates are loaded.
     """
     return _unchecked() if is_loopback else _checking(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 def ready_ssl_context() -> None:
-    """Have the one for the real API made, which takes a quarter of a second."""
+    """Create the TLS context for the real API, which takes a quarter of a second."""
     ssl_context(is_loopback=False)
 
 
 @cache
 def platform_name() -> Platform:
-    """What the SDK tells the API about this machine."""
+    """Return the name of the operating system that the SDK sends to the API."""
     return get_platform()
 
 
@@ -47,7 +46,7 @@ def _unchecked() -> ssl.SSLContext:
 
 
 TIMES = 3
-"""Python adapts functions that are called again, and writes into them when it does."""
+"""Number of warm-up rounds: Python specialises functions that are called repeatedly, which writes to their memory."""
 
 _MESSAGE = b'"id":"msg_0","type":"message","role":"assistant","model":"none","content":[],"stop_reason":null'
 EVENTS = (
@@ -61,12 +60,12 @@ EVENTS = (
 
 
 def warm_up_client() -> None:
-    """Make what a client needs, and put a reply together. No thread is started, and no descriptor stays open."""
+    """Create a client's slow objects and parse a sample reply. Starts no thread and leaves no descriptor open."""
     ready_ssl_context()
     known_models()
     platform_name()
     for _ in range(TIMES):
-        # Made and dropped: it holds no connection, and has nothing to close.
+        # Dropped without closing: it has no open connection.
         transport = anthropic.DefaultAsyncHttpxClient(verify=ssl_context(is_loopback=True), trust_env=False)
         anthropic.AsyncAnthropic(api_key="none", base_url="http://127.0.0.1:1", http_client=transport)
         cutter, builder = SseParser(), ReplyBuilder()

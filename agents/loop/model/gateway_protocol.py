@@ -1,7 +1,7 @@
-"""Gateway protocol that every model call asks for admission, and the gateway of a single process.
+"""Protocol of the gateway that admits every model call, and the gateway of a single process.
 
-In a session the gate is in the root, behind the agent's control socket; an agent that runs alone has the local
-gate of this module. Both are one Protocol, so the model client cannot tell them apart and cannot go round them.
+In a session the gateway runs in the root, and agents reach it through their channel; an agent without a root uses
+`LocalGateway`. The model client uses both through the same protocol and cannot bypass them.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -17,98 +17,96 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.usage import Usage
 
 CONCURRENT_CALLS = 20
-"""Calls a lone process may have under way: what one key bears without being rate limited by itself."""
-
+"""Concurrent calls of a process without a root: one API key usually allows as many without rate limits."""
 
 PermitEnd = Literal["answered", "broke_off", "free", "unknown"]
-"""How a permitted call ended. answered: settled with the usage of a whole reply. broke_off: settled with what was
-reported until then. free: surely not billed. unknown: it may have been sent, and nothing was heard of it."""
+"""Result of a permitted call. answered: settled with the usage of a complete reply. broke_off: settled with the usage
+reported so far. free: surely not billed. unknown: the request may have been sent, and no response arrived."""
 
 
 class Permit(Protocol):
-    """The right to send one request; held from admission to the end of its reply.
+    """The right to send one request, held from admission to the end of its reply.
 
-    A permit that is given back without a word counts as *unknown*: its whole reservation is spent.
+    A permit that is released without `settle` or `void` counts as *unknown*: its whole reservation is spent.
     """
 
     def begin(self) -> None:
-        """The reply has begun, so its cache entries can be read by others."""
+        """Note that the reply has begun, so that other calls can read its cache entries."""
         ...
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Report what was really used. Never called for a request that was not answered.
+        """Report the actual usage. Never called for a request without a reply.
 
-        When the reply broke off (*is_whole* is false) its output is not known, and counts as all it could be.
+        If the reply broke off (*is_whole* is false), its output is unknown and counts as the largest possible one.
         """
         ...
 
     def void(self) -> None:
-        """Nothing was billed: the request never left, or an error was its whole answer."""
+        """Note that nothing was billed: the request was not sent, or the API answered with an error."""
         ...
 
 
 class Gateway(Protocol):
-    """Admits calls one attempt at a time; a retry is a new admission."""
+    """Admission of model calls; each attempt needs an admission of its own."""
 
     def admit(self, intent: CallIntent) -> AbstractAsyncContextManager[Permit]:
-        """Wait for a place and for the end of any cool-down; leaving the block gives the place back.
+        """Wait for a free slot and for the end of any cool-down; the end of the block releases the slot.
 
-        Raises `BudgetSpent` when the call could cost more than is left.
+        Raises `BudgetSpent` if the call could cost more than the rest of the budget.
         """
         ...
 
     def cool_down(self, seconds: float) -> None:
-        """Let no call start for *seconds*: the service told one of us to wait, and means all."""
+        """Let no call start for *seconds*, because the API rejected one for the rate or load of all."""
         ...
 
 
 @attrs.define(eq=False)
 class LocalPermit:
-    """A place at the local gate; settling adds to the gate's sums."""
+    """Permit of a `LocalGateway`; settling adds to the sums of the gateway."""
 
     _gate: "LocalGateway"
     _intent: CallIntent
 
     def begin(self) -> None:
-        """Nobody waits for a local call's cache entry."""
+        """Do nothing: no local call waits for another's cache entry."""
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Add *usage* and its price to what this process has spent."""
+        """Add *usage* and its price to the sums of this process."""
         billed = usage if is_whole else self._intent.at_most(usage)
         self._gate.used += billed
         self._gate.spent += self._intent.model.cost(billed)
 
     def void(self) -> None:
-        """Nothing to take back: a lone process counts what it is told, and nothing else."""
+        """Do nothing: the gateway counts only settled usage."""
 
 
 @attrs.define(eq=False)
 class LocalGateway:
-    """The gate of a process that runs alone: bounded concurrency, one cool-down and one budget for all its calls."""
+    """Gateway of a process without a root: limited concurrency, one cool-down and one budget for all its calls."""
 
     budget: Decimal | None = None
-    """Dollars that are never exceeded."""
-
+    """Limit of the cost of all calls, in dollars."""
     used: Usage = attrs.field(factory=Usage)
     spent: Decimal = Decimal(0)
-    """Dollars, exact."""
-    _places: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(CONCURRENT_CALLS))
+    """Cost of all calls so far in dollars, exact."""
+    _slots: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(CONCURRENT_CALLS))
     _closed_until: float = 0.0
     _reserved: Decimal = Decimal(0)
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """Wait out a cool-down, then for a place. Cancellation while waiting leaves nothing behind."""
+        """Wait for a free slot, then for the end of a cool-down. Cancellation releases the slot."""
         holder = object()
-        await self._places.acquire_on_behalf_of(holder)
+        await self._slots.acquire_on_behalf_of(holder)
         try:
-            # Another call may lengthen the cool-down while this one sleeps.
+            # Another call may extend the cool-down while this one sleeps.
             while trio.current_time() < self._closed_until:  # noqa: ASYNC110 - a deadline that moves, not a poll
                 await trio.sleep_until(self._closed_until)
             with self._reserve(intent):
                 yield LocalPermit(self, intent)
         finally:
-            self._places.release_on_behalf_of(holder)
+            self._slots.release_on_behalf_of(holder)
 
     @contextmanager
     def _reserve(self, intent: CallIntent) -> Iterator[None]:
@@ -122,5 +120,5 @@ class LocalGateway:
             self._reserved -= reserve
 
     def cool_down(self, seconds: float) -> None:
-        """Keep the gate closed for *seconds* from now; never shortens a cool-down."""
+        """Admit no call for *seconds* from now; never shortens a cool-down."""
         self._closed_until = max(self._closed_until, trio.current_time() + seconds)

@@ -1,4 +1,4 @@
-"""Replies of the model, built from stream events; content blocks keep the bytes they are sent back as."""
+"""Replies of the model, built from stream events; content blocks keep the bytes that later requests send."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _DELTAS = {
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("partial_json", "input"),
 }
-"""Delta type -> its own field, and the field of the block that it extends."""
+"""By type of delta: the field with its text, and the field of the block that the text extends."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,21 +27,21 @@ class ReplyBlock:
     """One content block of a reply."""
 
     data: bytes
-    """The block as JSON, ready to become a segment; a tool call's input is the text the model streamed."""
+    """The block as JSON, ready to become a segment; the input of a tool call is the unchanged streamed text."""
     value: dict[str, Any]
-    """The same block parsed; of a tool call that was cut off, `input` is empty."""
+    """The same block parsed; `input` is empty in a tool call that was cut off."""
     is_whole: bool = True
-    """False for a tool call whose input cannot be read, most often because max_tokens cut it: it cannot be made."""
+    """False for a tool call whose input is no valid JSON, most often because max_tokens cut it off."""
 
     @property
     def type(self) -> str:
-        """The block's type: text, thinking, tool_use ..."""
+        """Type of the block: text, thinking, tool_use ..."""
         return str(self.value["type"])
 
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """A whole reply; nothing of it is missing, whatever its stop reason."""
+    """A completely received reply, with any stop reason."""
 
     message_id: str
     model: str
@@ -50,7 +50,7 @@ class Reply:
     stop_details: dict[str, Any] | None
     usage: Usage
     raw_usage: dict[str, Any]
-    """The usage object as reported, with what `Usage` does not keep."""
+    """The usage object of the API, with fields that `Usage` does not keep."""
     context_management: dict[str, Any] | None = None
     diagnostics: dict[str, Any] | None = None
     request_id: str | None = None
@@ -62,22 +62,22 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """All text blocks, joined by blank lines."""
+        """Text of all text blocks, joined by blank lines."""
         return "\n\n".join(block.value["text"] for block in self.blocks if block.type == "text")
 
     @property
     def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """The tool calls, parsed, in the order the model made them; one that was cut off is none."""
+        """The parsed tool calls in order, without calls that were cut off."""
         return tuple(block.value for block in self.sendable if block.type == "tool_use")
 
     @property
     def unreadable_calls(self) -> frozenset[str]:
-        """The ids of those tool calls whose input is no JSON, although the model had ended it."""
+        """Ids of the tool calls whose input is complete but no valid JSON."""
         return frozenset(block.value["id"] for block in self.sendable if not block.is_whole)
 
     @property
     def sendable(self) -> tuple[ReplyBlock, ...]:
-        """The blocks that can be sent back: no empty text, and no call that was cut off."""
+        """The blocks that later requests can send: no empty text, and no call that was cut off."""
         return tuple(block for block in self.blocks if self._is_sendable(block))
 
     def _is_sendable(self, block: ReplyBlock) -> bool:
@@ -92,7 +92,7 @@ class _OpenBlock:
 
     fields: dict[str, Any]
     pieces: dict[str, list[str]] = attrs.field(factory=dict)
-    """What the deltas brought, by the field of the block they extend."""
+    """Text of the deltas, by the field of the block that they extend."""
 
     def extend(self, delta: dict[str, Any]) -> None:
         kind = delta.get("type")
@@ -105,7 +105,7 @@ class _OpenBlock:
             self.fields["citations"] = [*(self.fields.get("citations") or []), delta["citation"]]
         elif kind == "compaction_delta":
             self.fields.update({key: value for key, value in delta.items() if key != "type"})
-        # Any other delta belongs to a later version of the API, and clients must ignore it.
+        # Clients must ignore unknown deltas, which a later version of the API may send.
 
     def close(self) -> ReplyBlock:
         joined = {name: "".join(pieces) for name, pieces in self.pieces.items()}
@@ -115,7 +115,7 @@ class _OpenBlock:
             return ReplyBlock(data=msgspec.json.encode(fields), value=fields)
         try:
             value = {**fields, "input": msgspec.json.decode(input_text)}
-        except (msgspec.DecodeError, RecursionError):  # JSON can be nested deeper than a parser bears
+        except (msgspec.DecodeError, RecursionError):  # the decoder raises RecursionError for deeply nested JSON
             return ReplyBlock(data=msgspec.json.encode(fields), value=fields, is_whole=False)
         raw = {**fields, "input": msgspec.Raw(input_text.encode())}
         return ReplyBlock(data=msgspec.json.encode(raw), value=value)
@@ -123,10 +123,10 @@ class _OpenBlock:
 
 @attrs.define(eq=False)
 class ReplyBuilder:
-    """Takes the events of one stream in order and gives the reply when it has ended."""
+    """Builder of a reply from the events of one stream."""
 
     usage: dict[str, Any] = attrs.field(factory=dict)
-    """What was reported so far; input is known from the first event on, so a broken stream can be accounted."""
+    """Usage reported so far; the first event reports the input, so that a broken stream can be settled."""
     _message: dict[str, Any] | None = None
     _blocks: dict[int, _OpenBlock] = attrs.field(factory=dict)
     _end: dict[str, Any] = attrs.field(factory=dict)
@@ -134,18 +134,18 @@ class ReplyBuilder:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the reply's first event is here."""
+        """True if the first event of the reply has arrived."""
         return self._message is not None
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the reply's last event is here."""
+        """True if the last event of the reply has arrived."""
         return self._has_stopped
 
     def feed(self, data: bytes) -> dict[str, Any]:
-        """Take one event's data and return it parsed.
+        """Parse and apply the data of one event, and return the parsed event.
 
-        Raises `ModelError` for an `error` event and `ReplyMalformed` for one that breaks the protocol.
+        Raises `ModelError` for an `error` event, and `ReplyMalformed` for an event that violates the protocol.
         """
         try:
             event: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
@@ -172,12 +172,12 @@ class ReplyBuilder:
             case "error":
                 raise stream_error(event["error"], begun=self.has_begun)
             case _:
-                pass  # content_block_stop and ping carry nothing; events of a later API are to be ignored
+                pass  # content_block_stop and ping have no data; unknown events of a later API must be ignored
 
     def build(self, **facts: Any) -> Reply:
-        """The reply; *facts* are the fields only the caller knows.
+        """Create the reply; *facts* are the fields of `Reply` that only the caller knows.
 
-        Raises `ReplyMalformed` if the stream is unfinished.
+        Raises `ReplyMalformed` if the stream is incomplete.
         """
         if self._message is None or not self._has_stopped or not self._end.get("stop_reason"):
             raise ReplyMalformed("the stream ended before the reply did")
@@ -196,24 +196,24 @@ class ReplyBuilder:
 
 
 def stream_error(error: dict[str, Any], *, begun: bool) -> ModelError:
-    """Our error for an `error` event, which comes after status 200."""
+    """Return the `ModelError` for an `error` event, which arrives after status 200."""
     kind = str(error.get("type"))
     return _ERRORS.get(kind, ModelFailed)(str(error.get("message")), status=200, kind=kind, begun=begun)
 
 
 @attrs.define(eq=False)
 class WholeReplyParser:
-    """Takes the bytes of a reply without content, and gives the events of its beginning and its end."""
+    """Parser of a non-streamed reply without content, which yields the events of an equivalent stream."""
 
     _received: bytearray = attrs.field(factory=bytearray)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Take *chunk*; once the reply is whole, yield the data of each event."""
+        """Append *chunk*; if the reply is complete, yield the data of each event."""
         self._received += chunk
         try:
             message = msgspec.json.decode(self._received, type=dict[str, msgspec.Raw])
         except msgspec.DecodeError:
-            return  # not whole yet; one that never is has not begun, for whoever waits for its events
+            return  # incomplete so far; a reply that stays incomplete yields no event and counts as not begun
         yield msgspec.json.encode({"type": "message_start", "message": message})
         end = {"stop_reason": message.get("stop_reason")}
         yield msgspec.json.encode({"type": "message_delta", "delta": end, "usage": message.get("usage")})

@@ -1,4 +1,4 @@
-"""Model requests: rendered bytes, and the identity of the caller."""
+"""Model requests: rendered bytes and the identity of the calling agent."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def _chunks(body: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
 
 @attrs.frozen(kw_only=True)
 class Identity:
-    """Which start of which agent is asking."""
+    """Name and incarnation of the agent that makes a request."""
 
     agent: str = "main"
     incarnation: int = 1
@@ -22,47 +22,47 @@ class Identity:
 
 @attrs.frozen(kw_only=True)
 class ModelRequest:
-    """Everything one model call needs; sending it twice sends the same bytes."""
+    """One model call; sending it twice sends the same bytes."""
 
     body: tuple[bytes, ...] = attrs.field(converter=_chunks)
-    """In chunks, as it was rendered; given as plain bytes it is one chunk."""
+    """Body in chunks, as it was rendered; a plain bytes object becomes one chunk."""
     model: Model
     max_tokens: int
-    """0 only fills the cache; such a request must not ask for a stream."""
+    """0 only writes the prompt cache; such a request must not ask for a stream."""
     prompt_tokens: int
-    """An estimate of the input, for the gate's reservation."""
+    """Estimate of the input, for the gateway's reservation."""
     prefix: bytes = b""
-    """The running hash of the conversation's prefix."""
+    """Hash of the conversation's prefix."""
     expected_read: int | None = None
-    """Tokens that the cache should already hold; None if nobody knows."""
+    """Tokens that should be in the prompt cache already; None if unknown."""
     shared: bytes | None = None
-    """The hash where the part ends that others have too; None if there is none, or it was sent before."""
+    """Hash of the part that other agents may share; None if there is none or it was sent before."""
     ttl: Ttl = "5m"
-    """The longest life that one of its markers asks for."""
+    """The longest time to live of the request's markers."""
     purpose: str = "turn"
     """turn, notes, compaction, extraction, dream, recall, summary or refresh."""
     turn: int = 1
-    """Counts an agent's requests of one purpose; retries of a request share its number."""
+    """Number of the request among the agent's requests of this purpose; retries keep their number."""
     api_version: str | None = None
-    """None leaves the SDK's own."""
+    """Version header of the API; None for the SDK's default."""
     betas: tuple[str, ...] = ()
     identity: Identity = attrs.field(factory=Identity)
 
     @property
     def size(self) -> int:
-        """Bytes of the whole body."""
+        """Size of the whole body in bytes."""
         return sum(map(len, self.body))
 
     @property
     def path(self) -> str:
-        """Where the request goes; betas have their own view of the same endpoint."""
+        """URL path of the request; requests with betas use another view of the same endpoint."""
         return "/v1/messages?beta=true" if self.betas else "/v1/messages"
 
     def headers(self, *, is_loopback: bool) -> dict[str, str]:
-        """HTTP headers beyond the SDK's own.
+        """Return the HTTP headers beyond the SDK's own.
 
-        Only a server on this machine learns who asks: the names are nobody else's business, and the embedded
-        server picks its scripted reply by them.
+        Only a server on loopback gets agent name and purpose: the embedded server selects its scripted reply by them,
+        and no other server needs them.
         """
         headers = {"content-type": "application/json", "content-length": str(self.size)}
         if self.api_version is not None:

@@ -1,6 +1,6 @@
 """Parser of server-sent events in a stream of byte chunks.
 
-The SDK's typed events cost more than the rest of a turn together; the bytes are all the reply needs.
+The SDK's typed events cost more CPU time than the rest of a turn; a reply needs only the bytes.
 """
 
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ import attrs
 from coterie.agents.errors import ReplyMalformed
 
 EVENT_LIMIT = 64 * 1024 * 1024
-"""Bytes a single event may have; a stream beyond it is not one of ours."""
+"""Size limit of one event in bytes."""
 
 
 @attrs.define(eq=False)
 class SseParser:
-    """Feed it chunks; it gives the `data` of each whole event, in order.
+    """Incremental parser: fed with chunks, it yields the `data` of each complete event, in order.
 
     A chunk may end anywhere, also inside a line ending. Comments, `event:` and other fields are skipped, because the
-    API repeats the event's name in its data.
+    API repeats the name of the event in its data.
     """
 
     _rest: bytes = b""
     _ends_with_cr: bool = False
-    """Whether the last chunk may have ended with half of a CRLF."""
+    """True if the last chunk may have ended in the middle of a CRLF."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The data of every event that *chunk* completes. Raises `ReplyMalformed` for an event without end."""
+        """Yield the data of each event that *chunk* completes. Raises `ReplyMalformed` for a larger event."""
         if chunk:
             rest = chunk.removeprefix(b"\n") if self._ends_with_cr else chunk
             chunk, self._ends_with_cr = rest, chunk.endswith(b"\r")

@@ -6,15 +6,15 @@ from typing import Any, Literal
 import attrs
 
 Ttl = Literal["5m", "1h"]
-"""The life of a cache entry, which its price depends on."""
+"""Time to live of a cache entry, which decides its price."""
 
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """Tokens of one call by the price they are billed at. Adding two gives the usage of both calls."""
+    """Tokens of one call by price class. The sum of two is the usage of both calls."""
 
     input: int = 0
-    """Input behind the last cache breakpoint, at the plain price."""
+    """Input behind the last cache marker, at the plain price."""
     read: int = 0
     """Input read from the cache."""
     write_5m: int = 0
@@ -25,12 +25,12 @@ class Usage:
 
     @property
     def prompt(self) -> int:
-        """All input of the call, whatever it was billed at."""
+        """All input tokens of the call, at any price."""
         return self.input + self.read + self.write_5m + self.write_1h
 
     @property
     def total(self) -> int:
-        """Everything that stood in the context window when the call ended."""
+        """All tokens in the context window at the end of the call."""
         return self.prompt + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -44,14 +44,14 @@ class Usage:
 
     @classmethod
     def from_api(cls, usage: Mapping[str, Any]) -> "Usage":
-        """Read the `usage` object of a reply; a field that is missing or null counts as zero."""
+        """Parse the `usage` object of a reply; a missing or null field counts as zero."""
         split = usage.get("cache_creation") or {}
         created = usage.get("cache_creation_input_tokens") or 0
         write_1h = split.get("ephemeral_1h_input_tokens") or 0
         return cls(
             input=usage.get("input_tokens") or 0,
             read=usage.get("cache_read_input_tokens") or 0,
-            # Without the split the whole write is of the default life.
+            # Without the split, the whole write has the default time to live.
             write_5m=split.get("ephemeral_5m_input_tokens", created - write_1h) or 0,
             write_1h=write_1h,
             output=usage.get("output_tokens") or 0,

@@ -99,7 +99,7 @@ def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSumm
     except ConfigInvalid as exc:
         agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
         return None
-    client = agent.client.with_gateway(TimeoutGateway(gate=gate, patience=ADMISSION_TIMEOUT))
+    client = agent.client.with_gateway(TimeoutGateway(gate=gate, timeout=ADMISSION_TIMEOUT))
     return ProgressSummarizer.build(agent, client, model, every=max(MIN_INTERVAL, settings.every))
 
 

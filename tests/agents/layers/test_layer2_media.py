@@ -1,4 +1,4 @@
-"""Pictures and pages in a long conversation: the layers take them out, and none makes every later turn fail."""
+"""Images and PDF pages in a long conversation, which the layers remove before every request fails."""
 
 import json
 from pathlib import Path
@@ -40,14 +40,14 @@ def pages(first: int, last: int) -> dict[str, Any]:
 
 
 def few_pages(directory: Path) -> ModelTable:
-    """A table in which claude-opus-5-5 has a window so small that it takes 100 pages, and so large that they fit."""
+    """Return a model table with a small limit of 100 pages and a window into which they fit."""
     path = directory / "models.toml"
     path.write_text('[models."claude-opus-5-5"]\nwindow = 400_000\n')
     return load_models(path)
 
 
 def kinds(agent: Agent) -> list[list[str]]:
-    """Of each result, what its parts are."""
+    """Return the types of the parts of each result."""
     found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
     return [[part["type"] for part in block["content"]] for block in found]
 
@@ -57,8 +57,8 @@ def of_kind(events: list[Event], kind: type) -> list[Any]:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_more_pages_than_a_request_may_have_leave_and_the_work_goes_on(tmp_path: Path, at_once: bool) -> None:
-    """With 120 pages of a 200-page document; the newest 20 stay in view."""
+async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, at_once: bool) -> None:
+    """The agent reads 120 pages of a 200-page document; the newest 20 stay."""
     (tmp_path / "a.pdf").write_bytes(pdf(200))
     calls = [pages(n, n + 19) for n in range(1, 121, 20)]
     script = reading(calls) if at_once else reading(*([call] for call in calls))
@@ -82,8 +82,8 @@ async def test_more_pages_than_a_request_may_have_leave_and_the_work_goes_on(tmp
     assert loaded.prefix_bytes() == sent
 
 
-async def test_a_model_that_thinks_goes_on_without_the_pages(tmp_path: Path) -> None:
-    """claude-opus-5-5 binds its thinking to what stood before it."""
+async def test_thinking_model_continues_without_pages(tmp_path: Path) -> None:
+    """Thinking of claude-opus-5-5 is valid only behind the same prefix."""
     (tmp_path / "a.pdf").write_bytes(pdf(200))
     script = reading(*([pages(n, n + 19)] for n in range(1, 121, 20)), thinks=True)
     async with open_agent(script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=few_pages(tmp_path)) as (
@@ -98,7 +98,7 @@ async def test_a_model_that_thinks_goes_on_without_the_pages(tmp_path: Path) -> 
         assert [entry["status"] for entry in server.requests].count(400) == 1
 
 
-async def test_only_what_is_too_much_to_look_at_is_taken_for_it() -> None:
+async def test_only_media_errors_are_recognised_as_media_overflow() -> None:
     too_many = ModelRefusedRequest("A maximum of 100 PDF pages may be provided.", status=400)
     too_large = ModelRefusedRequest("Request exceeds the maximum size", status=413)
     too_long = ModelRefusedRequest("prompt is too long: 200251 tokens > 200000 maximum", status=400)
@@ -107,7 +107,7 @@ async def test_only_what_is_too_much_to_look_at_is_taken_for_it() -> None:
     assert PromptTooLong.read(ModelRefusedRequest("messages: bad", status=400)) is None
 
 
-async def test_pages_fill_the_window_and_compaction_takes_them_out(tmp_path: Path) -> None:
+async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(60))
     (tmp_path / "a.png").write_bytes(png())
     rounds = [[pages(n, n + 9), {"file_path": "a.png"}] for n in range(1, 60, 10)]

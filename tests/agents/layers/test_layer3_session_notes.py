@@ -1,4 +1,4 @@
-"""Session notes at work: a helper writes them over real HTTP while its agent goes on."""
+"""Session notes: a helper writes them over real HTTP while its agent runs."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +34,7 @@ from tests.embedded_server import Served
 
 LIMITS = RunLimits(turns=40)
 EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
-"""After each turn with a long result, whatever it costs."""
+"""Settings for an update after each turn with a long result, without a cost limit."""
 HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 
 
@@ -43,7 +43,7 @@ def long(word: str) -> str:
 
 
 def turns(count: int, **last: Any) -> list[dict[str, Any]]:
-    """A tool call a turn, then an answer; then another one."""
+    """Script with one tool call per turn, then two answers."""
     calls = [{"thinking": "what next", "tools": [{"Note": {"text": str(number)}}]} for number in range(count)]
     return [*calls, {"text": "done", **last}, {"text": "done again"}]
 
@@ -53,7 +53,7 @@ def edit(path: Path, old: str, new: str) -> dict[str, Any]:
 
 
 def begin(path: Path, heading: str, text: str) -> dict[str, Any]:
-    """The edit with which a section begins."""
+    """Return the edit that begins a section."""
     return edit(path, HINTS[heading], f"{HINTS[heading]}\n{text}")
 
 
@@ -67,7 +67,7 @@ def of_kind(events: list[Event], kind: type) -> list[Any]:
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """An agent with notes, what it told, and the server."""
+    """An agent with session notes, its events and the server."""
 
     agent: Agent
     notes: SessionNotesLayer
@@ -75,22 +75,22 @@ class Work:
     served: Served
 
     async def run(self) -> None:
-        """Run to the end, and until the notes have settled."""
+        """Run the loop to its end, and wait for a running update."""
         assert (await run_loop(self.agent, LIMITS)).reason == "completed"
         await self.notes.wait_until_written()
 
     def requests(self, purpose: str) -> list[dict[str, Any]]:
-        """What the server logged."""
+        """Return the server's log entries for *purpose*."""
         return [entry for entry in self.served.requests if entry["purpose"] == purpose]
 
     @property
     def updates(self) -> list[NotesUpdated]:
-        """Those that were told of."""
+        """All emitted updates."""
         return of_kind(self.events, NotesUpdated)
 
     @property
     def failures(self) -> list[str]:
-        """Why updates came to nothing."""
+        """Reasons of failed updates."""
         failed = of_kind(self.events, LayerFailed)
         assert {event.layer for event in failed} <= {"notes"}
         return [event.reason for event in failed]
@@ -114,7 +114,7 @@ async def open_work(
         yield Work(agent=agent, notes=notes, events=watch(agent), served=served)
 
 
-async def test_notes_are_written_while_the_agent_works(tmp_path: Path) -> None:
+async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [
         *turns(2),
@@ -144,7 +144,7 @@ async def test_notes_are_written_while_the_agent_works(tmp_path: Path) -> None:
         assert Decimal(record.turns_usd) > 0
 
 
-async def test_a_helper_shares_its_agents_prefix_and_ends_with_its_edits(tmp_path: Path) -> None:
+async def test_helper_shares_agents_prefix_and_ends_with_its_edits(tmp_path: Path) -> None:
     script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
     settings = attrs.evolve(EAGER, step=100_000)
     async with open_work(tmp_path, script, settings=settings) as work:
@@ -160,8 +160,8 @@ async def test_a_helper_shares_its_agents_prefix_and_ends_with_its_edits(tmp_pat
         assert str(work.notes.path) not in work.agent.workspace.seen.known()
 
 
-async def test_notes_know_the_turns_before_they_began(tmp_path: Path) -> None:
-    """The update begins when the second reply is there: the third turn is the first that they do not know of."""
+async def test_notes_cover_the_turns_before_their_update_began(tmp_path: Path) -> None:
+    """The update begins after the second reply, so the third turn is the first that the notes do not cover."""
     script = [*turns(4), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
     async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
         await work.run()
@@ -170,7 +170,7 @@ async def test_notes_know_the_turns_before_they_began(tmp_path: Path) -> None:
         assert stand.turn == 3
 
 
-async def test_a_helper_can_edit_that_one_file_and_nothing_else(tmp_path: Path) -> None:
+async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
     other, acted = tmp_path / "other.md", []
     other.write_text("mine")
 
@@ -186,11 +186,11 @@ async def test_a_helper_can_edit_that_one_file_and_nothing_else(tmp_path: Path) 
         assert acted == ["0", "1"]
         assert other.read_text() == "mine"
         assert len(work.requests("notes")) == 2
-        assert [reason.partition(":")[0] for reason in work.failures] == ["an edit could not be made"]
+        assert [reason.partition(":")[0] for reason in work.failures] == ["an edit failed"]
         assert "- one" in work.notes.path.read_text()
 
 
-async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+async def test_symlink_in_place_of_notes_file_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target.md"
     target.write_text("mine")
     (tmp_path / "notes.md").symlink_to(target)
@@ -201,7 +201,7 @@ async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> No
         assert not work.requests("notes")
 
 
-async def test_there_is_never_more_than_one_update_at_once(tmp_path: Path) -> None:
+async def test_only_one_update_runs_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [
         *turns(5, signal="ended"),
@@ -217,7 +217,7 @@ async def test_there_is_never_more_than_one_update_at_once(tmp_path: Path) -> No
         assert not work.failures
 
 
-async def test_edits_that_do_not_fit_get_one_more_turn(tmp_path: Path) -> None:
+async def test_failed_edits_get_one_more_turn(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [
         *turns(2),
@@ -235,14 +235,14 @@ async def test_edits_that_do_not_fit_get_one_more_turn(tmp_path: Path) -> None:
 
 FAILING: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no reply": ([], "400 invalid_request_error"),
-    "refused": ([{"purpose": "notes", "text": "No.", "stop": "refusal", "times": "always"}], "ended with refusal"),
-    "only words": ([{"purpose": "notes", "text": "All noted.", "times": "always"}], "the model made no edit"),
-    "cut": ([{"purpose": "notes", "text": "x", "stop": "max_tokens", "times": "always"}], "ended with max_tokens"),
+    "refused": ([{"purpose": "notes", "text": "No.", "stop": "refusal", "times": "always"}], "stopped with refusal"),
+    "only text": ([{"purpose": "notes", "text": "All noted.", "times": "always"}], "the model made no edit"),
+    "cut": ([{"purpose": "notes", "text": "x", "stop": "max_tokens", "times": "always"}], "stopped with max_tokens"),
 }
 
 
 @pytest.mark.parametrize("case", FAILING)
-async def test_a_model_that_fails_is_an_event_and_is_asked_ever_less(tmp_path: Path, case: str) -> None:
+async def test_failed_updates_are_events_and_become_rarer(tmp_path: Path, case: str) -> None:
     replies, reason = FAILING[case]
     async with open_work(tmp_path, [*turns(12), *replies]) as work:
         await work.run()
@@ -253,24 +253,24 @@ async def test_a_model_that_fails_is_an_event_and_is_asked_ever_less(tmp_path: P
 
 
 class Sparing(LocalGateway):
-    """Has money left for turns alone."""
+    """Gateway that refuses updates of notes as too expensive."""
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As any gate, but for notes."""
+        """As `LocalGateway.admit`, except for notes."""
         if intent.purpose == "notes":
             raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
         async with super().admit(intent) as permit:
             yield permit
 
 
-async def test_a_budget_that_is_spent_is_an_event(tmp_path: Path) -> None:
+async def test_spent_budget_is_event(tmp_path: Path) -> None:
     async with open_work(tmp_path, turns(2), gate=Sparing()) as work:
         await work.run()
         assert "raise the budget" in work.failures[0]
 
 
-async def test_an_update_that_cannot_be_recorded_is_an_event_and_counts_for_nothing(tmp_path: Path) -> None:
+async def test_unrecorded_update_is_event_and_does_not_count(tmp_path: Path) -> None:
     class OnlyTranscript(SeededFaults):
         def before(self, operation: Any, path: Path, size: int) -> int:
             return super().before(operation, path, size) if path.suffix == ".jsonl" else size
@@ -286,14 +286,14 @@ async def test_an_update_that_cannot_be_recorded_is_an_event_and_counts_for_noth
         assert load_transcript(work.agent.transcript.path).notes is None
 
 
-async def test_no_update_begins_that_the_turns_have_not_paid_for(tmp_path: Path) -> None:
+async def test_updates_stay_within_their_share_of_turn_costs(tmp_path: Path) -> None:
     async with open_work(tmp_path, turns(2), settings=attrs.evolve(EAGER, share=0.000_001)) as work:
         await work.run()
         assert not work.requests("notes")
         assert not work.failures
 
 
-async def test_a_read_only_file_is_left_alone_and_no_model_is_asked(tmp_path: Path) -> None:
+async def test_read_only_notes_file_prevents_model_call(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# Worklog\nmine\n")
     path.chmod(0o400)
@@ -304,7 +304,7 @@ async def test_a_read_only_file_is_left_alone_and_no_model_is_asked(tmp_path: Pa
         assert path.read_text() == "# Worklog\nmine\n"
 
 
-async def test_a_disk_that_refuses_is_an_event(tmp_path: Path) -> None:
+async def test_disk_failure_during_update_is_event(tmp_path: Path) -> None:
     class OnlyNotes(SeededFaults):
         def before(self, operation: Any, path: Path, size: int) -> int:
             return super().before(operation, path, size) if path.suffix == ".draft" else size
@@ -315,7 +315,7 @@ async def test_a_disk_that_refuses_is_an_event(tmp_path: Path) -> None:
         assert "No space" in work.failures[0]
 
 
-async def test_a_file_that_was_deleted_is_begun_anew(tmp_path: Path) -> None:
+async def test_deleted_notes_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"), times="always")]
     async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=2_000)) as work:
@@ -330,7 +330,7 @@ async def test_a_file_that_was_deleted_is_begun_anew(tmp_path: Path) -> None:
         assert stand.text == "# Worklog\n- one"
 
 
-async def test_a_file_that_is_deleted_during_an_update_is_an_event(tmp_path: Path) -> None:
+async def test_deletion_of_file_during_update_is_event(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
 
     def act(word: str) -> str:
@@ -350,7 +350,7 @@ async def test_a_file_that_is_deleted_during_an_update_is_an_event(tmp_path: Pat
         assert "does not exist" in work.failures[0]
 
 
-async def test_what_a_person_wrote_into_the_file_is_taken_as_it_is(tmp_path: Path) -> None:
+async def test_manual_edits_of_notes_file_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
     async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
@@ -364,7 +364,7 @@ async def test_what_a_person_wrote_into_the_file_is_taken_as_it_is(tmp_path: Pat
         )
 
 
-async def test_a_resumed_agent_goes_on_with_its_notes_and_their_count(tmp_path: Path) -> None:
+async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     settings = attrs.evolve(EAGER, step=2_000)
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
@@ -388,7 +388,7 @@ async def test_a_resumed_agent_goes_on_with_its_notes_and_their_count(tmp_path: 
         assert Decimal(record.cost_usd) == Decimal(first.cost_usd) + Decimal(second.cost_usd)
 
 
-async def test_a_fork_counts_from_what_it_inherited(tmp_path: Path) -> None:
+async def test_fork_counts_growth_from_inherited_context(tmp_path: Path) -> None:
     script = [*turns(1), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
     async with open_agent(json.dumps({"default": script}), tmp_path, NotingTool(name="Note", act=long), Edit()) as (
         agent,
@@ -406,7 +406,7 @@ async def test_a_fork_counts_from_what_it_inherited(tmp_path: Path) -> None:
             assert len([entry for entry in served.requests if entry["purpose"] == "notes"]) == 1
 
 
-async def test_after_a_compaction_growth_is_counted_from_what_is_left(tmp_path: Path) -> None:
+async def test_growth_is_counted_from_context_after_compaction(tmp_path: Path) -> None:
     script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), times="always")]
     async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=1_500)) as work:
         await work.run()
@@ -419,19 +419,19 @@ async def test_after_a_compaction_growth_is_counted_from_what_is_left(tmp_path: 
 
 @attrs.frozen
 class FixedPinnedText:
-    """Something that must not be forgotten; the test says what."""
+    """A pinned section with text of the test."""
 
     heading: str
     words: str | None
 
     async def text(self, _agent: Agent) -> str:
-        """The words; without them there is nothing to be had."""
+        """Return the text. Raises `OSError` if there is none."""
         if self.words is None:
             raise OSError("the roster is gone")
         return self.words
 
 
-async def test_what_stands_is_written_by_us_and_told_by_others(tmp_path: Path) -> None:
+async def test_pinned_sections_are_written_without_helper(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
     standings = (
@@ -451,7 +451,7 @@ async def test_what_stands_is_written_by_us_and_told_by_others(tmp_path: Path) -
         assert stand.text == "# Worklog\n- one"
 
 
-async def test_sections_over_their_limit_are_trimmed_and_named(tmp_path: Path) -> None:
+async def test_sections_over_limit_are_trimmed_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Learnings", "long words " * 100))]
     async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000, section=50)) as work:
@@ -461,7 +461,7 @@ async def test_sections_over_their_limit_are_trimmed_and_named(tmp_path: Path) -
         assert len(path.read_text()) < 1_500
 
 
-async def test_leaving_cancels_the_update_that_is_under_way(tmp_path: Path) -> None:
+async def test_end_of_block_cancels_running_update(tmp_path: Path) -> None:
     script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), until="never")]
     async with open_work(tmp_path, script) as work:
         assert (await run_loop(work.agent, LIMITS)).reason == "completed"
@@ -474,7 +474,7 @@ async def test_leaving_cancels_the_update_that_is_under_way(tmp_path: Path) -> N
     assert not work.failures
 
 
-async def test_template_and_prompt_can_be_the_users_own(tmp_path: Path) -> None:
+async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     template, prompt, path = tmp_path / "template.md", tmp_path / "prompt.md", tmp_path / "notes.md"
     template.write_text("# Goal of {{agent}}\n_what for_\n")
     prompt.write_text("Mend {{path}}, now: {{notes}}")
@@ -493,17 +493,15 @@ async def test_template_and_prompt_can_be_the_users_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("template", None, "is not there"),
+        ("template", None, "does not exist"),
         ("template", "# Goal {{weather}}", "has a slot {{weather}}; there is {{agent}}, {{project}}"),
         ("template", "no heading", "has no section"),
         ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has a slot {{wether}}"),
         ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
-        ("prompt", "\udcff", "it is not UTF-8"),
+        ("prompt", "\udcff", "cannot be read: not UTF-8"),
     ],
 )
-async def test_a_file_of_the_users_that_cannot_be_used_is_refused_at_once(
-    tmp_path: Path, name: str, text: str | None, reason: str
-) -> None:
+async def test_unusable_template_or_prompt_is_refused(tmp_path: Path, name: str, text: str | None, reason: str) -> None:
     file = tmp_path / "given.md"
     if text is not None:
         file.write_bytes(text.encode("utf-8", "surrogateescape"))

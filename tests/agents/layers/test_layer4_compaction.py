@@ -1,4 +1,4 @@
-"""Compaction in the loop: claude-opus-5-5 thinks, the server is strict, and a tool loop is open."""
+"""Compaction inside open tool loops of a thinking model, with the strict embedded server."""
 
 import json
 from collections.abc import Callable
@@ -26,12 +26,12 @@ from tests.agents.scripted_agent import NotingTool, open_agent, watch
 LAYERS = LayersSettings(clearing=ClearingSettings.none())
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
-"""Of which 40,000 are left when a summary and its margin are taken off."""
+"""Window in tokens; 40,000 remain after the reserve and the margin."""
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<analysis>hm</analysis><summary>Went well.</summary>"}
 
 
 def working(turns: int, *others: dict[str, Any]) -> str:
-    """A script that thinks and calls a tool so many times, then answers."""
+    """Return a script with *count* thinking tool calls, then an answer."""
     replies = [
         {"thinking": "what next", "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)
     ]
@@ -39,17 +39,17 @@ def working(turns: int, *others: dict[str, Any]) -> str:
 
 
 def long(size: int) -> Callable[[str], str]:
-    """A tool's result of about *size* characters, different for each call."""
+    """Return a tool result of about *size* characters, different for each call."""
     return lambda word: f"result_{word} of /src/file_{word}.py: " + "lorem ipsum " * (size // 12)
 
 
 def dense(size: int) -> Callable[[str], str]:
-    """A result of which the API counts more tokens than are estimated."""
+    """Return a result for which the API counts more tokens than the estimate."""
     return lambda word: f"result_{word} " + "€§" * (size // 2)
 
 
 def small_window(directory: Path, window: int) -> Path:
-    """A table of models in which claude-opus-5-5 has that window."""
+    """Return a model table in which claude-opus-5-5 has this window."""
     path = directory / "models.toml"
     path.write_text(f'[models."claude-opus-5-5"]\nwindow = {window}\n')
     return path
@@ -63,7 +63,7 @@ def text_of(agent: Agent) -> str:
     return agent.conversation.prefix_bytes().decode()
 
 
-async def test_a_full_context_is_summarised_by_the_model_and_the_work_goes_on(tmp_path: Path) -> None:
+async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: Path) -> None:
     tool = NotingTool(name="Note", act=long(8_000))
     compact = CompactionStep()
     script = working(40, SUMMARY)
@@ -82,7 +82,7 @@ async def test_a_full_context_is_summarised_by_the_model_and_the_work_goes_on(tm
         assert {entry["status"] for entry in server.requests} == {200}
 
 
-async def test_what_left_and_what_came_is_told(tmp_path: Path) -> None:
+async def test_compaction_event_reports_removed_and_restored_content(tmp_path: Path) -> None:
     tool = NotingTool(name="Note", act=long(8_000))
     script = working(22, SUMMARY)
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=CompactionStep()) as (agent, _):
@@ -102,7 +102,7 @@ async def test_what_left_and_what_came_is_told(tmp_path: Path) -> None:
         assert boundary.left == compacted.left
 
 
-async def test_a_resumed_agent_sends_what_a_compacted_one_would(tmp_path: Path) -> None:
+async def test_resumed_agent_sends_bytes_of_compacted_one(tmp_path: Path) -> None:
     tool = NotingTool(name="Note", act=long(8_000))
     options: dict[str, Any] = {"layers": LAYERS, "window": WINDOW}
     async with open_agent(working(22, SUMMARY), tmp_path, tool, compact=CompactionStep(), **options) as (agent, _):
@@ -113,8 +113,8 @@ async def test_a_resumed_agent_sends_what_a_compacted_one_would(tmp_path: Path) 
         assert agent.user_texts == words == ["the task"]
 
 
-async def test_summaries_that_fail_trip_the_breaker_and_the_agent_goes_on(tmp_path: Path) -> None:
-    """The breaker stays open over a resume."""
+async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -> None:
+    """The breaker stays open after a resume."""
     empty = {"purpose": "compaction", "times": "always", "text": "<summary></summary>"}
     tool = NotingTool(name="Note", act=long(8_000))
     options: dict[str, Any] = {"layers": LAYERS, "window": WINDOW}
@@ -125,7 +125,7 @@ async def test_summaries_that_fail_trip_the_breaker_and_the_agent_goes_on(tmp_pa
         assert len(compacted) > 3
         assert {each.by for each in compacted} == {"rule"}
         whys = [each.passed_over["summary"] for each in compacted]
-        assert whys[:4] == ["the reply has no summary in it"] * 3 + ["3 summaries in a row had failed"]
+        assert whys[:4] == ["the reply has no summary in it"] * 3 + ["the last 3 summaries failed"]
         assert len(of_kind(events, LayerFailed)) == 3
         [tripped] = of_kind(events, BreakerTripped)
         assert (tripped.failures, tripped.reason) == (3, "the reply has no summary in it")
@@ -140,7 +140,7 @@ async def test_summaries_that_fail_trip_the_breaker_and_the_agent_goes_on(tmp_pa
         assert not [entry for entry in server.requests if entry["purpose"] == "compaction"]
 
 
-async def test_what_was_summarised_once_outlives_a_compaction_by_rule(tmp_path: Path) -> None:
+async def test_earlier_summary_survives_compaction_by_rule(tmp_path: Path) -> None:
     once = {**SUMMARY, "times": 1}
     tool = NotingTool(name="Note", act=long(8_000))
     async with open_agent(
@@ -158,12 +158,12 @@ async def test_what_was_summarised_once_outlives_a_compaction_by_rule(tmp_path: 
         ({"text": "<summary>half", "stop": "max_tokens"}, "cut off or refused"),
         ({"text": "no", "stop": "refusal"}, "cut off or refused"),
         ({"text": "<analysis>nothing but thoughts</analysis>"}, "no summary in it"),
-        ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "would be too many"),
+        ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "tokens; at most"),
         ({"text": "-", "fault": {"kind": "error", "count": "always"}}, "500"),
     ],
     ids=["cut", "refused", "empty", "too long", "an error"],
 )
-async def test_an_unusable_summary_leads_to_the_next_way(reply: dict[str, Any], reason: str, tmp_path: Path) -> None:
+async def test_unusable_summary_leads_to_next_strategy(reply: dict[str, Any], reason: str, tmp_path: Path) -> None:
     tool = NotingTool(name="Note", act=long(8_000))
     script = working(22, {"purpose": "compaction", "times": "always", **reply})
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=CompactionStep()) as (agent, _):
@@ -175,7 +175,7 @@ async def test_an_unusable_summary_leads_to_the_next_way(reply: dict[str, Any], 
         assert compacted.by == "rule"
 
 
-async def test_a_summary_without_tags_is_taken_as_it_is(tmp_path: Path) -> None:
+async def test_summary_without_tags_is_used_unchanged(tmp_path: Path) -> None:
     tool = NotingTool(name="Note", act=long(8_000))
     script = working(22, {"purpose": "compaction", "text": "All that happened was good."})
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=CompactionStep()) as (agent, _):
@@ -186,7 +186,7 @@ async def test_a_summary_without_tags_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def noting(directory: Path) -> dict[str, Any]:
-    """A reply of the helper that keeps the notes."""
+    """Return a reply of the notes helper."""
     hint = "_What is being done at this moment, what is still open, and what comes next._"
     edit = {
         "file_path": str(directory / "notes.md"),
@@ -196,7 +196,7 @@ def noting(directory: Path) -> dict[str, Any]:
     return {"purpose": "notes", "times": "always", "tools": [{"Edit": edit}]}
 
 
-async def test_notes_are_the_summary_and_no_model_is_asked(tmp_path: Path) -> None:
+async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
     async def after_the_notes(word: str) -> str:
         assert compact.notes is not None
         await compact.notes.wait_until_written()
@@ -223,8 +223,8 @@ async def test_notes_are_the_summary_and_no_model_is_asked(tmp_path: Path) -> No
         assert {entry["status"] for entry in server.requests} == {200}
 
 
-async def test_what_the_notes_do_not_know_stays(tmp_path: Path) -> None:
-    """Too much of it, and the model is asked instead."""
+async def test_turns_not_covered_by_notes_stay(tmp_path: Path) -> None:
+    """If too many turns would stay, the model is called instead."""
     tools = (NotingTool(name="Note", act=long(8_000)), Edit())
     compact = CompactionStep()
     script = working(22, noting(tmp_path), SUMMARY)
@@ -240,11 +240,11 @@ async def test_what_the_notes_do_not_know_stays(tmp_path: Path) -> None:
         ]
         [compacted] = of_kind(events, Compacted)
         assert compacted.by == "summary"
-        assert compacted.passed_over["notes"].startswith("they do not know of the last ")
-        assert compacted.passed_over["notes"].endswith(" may stay: too little had come since the last update")
+        assert compacted.passed_over["notes"].startswith("the notes do not cover the last ")
+        assert "the context has grown too little" in compacted.passed_over["notes"]
 
 
-async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for_them(tmp_path: Path) -> None:
+async def test_compaction_event_gives_reason_for_missing_notes(tmp_path: Path) -> None:
     tools = (NotingTool(name="Note", act=long(8_000)), Edit())
     compact = CompactionStep()
     async with (
@@ -254,11 +254,11 @@ async def test_a_compaction_says_that_there_are_no_notes_because_nobody_paid_for
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
         [compacted] = of_kind(events, Compacted)
-        why = "there are none: another update would have cost more than their share of what turns cost"
+        why = "there are no notes: another update would cost more than the notes' share of the cost of turns"
         assert compacted.passed_over == {"notes": why}
 
 
-async def test_known_failures_are_kept_beside_a_summary(tmp_path: Path) -> None:
+async def test_errors_section_of_notes_is_added_to_summary(tmp_path: Path) -> None:
     tools = (NotingTool(name="Note", act=long(8_000)), Edit())
     compact = CompactionStep(settings=CompactionSettings(by_notes=False))
     hint = "_What went wrong and how it was put right; what the user corrected; ways that lead nowhere._"
@@ -273,8 +273,8 @@ async def test_known_failures_are_kept_beside_a_summary(tmp_path: Path) -> None:
         assert "Went well." in text_of(agent)
 
 
-async def test_a_prompt_that_the_api_finds_too_long_is_compacted_and_sent_again(tmp_path: Path) -> None:
-    """The estimate had been too low; summarising it whole is too long as well, so the oldest rounds are left out."""
+async def test_prompt_rejected_as_too_long_is_compacted_and_retried(tmp_path: Path) -> None:
+    """The estimate was too low and the summary request is too long as well, so the oldest rounds are omitted."""
     models = load_models(small_window(tmp_path, 60_000))
     tool = NotingTool(name="Note", act=dense(9_000))
     script = working(30, SUMMARY)
@@ -291,7 +291,7 @@ async def test_a_prompt_that_the_api_finds_too_long_is_compacted_and_sent_again(
         assert "the task" in text_of(agent)
 
 
-async def test_a_message_longer_than_the_window_is_cut_with_a_pointer_to_all_of_it(tmp_path: Path) -> None:
+async def test_message_longer_than_window_is_stored_in_file(tmp_path: Path) -> None:
     words = " ".join(f"word{n}" for n in range(40_000))
     async with open_agent(
         working(1, SUMMARY), tmp_path, NotingTool(name="Note"), layers=LAYERS, window=WINDOW, compact=CompactionStep()
@@ -307,7 +307,7 @@ async def test_a_message_longer_than_the_window_is_cut_with_a_pointer_to_all_of_
         assert "word999999" not in text_of(agent)
 
 
-async def test_without_room_for_one_summary_it_is_made_part_by_part(tmp_path: Path) -> None:
+async def test_summary_is_made_in_parts_when_conversation_is_too_long(tmp_path: Path) -> None:
     models = load_models(small_window(tmp_path, 60_000))
     tool = NotingTool(name="Note", act=long(130_000), result_cap=None)
     async with open_agent(
@@ -321,7 +321,7 @@ async def test_without_room_for_one_summary_it_is_made_part_by_part(tmp_path: Pa
 
 
 @pytest.mark.parametrize("side", ["from", "up_to"])
-async def test_a_part_can_be_compacted_by_hand(side: Side, tmp_path: Path) -> None:
+async def test_selected_part_is_compacted_on_request(side: Side, tmp_path: Path) -> None:
     compact = CompactionStep()
     tool = NotingTool(name="Note", act=long(12_000))
     async with open_agent(working(8, SUMMARY), tmp_path, tool, layers=LAYERS, compact=compact) as (agent, server):

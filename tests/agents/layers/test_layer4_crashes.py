@@ -1,4 +1,4 @@
-"""A crash, a full disk or an interrupt at any step of a compaction leaves the old state or the new one, never a mix."""
+"""A crash, full disk or cancellation at any step of a compaction leaves the old state or the new one, never a mix."""
 
 import errno
 import os
@@ -37,16 +37,16 @@ from tests.agents.scripted_agent import NotingTool, open_agent, watch
 from tests.embedded_server import Served
 
 WINDOW = 45_000
-"""Of which 12,000 are left when a summary and its margin are taken off."""
+"""Window in tokens; 12,000 remain after the reserve and the margin."""
 TURNS = 15
 ASKED_AT = 6
-"""The call in which somebody asks for a compaction."""
+"""Number of the tool call during which a compaction is requested."""
 SIDES: dict[str, Side] = {"from": "from", "up_to": "up_to"}
 WAYS = ["notes", "summary", "rule", *SIDES]
 NOTES = NotesSettings(first=1_500, step=1_000, calls=1, share=1.0)
 
 State = tuple[bytes, Boundary | None]
-"""What a transcript holds: the conversation, and the last compaction."""
+"""State of a transcript: the conversation and the last compaction."""
 
 
 @attrs.define(eq=False)
@@ -55,11 +55,11 @@ class Recorded:
 
     states: list[tuple[int, State]]
     attempted: State
-    """What was recorded last, or should have been."""
+    """The state that was recorded last, or should have been."""
 
     @classmethod
     def of(cls, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> "Recorded":
-        """Take note of all that is recorded from now on."""
+        """Note all states that are recorded from now on."""
         path, record = agent.transcript.path, TranscriptWriter.record
         first = state_of(load_transcript(path))
         recorded = cls([(path.stat().st_size, first)], first)
@@ -75,7 +75,7 @@ class Recorded:
         return recorded
 
     def around(self, size: int) -> list[State]:
-        """The states that a transcript may hold of which *size* bytes are there: one if they end with a write."""
+        """Return the possible states of a transcript cut to *size* bytes: one state if the cut ends a write."""
         old = [state for end, state in self.states if end <= size][-1:]
         new = [state for end, state in self.states if end >= size][:1]
         return old if any(end == size for end, _ in self.states) else [*old, *new]
@@ -87,7 +87,7 @@ def compacting(way: str) -> CompactionStep:
 
 @asynccontextmanager
 async def compacted_by(way: str, directory: Path, *others: dict[str, Any]) -> AsyncIterator[tuple[Agent, Served]]:
-    """An agent that works, thinking, in one tool loop, and is compacted by *way* in it; as its transcript left it."""
+    """Run a thinking agent whose tool loop is compacted by *way*, and return its recorded states."""
     compact = compacting(way)
 
     async def act(word: str) -> str:
@@ -110,7 +110,7 @@ async def compacted_by(way: str, directory: Path, *others: dict[str, Any]) -> As
 
 
 async def go_on(way: str, directory: Path, transcript: bytes) -> None:
-    """Let an agent with the files of *directory* and that *transcript* work to its end, as a worker would."""
+    """Resume an agent from *transcript* with the files of *directory*, and run it to its end."""
     with tempfile.TemporaryDirectory() as name:
         copy = Path(shutil.copytree(directory, Path(name) / "copy"))
         (copy / "transcript.jsonl").write_bytes(transcript)
@@ -129,12 +129,12 @@ def state_of(loaded: LoadedTranscript) -> State:
 
 
 def record_ends(content: bytes) -> list[int]:
-    """Every record is a line with an empty one before it."""
+    """Every record is a line after an empty line."""
     return list(accumulate(len(line) for line in content.splitlines(keepends=True)))[1::2]
 
 
 def boundary_lines(content: bytes) -> Iterator[tuple[int, int]]:
-    """Where the records of compactions begin and end."""
+    """Return the start and end offsets of the records of compactions."""
     start = 0
     for end in record_ends(content):
         record = read_line(content[start:end].strip(b"\n"))
@@ -144,7 +144,7 @@ def boundary_lines(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def cuts_of(content: bytes, draw: random.Random) -> list[int]:
-    """Every end of a record, and places inside records: few in most, many where a compaction is.
+    """Return every end of a record, and offsets inside records: few in most, many in compactions.
 
     The first two records, the task and whose words it is, are there.
     """
@@ -159,10 +159,10 @@ def cuts_of(content: bytes, draw: random.Random) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_transcript_that_ends_anywhere_holds_the_old_state_or_the_new_one(
+async def test_transcript_cut_anywhere_has_old_or_new_state(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And an agent that is taken up from it goes on to the end."""
+    """An agent that is resumed from the cut transcript also runs to its end."""
     draw, path = random.Random(way), tmp_path / "cut.jsonl"
     async with compacted_by(way, tmp_path) as (agent, _):
         recorded, events = Recorded.of(agent, monkeypatch), watch(agent)
@@ -182,14 +182,14 @@ async def test_a_transcript_that_ends_anywhere_holds_the_old_state_or_the_new_on
 
 @attrs.define(eq=False)
 class FaultAt:
-    """Lets one operation on some files go wrong, or all of them."""
+    """Fault hook that lets one operation, or all operations, on some files fail."""
 
     operation: Operation
     picks: Callable[[Path], bool]
     number: int | None = None
-    """Counted from 0; None for all."""
+    """Index of the failing operation, counted from 0; None for all."""
     torn: float | None = None
-    """The part of a write that reaches the disk; None: nothing does, the disk is full."""
+    """Share of a write that reaches the disk; None if the disk is full."""
     _count: int = attrs.field(default=0, init=False)
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
@@ -214,10 +214,10 @@ def is_transcript(path: Path) -> bool:
     [("write", 0, None), ("write", 0, 0.5), ("write", 0, 0.999), ("write", 1, 0.9), ("fsync", 0, None)],
     ids=["full", "torn", "torn at the end", "torn right behind", "not synced"],
 )
-async def test_unrecordable_compaction_ends_the_run_with_the_old_or_the_new_state(
+async def test_unrecordable_compaction_ends_run_with_old_or_new_state(
     operation: Operation, behind: int, torn: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault strikes the write of the boundary, the one behind it, or the sync before the next call."""
+    """The fault hits the write of the boundary, the next write, or the sync before the next call."""
     (tmp_path / "whole").mkdir()
     async with compacted_by("summary", tmp_path / "whole") as (agent, _):
         with monkeypatch.context() as patches:
@@ -227,7 +227,7 @@ async def test_unrecordable_compaction_ends_the_run_with_the_old_or_the_new_stat
     (tmp_path / "faulty").mkdir()
     async with compacted_by("summary", tmp_path / "faulty") as (agent, _):
         agent.durability = "turn"
-        # A turn has two writes: the reply, and the results of its calls. Before each call stands one sync.
+        # A turn has two writes, the reply and the results of its calls, and one sync before each model call.
         number = first - 1 + behind if operation == "write" else (first - 1) // 2
         with monkeypatch.context() as patches:
             recorded = Recorded.of(agent, patches)
@@ -243,10 +243,10 @@ async def test_unrecordable_compaction_ends_the_run_with_the_old_or_the_new_stat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_disk_that_fails_now_and_then_never_leaves_a_mix(
+async def test_random_disk_failures_leave_old_or_new_state(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that keeps notes is taken up again after each failure, until it has come to its end."""
+    """An agent with notes is resumed after each failure until it has finished."""
     faults = SeededFaults(seed, torn=0.02, full=0.02, fsync=0.04, rename=0.05)
     for _ in range(100):
         async with compacted_by("notes", tmp_path) as (agent, _served):
@@ -268,7 +268,7 @@ async def test_a_disk_that_fails_now_and_then_never_leaves_a_mix(
 
 
 @pytest.mark.parametrize("operation", ["write", "fsync", "rename"])
-async def test_without_notes_that_can_be_written_the_model_is_asked(operation: Operation, tmp_path: Path) -> None:
+async def test_model_is_called_when_notes_cannot_be_written(operation: Operation, tmp_path: Path) -> None:
     async with compacted_by("notes", tmp_path) as (agent, _):
         events = watch(agent)
         with file_faults(FaultAt(operation, lambda path: path.parent == tmp_path and not is_transcript(path))):
@@ -278,7 +278,7 @@ async def test_without_notes_that_can_be_written_the_model_is_asked(operation: O
 
 
 @pytest.mark.parametrize("operation", ["write", "rename"])
-async def test_a_long_message_stays_whole_when_the_disk_takes_no_more(operation: Operation, tmp_path: Path) -> None:
+async def test_long_message_stays_whole_when_disk_is_full(operation: Operation, tmp_path: Path) -> None:
     words = " ".join(f"word{number}" for number in range(6_500))
     async with compacted_by("summary", tmp_path) as (agent, served):
         agent.append_message("user", [text_block(words)])
@@ -290,7 +290,7 @@ async def test_a_long_message_stays_whole_when_the_disk_takes_no_more(operation:
 
 
 async def check_cancelled(by: str, agent: Agent, waits: Callable[[], Awaitable[None]]) -> bytes:
-    """Cancel a run when it *waits*: nothing has changed in memory, or on the disk, which is returned."""
+    """Cancel a run while it *waits*, check that nothing has changed, and return the transcript's state."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run_loop, agent, LIMITS)
         await waits()
@@ -304,7 +304,7 @@ async def check_cancelled(by: str, agent: Agent, waits: Callable[[], Awaitable[N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["interrupt", "cancel"])
-async def test_cancellation_while_the_model_writes_a_summary_changes_nothing(by: str, tmp_path: Path) -> None:
+async def test_cancellation_during_summary_changes_nothing(by: str, tmp_path: Path) -> None:
     slow = {"purpose": "compaction", "when": {"turn": 1}, "until": "go", "text": "<summary>Late.</summary>"}
     async with compacted_by("summary", tmp_path, slow) as (agent, served):
         signals = served.server.control.signals
@@ -322,7 +322,7 @@ async def test_cancellation_while_the_model_writes_a_summary_changes_nothing(by:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["interrupt", "cancel"])
-async def test_cancellation_while_notes_are_waited_for_changes_nothing(
+async def test_cancellation_during_wait_for_notes_changes_nothing(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compact, awaited, settled = CompactionStep(), trio.Event(), SessionNotesLayer.wait_until_written

@@ -1,4 +1,4 @@
-"""Compaction that somebody asks for: in the task of the agent, between two calls or while it waits, and answered."""
+"""Compaction on demand, which runs in the agent's task, between two calls or during a wait."""
 
 from pathlib import Path
 
@@ -8,7 +8,13 @@ import trio
 import trio.testing
 
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
-from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction, PendingCompaction
+from coterie.agents.layers.layer4_compaction.on_demand import (
+    NO_SUMMARY,
+    SWITCHED_OFF,
+    TOO_SHORT,
+    OnDemandCompaction,
+    PendingCompaction,
+)
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
@@ -31,7 +37,7 @@ from tests.agents.scripted_agent import NotingTool, open_agent
 LIMITS = RunLimits(turns=20)
 LAYERS = LayersSettings(clearing=ClearingSettings.none())
 LITTLE = CompactionSettings(keep_least=1, keep_texts=1)
-"""What stays is the last message."""
+"""Settings with which only the last message stays."""
 USER = Sender(name="user", incarnation=1, session="s", kind="human")
 SCRIPT = """
 main:
@@ -46,12 +52,12 @@ default:
 
 
 def asking(*jobs: CompactJob) -> tuple[OnDemandCompaction, list[PendingCompaction]]:
-    """Compaction on demand for which *jobs* are asked."""
+    """Compaction on demand with *jobs* as pending requests."""
     by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE))
     return by_hand, [by_hand.enqueue(job) for job in jobs]
 
 
-async def test_a_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path) -> None:
+async def test_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path) -> None:
     by_hand, pending = asking()
 
     async def note(text: str) -> str:
@@ -70,7 +76,7 @@ async def test_a_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Pa
         assert "Went well." in agent.conversation.messages[0].blocks[0].decode()
 
 
-async def test_all_who_ask_are_answered(tmp_path: Path) -> None:
+async def test_every_compaction_request_is_answered(tmp_path: Path) -> None:
     by_hand, pending = asking(CompactJob(pivot=Pivot(side="from", message=9)), CompactJob(), CompactJob())
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
@@ -81,13 +87,13 @@ async def test_all_who_ask_are_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("side", "message", "reason", "is_for_user"),
     [
-        ("from", 7, "there is no message 7: the conversation has 6", True),
-        ("up_to", 0, "there is no message 0: the conversation has 6", True),
-        ("up_to", 1, "it is too short: nothing would leave", False),
-        ("up_to", 2, "it is too short: nothing would leave", False),
+        ("from", 7, "message 7 does not exist: the conversation has 6 messages", True),
+        ("up_to", 0, "message 0 does not exist: the conversation has 6 messages", True),
+        ("up_to", 1, TOO_SHORT, False),
+        ("up_to", 2, TOO_SHORT, False),
     ],
 )
-async def test_what_cannot_be_done_changes_nothing(
+async def test_impossible_request_changes_nothing(
     tmp_path: Path, side: Side, message: int, reason: str, *, is_for_user: bool
 ) -> None:
     by_hand, _ = asking()
@@ -99,42 +105,42 @@ async def test_what_cannot_be_done_changes_nothing(
         assert agent.conversation.prefix_bytes() == before
 
 
-async def test_without_a_summary_nothing_leaves_by_hand(tmp_path: Path) -> None:
+async def test_manual_compaction_without_summary_removes_nothing(tmp_path: Path) -> None:
     by_hand = OnDemandCompaction(CompactionStep(settings=attrs.evolve(LITTLE, by_model=False)))
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         before = agent.conversation.prefix_bytes()
         answer = await by_hand.run_request(agent, CompactJob())
         assert isinstance(answer, NotCompacted)
-        assert "no summary to be had" in answer.reason
+        assert answer.reason == NO_SUMMARY
         assert agent.conversation.prefix_bytes() == before
 
 
-async def test_where_compaction_is_switched_off_it_says_so(tmp_path: Path) -> None:
+async def test_request_is_refused_when_compaction_is_switched_off(tmp_path: Path) -> None:
     by_hand = OnDemandCompaction(None)
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
         answer = await by_hand.run_request(agent, CompactJob())
-    assert answer == NotCompacted(reason="compaction is switched off in its settings")
+    assert answer == NotCompacted(reason=SWITCHED_OFF)
 
 
 @attrs.frozen
 class Idle:
-    """Hears of it when an agent is idle."""
+    """Counter of the agent's idle periods."""
 
     on_reply: list[str] = attrs.field(factory=list)
 
     async def until(self, times: int) -> None:
-        """Return when it was idle so often."""
+        """Wait until the agent has been idle *count* times."""
         while self.on_reply.count("idle") < times:
             await trio.testing.wait_all_tasks_blocked(0.01)
 
 
 @pytest.mark.parametrize("pivot", [None, Pivot(side="from", message=2)])
 @pytest.mark.parametrize("comes_first", ["request", "message"])
-async def test_an_idle_agent_is_compacted_at_once_and_hears_what_comes_with_it(
+async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
     tmp_path: Path, pivot: Pivot | None, comes_first: str
 ) -> None:
-    """A compaction that ends the conversation with a summary takes the mail in, and the agent is woken all the same."""
+    """A compaction that ends the conversation with a summary also delivers the mail, and the mail wakes the agent."""
     dead: list[DeadLetter] = []
     roster = LocalRoster()
     roster.join("main")

@@ -1,4 +1,4 @@
-"""Whatever a conversation was, and however it is compacted: the API takes it back, and what must stay has stayed."""
+"""Properties of any compaction of any conversation: the API accepts the result, and required content stays."""
 
 import json
 import tempfile
@@ -35,9 +35,9 @@ from tests.embedded_server import Served
 
 CONTEXT = "The project is called Rosebud."
 COLD = 301.0
-"""Seconds after which the cache has forgotten."""
+"""Seconds after which cache entries have expired."""
 OVERFLOW = PromptTooLong(actual=1_000_000, most=10)
-"""So much too long that a summary can be made part by part only."""
+"""A conversation so long that it can only be summarised in parts."""
 SUMMARIES: dict[str, dict[str, Any]] = {
     "good": {"text": "<analysis>hm</analysis><summary>It went on.</summary>"},
     "empty": {"text": "<summary></summary>"},
@@ -50,7 +50,7 @@ Way = Literal["notes", "model", "parts", "rule"]
 
 @attrs.frozen(kw_only=True)
 class Cut:
-    """A compaction that somebody asks for."""
+    """One requested compaction."""
 
     way: Way
     side: Side | None
@@ -60,22 +60,22 @@ class Cut:
 
 @attrs.frozen(kw_only=True)
 class Round:
-    """A reply of the model, and what comes of it."""
+    """One reply of the model and its consequences."""
 
     thinks: bool
     has_text: bool
     results: tuple[int, ...]
-    """Characters of the result of each call; without calls a turn ends."""
+    """Length of the result of each call; a reply without calls ends the turn."""
     said: str
-    """What then comes next."""
+    """The next user message, if the reply makes no calls."""
     by: Literal["human", "mail", "picture"]
     is_cold: bool
-    """Whether the cache has forgotten before it is asked for."""
+    """True if the cache expires before this reply is requested."""
     cuts: tuple[Cut, ...]
-    """Compactions right before it is asked for."""
+    """Compactions directly before this reply is requested."""
 
     def reply(self, number: int) -> dict[str, Any]:
-        """As a script has it."""
+        """Return the reply in the form of a script."""
         tools = [{"Note": {"text": f"{number}.{call} {size}"}} for call, size in enumerate(self.results)]
         has_text = self.has_text or not tools
         return {
@@ -87,19 +87,19 @@ class Round:
 
 @attrs.frozen(kw_only=True)
 class Dialogue:
-    """A whole conversation."""
+    """A random conversation with compactions."""
 
     rounds: tuple[Round, ...]
     window: int
     clears_by_time: bool
     clears_by_cache: bool
     summaries: tuple[str, ...]
-    """What the model says when it is asked for one; then good ones."""
+    """First replies to summary requests; later replies are good summaries."""
     last: tuple[Cut, ...]
-    """Compactions when all is said."""
+    """Compactions after the last reply."""
 
     def script(self, directory: Path) -> str:
-        """What the model says."""
+        """Return the script of the model."""
         hint = "_What is being done at this moment, what is still open, and what comes next._"
         edit = {"file_path": str(directory / "notes.md"), "old_string": hint, "new_string": f"{hint}\nNoted."}
         replies = [round_.reply(number) for number, round_ in enumerate(self.rounds)]
@@ -154,27 +154,27 @@ REOPENED = Dialogue(
         Cut(way="model", side="from", message=3, settings=CompactionSettings()),
     ),
 )
-"""Calls lose their thinking, and then all that came behind their results."""
+"""A conversation in which calls lose their thinking, and later blocks are removed."""
 
 
 @attrs.frozen
 class Team:
-    """What an agent must not forget."""
+    """A pinned section."""
 
     heading: str = "Team"
 
     async def text(self, agent: Agent) -> str:
-        """Who they are, and how far the agent is."""
+        """Return a text that depends on the agent's turn."""
         return f"ada, ben, cleo and dan work for {agent.identity.agent} at turn {agent.turn}"
 
 
 class Watched(CompactionStep):
-    """Compacts, and looks at what has become of the conversation."""
+    """Compaction step that checks the conversation after each compaction."""
 
     async def compact(
         self, agent: Agent, trigger: Trigger, pivot: Pivot | None = None, overflow: PromptTooLong | None = None
     ) -> Compacted | None:
-        """As ever."""
+        """As `CompactionStep.compact`, then check the result."""
         before = agent.conversation.messages
         told = await super().compact(agent, trigger, pivot, overflow)
         after = agent.conversation.messages
@@ -190,7 +190,7 @@ class Watched(CompactionStep):
         return told
 
     async def do(self, agent: Agent, cut: Cut) -> None:
-        """Compact as *cut* says."""
+        """Run the requested compaction."""
         self.settings = attrs.evolve(cut.settings, by_notes=cut.way == "notes", by_model=cut.way != "rule")
         count = len(agent.conversation.messages)
         pivot = None if cut.side is None else Pivot(side=cut.side, message=1 + cut.message % count)
@@ -202,7 +202,7 @@ class Watched(CompactionStep):
 
 @attrs.frozen
 class Meanwhile:
-    """What happens in a story before each reply."""
+    """Call step that expires the cache and compacts before each reply, as the random conversation requires."""
 
     story: Dialogue
     compact: Watched
@@ -222,14 +222,14 @@ def text_of(messages: Sequence[PrefixMessage]) -> str:
 
 
 def check_kept(agent: Agent, after: Sequence[PrefixMessage]) -> None:
-    """The human's words, as they were said, and what is kept elsewhere, as it is now."""
+    """User texts are verbatim, and pinned sections are current."""
     text = text_of(after)
     assert [said for said in agent.user_texts if said not in text] == []
     assert f"work for main at turn {agent.turn}" in text
 
 
 def check_pairs(messages: Sequence[PrefixMessage]) -> None:
-    """Every result follows its call, and every call but those at the end has its result."""
+    """Every result follows its call, and every call except the last ones has its result."""
     called: set[str] = set()
     for message in messages:
         blocks = [json.loads(block) for block in message.blocks]
@@ -243,9 +243,9 @@ def check_pairs(messages: Sequence[PrefixMessage]) -> None:
 
 
 def check_pending(before: Sequence[PrefixMessage], after: Sequence[PrefixMessage], results: Path) -> None:
-    """What the model has to answer next is there as it was, or in a file of *results* that is named.
+    """The blocks to answer next are unchanged, or in a file of *results* that is named.
 
-    A summary that has come last stands for what was there, and another one takes its place.
+    A last summary replaces what was there, and another one takes its place.
     """
     assert after[-1].role == before[-1].role
     text = text_of(after)
@@ -260,14 +260,14 @@ async def read_context() -> str:
 
 
 async def result(notes: Any, words: str) -> str:
-    """What the tool gives back for `<number> <size>`, when the notes are up to date."""
+    """Wait for the notes, and return the tool's result for `<number> <size>`."""
     await notes.wait_until_written()
     number, _, size = words.partition(" ")
     return f"result {number} ".ljust(int(size), "x")[: int(size)] if size else "denied"
 
 
 def add_round(agent: Agent, round_: Round) -> None:
-    """Let the next turn have something to answer."""
+    """Append a user message to answer in the next turn."""
     blocks = [text_block(round_.said)]
     if round_.by == "picture":
         blocks.append(image())
@@ -319,7 +319,7 @@ LONG = settings(max_examples=600, deadline=None, suppress_health_check=list(Heal
 @BRIEF
 @example(story=REOPENED)
 @given(story=STORIES)
-def test_any_compaction_leaves_what_the_api_takes_and_loses_nothing_that_must_stay(story: Dialogue) -> None:
+def test_any_compaction_is_valid_for_api_and_keeps_required_content(story: Dialogue) -> None:
     check(story)
 
 
@@ -327,5 +327,5 @@ def test_any_compaction_leaves_what_the_api_takes_and_loses_nothing_that_must_st
 @pytest.mark.timeout(1200)
 @LONG
 @given(story=STORIES)
-def test_ten_times_as_many_compactions_lose_nothing_that_must_stay(story: Dialogue) -> None:
+def test_ten_times_as_many_compactions_keep_required_content(story: Dialogue) -> None:
     check(story)

@@ -1,4 +1,4 @@
-"""Memory extraction at work: a helper writes memories over real HTTP when its agent has finished."""
+"""Memory extraction: a helper writes memories over real HTTP when its agent has finished."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -63,13 +63,13 @@ def nothing(**facts: Any) -> dict[str, Any]:
 
 
 def when_extracting_from(count: int) -> dict[str, Any]:
-    """The condition of a reply to one who is to look at *count* messages."""
-    return {"last_user_text": f"what of the last {count} messages"}
+    """Return the condition of a scripted reply to an extraction from *count* messages."""
+    return {"last_user_text": f"last {count} messages above"}
 
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """An agent whose memories are extracted, what it told, and the server."""
+    """An agent with extraction, its events and the server."""
 
     agent: Agent
     extraction: Extraction
@@ -78,40 +78,40 @@ class Work:
     served: Served
 
     async def loop(self, words: str | None = None) -> None:
-        """Run the agent's loop once, on new *words* if there are any, and say that it has finished."""
+        """Run the agent's loop once, with a new user message if given, and report its end to the extraction."""
         if words is not None:
             self.agent.append_message("user", [text_block(words)])
         assert (await run_loop(self.agent, LIMITS)).reason == "completed"
         self.extraction.on_run_finished()
 
     async def run(self, words: str | None = None) -> None:
-        """As `loop`, and until what that begins has settled."""
+        """As `loop`, then wait until no extraction is running."""
         await self.loop(words)
         await self.extraction.wait_until_idle()
 
     def requests(self, purpose: str = "extraction") -> list[dict[str, Any]]:
-        """What the server logged."""
+        """Return the server's log entries for *purpose*."""
         return [entry for entry in self.served.requests if entry["purpose"] == purpose]
 
     def go(self) -> None:
-        """Let the model answer that waits for it."""
+        """Release the scripted reply that waits for a signal."""
         self.served.server.control.signals.raise_signal("go")
 
     @property
     def extracted(self) -> list[MemoryExtracted]:
-        """What was told of each time."""
+        """All emitted results of extractions."""
         return [event for event in self.events if isinstance(event, MemoryExtracted)]
 
     @property
     def failures(self) -> list[str]:
-        """Why it came to nothing."""
+        """Reasons of failed extractions."""
         failed = [event for event in self.events if isinstance(event, LayerFailed)]
         assert {event.layer for event in failed} <= {"extraction"}
         return [event.reason for event in failed]
 
     @property
     def cursor(self) -> int | None:
-        """What is recorded of how far it has looked."""
+        """Turns of all recorded extractions."""
         record = load_transcript(self.agent.transcript.path).extraction
         return None if record is None else record.turn
 
@@ -140,7 +140,7 @@ async def open_work(
             yield Work(agent=agent, extraction=opened, store=store, events=events, served=served)
 
 
-async def test_a_fact_is_saved_with_its_line_in_the_index_and_its_author(tmp_path: Path) -> None:
+async def test_memory_is_saved_with_index_line_and_author(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"))]
     async with open_work(tmp_path, script) as work:
         await work.run("From now on test against a real database.")
@@ -159,7 +159,7 @@ async def test_a_fact_is_saved_with_its_line_in_the_index_and_its_author(tmp_pat
         assert work.cursor == 2
 
 
-async def test_what_is_there_is_read_first_and_changed_with_all_writes_together(tmp_path: Path) -> None:
+async def test_existing_memory_is_read_then_changed(tmp_path: Path) -> None:
     testing = tmp_path / "memory/testing.md"
     changed = {"Edit": {"file_path": str(testing), "old_string": "Postgres", "new_string": "SQLite"}}
     script = [
@@ -176,7 +176,7 @@ async def test_what_is_there_is_read_first_and_changed_with_all_writes_together(
         assert len(work.requests()) == 2
 
 
-async def test_a_helper_is_told_what_memories_there_are_and_what_day_it_is(tmp_path: Path) -> None:
+async def test_helper_gets_list_of_memories_and_date(tmp_path: Path) -> None:
     content = memory_text("x").replace("when tests", "</memories> when tests").encode()
     MemoryStore.at(tmp_path / "memory").write("testing.md", content, Author(by="user"), base=None)
     line = r"- \[feedback\] testing.md \(.*\): &lt;/memories&gt; when tests are written"
@@ -186,7 +186,7 @@ async def test_a_helper_is_told_what_memories_there_are_and_what_day_it_is(tmp_p
         assert (work.failures, len(work.extracted)) == ([], 1)
 
 
-async def test_a_helper_shares_its_agents_prefix_and_leaves_no_trace_in_the_conversation(tmp_path: Path) -> None:
+async def test_helper_shares_agents_prefix_and_does_not_change_conversation(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"))]
     async with open_work(tmp_path, script) as work:
         await work.loop("lorem ipsum " * 2_000)
@@ -199,7 +199,7 @@ async def test_a_helper_shares_its_agents_prefix_and_leaves_no_trace_in_the_conv
         assert str(tmp_path / "memory/testing.md") not in work.agent.workspace.seen.known()
 
 
-async def test_only_what_is_new_is_looked_at_also_by_an_agent_that_was_resumed(tmp_path: Path) -> None:
+async def test_only_new_messages_are_extracted_even_after_resume(tmp_path: Path) -> None:
     script = [
         {"text": "one"},
         nothing(when=when_extracting_from(2)),
@@ -239,7 +239,7 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
         assert (work.failures, len(work.extracted), work.cursor) == ([], 2, 6)
 
 
-async def test_the_throttle_lets_every_third_loop_through(tmp_path: Path) -> None:
+async def test_throttle_allows_every_third_run(tmp_path: Path) -> None:
     script = [*({"text": str(number)} for number in range(7)), nothing(when=when_extracting_from(6), times="always")]
     async with open_work(tmp_path, script, settings=ExtractionSettings(every=3)) as work:
         await work.run()
@@ -249,7 +249,7 @@ async def test_the_throttle_lets_every_third_loop_through(tmp_path: Path) -> Non
         assert len(work.extracted) == 2
 
 
-async def test_an_agent_that_wrote_itself_is_skipped_until_it_has_done_something_else(tmp_path: Path) -> None:
+async def test_agent_that_wrote_memories_itself_is_skipped_until_new_turns(tmp_path: Path) -> None:
     own = write(tmp_path / "memory/own.md")
     script: list[dict[str, Any]] = [{"tools": [own]}, {"text": "I noted it."}, {"text": "Fine."}]
     script += [nothing(when=when_extracting_from(2))]
@@ -262,7 +262,7 @@ async def test_an_agent_that_wrote_itself_is_skipped_until_it_has_done_something
         assert (len(work.requests()), work.failures, work.cursor) == (1, [], 4)
 
 
-async def test_what_another_session_wrote_is_no_reason_to_skip(tmp_path: Path) -> None:
+async def test_writes_of_another_session_do_not_cause_skip(tmp_path: Path) -> None:
     async with open_work(tmp_path, [{"text": "Noted."}, nothing()]) as work:
         other = Author(by="agent", agent="main", session="another", turn=9)
         work.store.write("other.md", memory_text("x").encode(), other, base=None)
@@ -270,7 +270,7 @@ async def test_what_another_session_wrote_is_no_reason_to_skip(tmp_path: Path) -
         assert [told.skipped for told in work.extracted] == [None]
 
 
-async def test_a_helper_writes_in_the_memory_alone_and_starts_nothing(tmp_path: Path) -> None:
+async def test_helper_writes_only_memory_and_runs_no_program(tmp_path: Path) -> None:
     acted: list[str] = []
     outside, inside = tmp_path / "project/x.md", tmp_path / "memory/testing.md"
     denied = extraction(
@@ -287,7 +287,7 @@ async def test_a_helper_writes_in_the_memory_alone_and_starts_nothing(tmp_path: 
         assert (acted, outside.exists(), work.failures) == ([], False, [])
 
 
-async def test_what_a_rule_denies_the_agent_a_helper_may_not_read(tmp_path: Path) -> None:
+async def test_helper_cannot_read_what_rules_deny_the_agent(tmp_path: Path) -> None:
     rule = Rule.parse("Read(secret.txt)", "test")
     script = [
         {"text": "Noted."},
@@ -300,7 +300,7 @@ async def test_what_a_rule_denies_the_agent_a_helper_may_not_read(tmp_path: Path
         assert (work.failures, len(work.extracted)) == ([], 1)
 
 
-async def test_commands_that_only_read_may_run(tmp_path: Path) -> None:
+async def test_read_only_commands_are_allowed(tmp_path: Path) -> None:
     command = {"Bash": {"command": f"ls {tmp_path}/memory"}}
     script = [{"text": "Noted."}, extraction(command), nothing(when={"last_tool_result": "kept.md"})]
     async with open_work(tmp_path, script) as work:
@@ -309,18 +309,18 @@ async def test_commands_that_only_read_may_run(tmp_path: Path) -> None:
         assert (work.failures, len(work.extracted)) == ([], 1)
 
 
-async def test_a_helper_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
+async def test_helper_ends_at_its_limit_of_turns(tmp_path: Path) -> None:
     late = write(tmp_path / "memory/late.md")
     script = [{"text": "Noted."}, *[extraction(read(tmp_path / "memory/x.md"))] * 4, extraction(late)]
     async with open_work(tmp_path, script) as work:
         await work.run()
         assert [(told.saved, told.turns) for told in work.extracted] == [([], 5)]
-        assert work.failures == ["it was not done after 5 replies"]
+        assert work.failures == ["the extraction was not finished after 5 replies"]
         assert work.store.paths() == []
         assert len(work.requests()) == 5
 
 
-async def test_a_memory_that_is_refused_is_an_event_and_is_not_tried_for_ever(tmp_path: Path) -> None:
+async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----"
     script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/key.md", key)), nothing()]
     async with open_work(tmp_path, script) as work:
@@ -331,25 +331,25 @@ async def test_a_memory_that_is_refused_is_an_event_and_is_not_tried_for_ever(tm
 
 
 class Sparing(LocalGateway):
-    """Has money left for turns alone."""
+    """Gateway that refuses extractions as too expensive."""
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As any gate, but for extraction."""
+        """As `LocalGateway.admit`, except for extraction."""
         if intent.purpose == "extraction":
             raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
         async with super().admit(intent) as permit:
             yield permit
 
 
-async def test_a_budget_that_is_spent_is_an_event(tmp_path: Path) -> None:
+async def test_spent_budget_is_event(tmp_path: Path) -> None:
     async with open_work(tmp_path, [{"text": "Noted."}], gate=Sparing()) as work:
         await work.run()
         assert "raise the budget" in work.failures[0]
         assert (work.extracted, work.cursor) == ([], None)
 
 
-async def test_a_model_that_fails_is_an_event_and_the_next_time_makes_up_for_it(tmp_path: Path) -> None:
+async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path: Path) -> None:
     script = [{"text": "one"}, {"text": "two"}, nothing(when=when_extracting_from(4))]
     async with open_work(tmp_path, script) as work:
         await work.run()
@@ -360,20 +360,20 @@ async def test_a_model_that_fails_is_an_event_and_the_next_time_makes_up_for_it(
         assert (len(work.failures), len(work.extracted), work.cursor) == (1, 1, 3)
 
 
-async def test_a_model_that_refuses_is_an_event(tmp_path: Path) -> None:
+async def test_refusal_of_model_is_event(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, {"purpose": "extraction", "text": "No.", "stop": "refusal"}]
     async with open_work(tmp_path, script) as work:
         await work.run()
-        assert work.failures == ["the model ended with refusal"]
+        assert work.failures == ["the model stopped with refusal"]
 
 
-async def test_a_model_that_only_talks_has_found_nothing(tmp_path: Path) -> None:
+async def test_reply_without_calls_saves_nothing(tmp_path: Path) -> None:
     async with open_work(tmp_path, [{"text": "Noted."}, nothing()]) as work:
         await work.run()
         assert ([(told.saved, told.skipped) for told in work.extracted], work.failures) == ([([], None)], [])
 
 
-async def test_what_cannot_be_recorded_is_an_event(tmp_path: Path) -> None:
+async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
     class OnlyTranscript(SeededFaults):
         def before(self, operation: Any, path: Path, size: int) -> int:
             return super().before(operation, path, size) if path.name == "transcript.jsonl" else size
@@ -387,7 +387,7 @@ async def test_what_cannot_be_recorded_is_an_event(tmp_path: Path) -> None:
         assert (work.extracted, work.cursor) == ([], None)
 
 
-async def test_by_hand_all_is_looked_at_although_nothing_is_new_or_the_agent_wrote_itself(tmp_path: Path) -> None:
+async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: Path) -> None:
     script: list[dict[str, Any]] = [{"tools": [write(tmp_path / "memory/own.md")]}, {"text": "I noted it."}]
     script += [nothing(when=when_extracting_from(4), times="always")]
     async with open_work(tmp_path, script) as work:
@@ -398,13 +398,13 @@ async def test_by_hand_all_is_looked_at_although_nothing_is_new_or_the_agent_wro
             assert (told.skipped, told.turns, work.extracted[-1]) == (None, 1, told)
 
 
-async def test_by_hand_a_failure_is_an_event_too(tmp_path: Path) -> None:
+async def test_failure_of_run_now_is_event(tmp_path: Path) -> None:
     async with open_work(tmp_path, [{"text": "Noted."}], gate=Sparing()) as work:
         assert await work.extraction.run_now() is None
         assert len(work.failures) == 1
 
 
-async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:
+async def test_end_of_block_waits_for_running_extraction(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"), until="go")]
     async with open_work(tmp_path, script) as work:
         await work.loop()
@@ -412,16 +412,16 @@ async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:
     assert [told.saved for told in work.extracted] == [["testing.md"]]
 
 
-async def test_leaving_gives_up_after_a_while_and_says_so(tmp_path: Path) -> None:
+async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, nothing(until="never")]
     async with open_work(tmp_path, script, settings=ExtractionSettings(drain=0.01)) as work:
         await work.loop()
-    assert (work.extracted, work.failures) == ([], ["it was stopped, as it was not done 0.01 seconds after the agent"])
+    assert (work.extracted, work.failures) == ([], ["the extraction was cancelled 0.01 seconds after the agent's end"])
     work.extraction.on_run_finished()
     await work.extraction.wait_until_idle()
 
 
-async def test_cancelled_from_outside_it_ends_at_once(tmp_path: Path) -> None:
+async def test_outside_cancellation_ends_extraction_immediately(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, nothing(until="never")]
     with trio.CancelScope() as scope:
         async with open_work(tmp_path, script, settings=ExtractionSettings(drain=1_000)) as work:
@@ -431,7 +431,7 @@ async def test_cancelled_from_outside_it_ends_at_once(tmp_path: Path) -> None:
     assert not work.failures
 
 
-async def test_an_error_that_ends_the_block_waits_for_nothing(tmp_path: Path) -> None:
+async def test_error_in_block_does_not_wait_for_extraction(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, nothing(until="never")]
     with pytest.RaisesGroup(OSError, flatten_subgroups=True):
         async with open_work(tmp_path, script, settings=ExtractionSettings(drain=1_000)) as work:

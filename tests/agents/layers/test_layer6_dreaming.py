@@ -1,4 +1,4 @@
-"""Dreams at work: a helper consolidates a copy over real HTTP, and only what loses nothing reaches the memory."""
+"""Dreams: a helper consolidates a copy of the memory over real HTTP; only changes without loss are applied."""
 
 import json
 import os
@@ -45,23 +45,23 @@ def topic(name: str, body: str) -> str:
 
 @attrs.define(eq=False)
 class EventSignal:
-    """Wakes those who wait for something to be told."""
+    """Notifier for tests that wait for an event."""
 
     _rung: trio.Event = attrs.field(factory=trio.Event)
 
     def notify(self) -> None:
-        """Wake all."""
+        """Wake all waiting tasks."""
         self._rung.set()
         self._rung = trio.Event()
 
     async def wait(self) -> None:
-        """Return when it is rung the next time."""
+        """Wait for the next `ring`."""
         await self._rung.wait()
 
 
 @attrs.frozen(kw_only=True)
 class DreamHarness:
-    """An agent that dreams, what it told, and the server."""
+    """An agent with dreams, its events and the server."""
 
     agent: Agent
     store: MemoryStore
@@ -73,36 +73,36 @@ class DreamHarness:
 
     @property
     def dream_events(self) -> list[Dreamed]:
-        """The states of its dreams."""
+        """All emitted states of dreams."""
         return [event for event in self.events if isinstance(event, Dreamed)]
 
     @property
     def states(self) -> list[str]:
-        """Their names."""
+        """Names of these states."""
         return [event.state for event in self.dream_events]
 
     async def reached(self, state: str) -> None:
-        """Return once a dream is in *state*."""
+        """Wait until a dream is in *state*."""
         while state not in self.states:
             await self.bell.wait()
 
     def requests(self) -> list[dict[str, Any]]:
-        """What the server logged of dreams."""
+        """The server's log entries of dream requests."""
         return [entry for entry in self.served.requests if entry["purpose"] == "dream"]
 
     def texts(self) -> dict[str, str]:
-        """All memories and the index."""
+        """Texts of all memories and of the index, by path."""
         return {path: (self.store.read(path) or b"").decode() for path in ("MEMORY.md", *self.store.paths())}
 
     def background(self, settings: DreamingSettings | None = None) -> Any:
-        """Dreams beside its turns."""
+        """Open a scheduler of background dreams."""
         agent, directory = self.agent, self.sessions[0].parent
         touched = lambda: recent_sessions(directory, agent.clock)  # noqa: E731 - it is short
         return open_dreaming(agent, self.store, touched, settings or DreamingSettings(), lambda: Author(by="agent"))
 
 
 def copy_of(directory: Path, path: str) -> str:
-    """Where a dream finds the memory *path*."""
+    """Return the path of a memory in the working copy."""
     return str(directory / "dream" / "memory" / path)
 
 
@@ -158,7 +158,7 @@ BEN = topic("ben", "Ben likes coffee.")
 BOTH = topic("people", "Ann likes tea.\nBen likes coffee.\nThe user moved to Ghent on 2026-11-15.")
 
 
-async def test_memories_are_merged_and_completed_with_evidence(tmp_path: Path) -> None:
+async def test_dream_merges_memories_and_records_evidence(tmp_path: Path) -> None:
     evidence = {
         "Write": {
             "file_path": str(tmp_path / "dream" / "evidence.md"),
@@ -200,7 +200,7 @@ async def test_memories_are_merged_and_completed_with_evidence(tmp_path: Path) -
         assert all(results)
 
 
-async def test_a_dream_that_would_delete_23_files_deletes_none(tmp_path: Path) -> None:
+async def test_dream_that_deletes_23_files_waits_for_approval(tmp_path: Path) -> None:
     files = {f"fact-{number}.md": topic(f"fact {number}", f"The number {number} is odd.") for number in range(23)}
     reads = turn(*(read(tmp_path, path) for path in files))
     empties = turn(*(write(tmp_path, path, "") for path in files))
@@ -212,7 +212,7 @@ async def test_a_dream_that_would_delete_23_files_deletes_none(tmp_path: Path) -
         assert {(hunk.kind, hunk.state) for hunk in change.hunks} == {("deletion", "waiting")}
 
 
-async def test_a_deletion_that_is_called_a_merge_is_a_deletion(tmp_path: Path) -> None:
+async def test_lost_sentence_in_merge_counts_as_deletion(tmp_path: Path) -> None:
     merged = topic("people", "Merged from ann.md and ben.md: both have a favourite drink.")
     tidy = turn(
         read(tmp_path, "ann.md"),
@@ -229,7 +229,7 @@ async def test_a_deletion_that_is_called_a_merge_is_a_deletion(tmp_path: Path) -
         assert night.texts()["ann.md"] == ANN
 
 
-async def test_a_dream_writes_nowhere_but_in_its_copy(tmp_path: Path) -> None:
+async def test_dream_can_write_only_in_its_copy(tmp_path: Path) -> None:
     outside = [tmp_path / "memory" / "ann.md", tmp_path / "src.py", tmp_path / "dream" / "base" / "ann.md"]
     calls = [{"Read": {"file_path": str(path)}} for path in outside[:2]]
     calls += [{"Write": {"file_path": str(path), "content": "x"}} for path in outside]
@@ -251,7 +251,7 @@ async def test_a_dream_writes_nowhere_but_in_its_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["nothing", "I have thought about it at length. ```json\n{}\n```"])
-async def test_a_dream_that_only_talks_changes_nothing_and_counts(tmp_path: Path, words: str) -> None:
+async def test_dream_without_edits_changes_nothing_and_counts(tmp_path: Path, words: str) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, {"purpose": "dream", "text": words}) as night:
         before = night.texts()
         assert not (await night.dreamer.dream(night.sessions)).files
@@ -260,7 +260,7 @@ async def test_a_dream_that_only_talks_changes_nothing_and_counts(tmp_path: Path
         assert not load_changes(night.store.directory)
 
 
-async def test_a_dry_run_applies_nothing_and_does_not_count(tmp_path: Path) -> None:
+async def test_dry_run_applies_nothing_and_does_not_count(tmp_path: Path) -> None:
     tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, DONE) as night:
         before = night.texts()
@@ -270,8 +270,8 @@ async def test_a_dry_run_applies_nothing_and_does_not_count(tmp_path: Path) -> N
         assert last_dream_time(night.store.directory, night.agent.clock) is None
 
 
-async def test_a_change_by_which_recall_gets_worse_waits_whole(tmp_path: Path) -> None:
-    """Six new memories that say nothing else push the old one out of what a query finds."""
+async def test_change_that_worsens_recall_waits_for_approval(tmp_path: Path) -> None:
+    """Six new memories with the same text push the old one out of the results of a query."""
     noise = [write(tmp_path, f"tea-{number}.md", topic(f"tea {number}", "tea tea")) for number in range(6)]
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, turn(*noise), DONE) as night:
         log_query(night.store.directory, "tea", ["ann.md"], night.agent.clock)
@@ -282,7 +282,7 @@ async def test_a_change_by_which_recall_gets_worse_waits_whole(tmp_path: Path) -
         assert {hunk.state for hunk in change.hunks} == {"waiting"}
 
 
-async def test_a_file_that_changes_during_a_dream_keeps_that_change(tmp_path: Path) -> None:
+async def test_change_of_file_during_dream_is_kept(tmp_path: Path) -> None:
     tidy = turn(read(tmp_path, "ann.md"), write(tmp_path, "ann.md", f"{ANN}She sings.\n"))
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, {**DONE, "until": "changed"}) as night:
         async with trio.open_nursery() as nursery:
@@ -294,7 +294,7 @@ async def test_a_file_that_changes_during_a_dream_keeps_that_change(tmp_path: Pa
         assert night.texts()["ann.md"] == f"{ANN}By hand.\n"
 
 
-async def test_a_failure_is_told_and_leaves_the_time_of_the_last_dream(tmp_path: Path) -> None:
+async def test_failed_dream_is_event_and_keeps_time_of_last_dream(tmp_path: Path) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, turn(write(tmp_path, "new.md", "x"))) as night:
         (night.store.directory / LOCK).write_text("{}")
         os.utime(night.store.directory / LOCK, (5.0, 5.0))
@@ -308,7 +308,7 @@ async def test_a_failure_is_told_and_leaves_the_time_of_the_last_dream(tmp_path:
 
 
 @pytest.mark.parametrize("phase", ["starting", "updating"])
-async def test_a_dream_that_is_killed_leaves_no_trace(tmp_path: Path, phase: str) -> None:
+async def test_killed_dream_leaves_no_trace(tmp_path: Path, phase: str) -> None:
     look, tidy = turn(read(tmp_path, "ann.md"), signal="begun"), turn(write(tmp_path, "new.md", "New."), signal="begun")
     replies = [look, {**tidy, "until": "never"}] if phase == "starting" else [tidy, {**DONE, "until": "never"}]
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, *replies) as night:
@@ -325,7 +325,7 @@ async def test_a_dream_that_is_killed_leaves_no_trace(tmp_path: Path, phase: str
         assert not load_changes(night.store.directory)
 
 
-async def test_a_dream_in_the_background_begins_when_it_is_due(tmp_path: Path) -> None:
+async def test_background_dream_begins_when_due(tmp_path: Path) -> None:
     tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, DONE) as night, night.background() as dreaming:
         dreaming.on_run_finished()
@@ -335,11 +335,11 @@ async def test_a_dream_in_the_background_begins_when_it_is_due(tmp_path: Path) -
         assert dreaming.progress.state == "completed"
         dreaming.on_run_finished()
         await dreaming.wait_until_idle()
-        assert "hours ago" in (dreaming.closed or "")
+        assert "hours ago" in (dreaming.not_due or "")
         assert night.states.count("starting") == 1
 
 
-async def test_a_dream_needs_no_conversation(tmp_path: Path) -> None:
+async def test_dream_needs_no_conversation(tmp_path: Path) -> None:
     tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
     async with open_dream_harness(tmp_path, {}, tidy, DONE) as night:
         night.agent.conversation = Conversation.begin(
@@ -350,7 +350,7 @@ async def test_a_dream_needs_no_conversation(tmp_path: Path) -> None:
         assert night.store.paths() == ["new.md"]
 
 
-async def test_leaving_waits_for_a_dream_and_then_kills_it(tmp_path: Path) -> None:
+async def test_end_of_block_waits_for_dream_then_kills_it(tmp_path: Path) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, {**DONE, "until": "never"}) as night:
         before = night.texts()
         async with night.background(DreamingSettings(drain=0.2)) as dreaming:
@@ -360,7 +360,7 @@ async def test_leaving_waits_for_a_dream_and_then_kills_it(tmp_path: Path) -> No
         assert last_dream_time(night.store.directory, night.agent.clock) is None
 
 
-async def test_in_the_background_a_failure_is_an_event_and_another_dream_is_none(tmp_path: Path) -> None:
+async def test_background_failure_is_event_but_running_dream_is_not(tmp_path: Path) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}) as night, night.background() as dreaming:
         dreaming.on_run_finished()
         await dreaming.wait_until_idle()

@@ -1,4 +1,4 @@
-"""The layers at work in the loop: claude-opus-5-5 thinks, the server is strict, and a tool loop is open."""
+"""Layers inside open tool loops of a thinking model, with the strict embedded server."""
 
 import json
 from collections.abc import Callable
@@ -34,14 +34,14 @@ LIMITS = RunLimits(turns=60)
 
 
 def working(turns: int, *, thinks: bool = True) -> str:
-    """A script that thinks and calls a tool so many times, then answers."""
+    """Return a script with *count* thinking tool calls, then an answer."""
     thought = {"thinking": "what next"} if thinks else {}
     replies = [{**thought, "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)]
     return json.dumps({"default": [*replies, {"text": "done"}, {"text": "done again"}]})
 
 
 def long(size: int) -> Callable[[str], str]:
-    """A tool's result of about *size* characters, different for each call."""
+    """Return a tool result of about *size* characters, different for each call."""
     return lambda word: f"result {word}: " + "lorem ipsum " * (size // 12)
 
 
@@ -50,12 +50,12 @@ def of_kind(events: list[Event], kind: type) -> list[Any]:
 
 
 def contents(agent: Agent) -> list[str]:
-    """The results as they stand in the conversation."""
+    """Return the tool results in the conversation."""
     found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
     return [block["content"][0]["text"] for block in found]
 
 
-async def test_a_long_result_is_stored_and_stays_so_after_a_resume(tmp_path: Path) -> None:
+async def test_long_result_is_stored_also_after_resume(tmp_path: Path) -> None:
     async with open_agent(working(1), tmp_path, NotingTool(name="Note", act=long(60_000)), layers=ALL) as (agent, _):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
@@ -72,7 +72,7 @@ async def test_a_long_result_is_stored_and_stays_so_after_a_resume(tmp_path: Pat
         assert agent.conversation.prefix_bytes() == sent
 
 
-async def test_a_result_stays_in_place_when_the_disk_refuses(tmp_path: Path) -> None:
+async def test_long_result_stays_when_disk_fails(tmp_path: Path) -> None:
     class OnlyResults(SeededFaults):
         def before(self, operation: Any, path: Path, size: int) -> int:
             return super().before(operation, path, size) if path.parent.name == "tool-results" else size
@@ -87,7 +87,7 @@ async def test_a_result_stays_in_place_when_the_disk_refuses(tmp_path: Path) -> 
 
 
 def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[str], str]:
-    """A tool that takes five minutes at one turn, and gives a long result."""
+    """Create a tool that takes five minutes in one turn and returns long results."""
 
     def act(word: str) -> str:
         if word == str(turn):
@@ -97,7 +97,7 @@ def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[
     return act
 
 
-async def test_by_time_old_results_go_in_the_middle_of_a_tool_loop_that_thinks(tmp_path: Path) -> None:
+async def test_clearing_by_time_works_inside_thinking_tool_loop(tmp_path: Path) -> None:
     served: list[Served] = []
     tool = NotingTool(name="Note", act=slow_at(8, served))
     async with open_agent(working(12), tmp_path, tool, layers=ONLY_TIME) as (agent, server):
@@ -111,12 +111,12 @@ async def test_by_time_old_results_go_in_the_middle_of_a_tool_loop_that_thinks(t
         assert agent.conversation.epoch == 1
         assert contents(agent)[:4] == [PLACEHOLDER] * 4
         assert not of_kind(events, CacheBroke)
-        # The round of turn 8 had thought, so it goes on as text; the later ones are as they were.
+        # The round of turn 8 has thinking, so it is rewritten as text; later rounds are unchanged.
         assert "<earlier-call>" in agent.conversation.prefix_bytes().decode()
         assert [entry["status"] for entry in server.requests] == [200] * 13
 
 
-async def test_by_time_a_finished_turn_is_cleared_when_the_user_comes_back(tmp_path: Path) -> None:
+async def test_clearing_by_time_works_when_user_returns(tmp_path: Path) -> None:
     async with open_agent(working(8), tmp_path, NotingTool(name="Note", act=long(2_000)), layers=ONLY_TIME) as (
         agent,
         served,
@@ -130,7 +130,7 @@ async def test_by_time_a_finished_turn_is_cleared_when_the_user_comes_back(tmp_p
         assert b"<earlier-call>" not in agent.conversation.prefix_bytes()
 
 
-async def test_by_time_a_resumed_agent_knows_how_old_its_last_reply_is(tmp_path: Path) -> None:
+async def test_clearing_by_time_uses_age_of_last_reply_after_resume(tmp_path: Path) -> None:
     async with open_agent(working(8), tmp_path, NotingTool(name="Note", act=long(2_000)), layers=ONLY_TIME) as (
         agent,
         _,
@@ -144,7 +144,7 @@ async def test_by_time_a_resumed_agent_knows_how_old_its_last_reply_is(tmp_path:
         assert len(of_kind(events, ResultsCleared)) == 1
 
 
-async def test_markers_of_an_hour_are_not_cold_after_five_minutes(tmp_path: Path) -> None:
+async def test_cache_of_an_hour_is_not_cold_after_five_minutes(tmp_path: Path) -> None:
     served: list[Served] = []
     tool = NotingTool(name="Note", act=slow_at(8, served))
     async with open_agent(working(12), tmp_path, tool, layers=ONLY_TIME) as (agent, server):
@@ -156,7 +156,7 @@ async def test_markers_of_an_hour_are_not_cold_after_five_minutes(tmp_path: Path
         assert not of_kind(events, CacheBroke)
 
 
-async def test_by_cache_results_leave_while_our_bytes_and_the_cache_stay(tmp_path: Path) -> None:
+async def test_clearing_by_cache_keeps_bytes_and_cache(tmp_path: Path) -> None:
     async with open_agent(working(30), tmp_path, NotingTool(name="Note", act=long(3_000)), layers=ALL) as (
         agent,
         served,
@@ -178,7 +178,7 @@ async def test_by_cache_results_leave_while_our_bytes_and_the_cache_stay(tmp_pat
 PROMPT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-async def test_by_api_results_leave_and_stay_away_so_that_the_cache_breaks_once(tmp_path: Path) -> None:
+async def test_clearing_by_api_breaks_cache_only_once(tmp_path: Path) -> None:
     async with open_agent(
         working(30), tmp_path, NotingTool(name="Note", act=long(4_000)), layers=ONLY_API, window=48_000
     ) as (agent, served):
@@ -186,7 +186,7 @@ async def test_by_api_results_leave_and_stay_away_so_that_the_cache_breaks_once(
         assert (await run_loop(agent, LIMITS)).text == "done"
         cleared = of_kind(events, ResultsCleared)
         assert {event.mechanism for event in cleared} == {"api"}
-        # What was cleared by the very last reply has no next request to be left out of.
+        # There is no request after the last reply that could omit the results cleared in it.
         assert agent.conversation.epoch == len(cleared) - 1 > 0
         assert sum(entry["usage"]["cache_read_input_tokens"] < 1_000 for entry in served.requests[1:]) <= 2 * len(
             cleared
@@ -196,12 +196,12 @@ async def test_by_api_results_leave_and_stay_away_so_that_the_cache_breaks_once(
 
 
 @pytest.mark.parametrize(("window", "trigger"), [(200_000, 147_000), (100_000, 58_625), (50_000, 14_875)])
-def test_in_a_small_window_the_api_clears_only_when_it_is_nearly_full(window: int, trigger: int) -> None:
+def test_api_clears_small_window_only_when_nearly_full(window: int, trigger: int) -> None:
     assert api_trigger(Thresholds.for_window(window, max_output=64_000)) == trigger
 
 
-async def test_an_edit_of_the_cache_makes_room_at_once_in_the_count(tmp_path: Path) -> None:
-    """The reply then reports what was counted before it, but for the few tokens around each block."""
+async def test_cache_edit_reduces_token_count_immediately(tmp_path: Path) -> None:
+    """The reply reports the same count, except for the few tokens around each block."""
     counted: list[tuple[int, int]] = []
 
     class Counting:
@@ -224,7 +224,7 @@ async def test_an_edit_of_the_cache_makes_room_at_once_in_the_count(tmp_path: Pa
     assert max(abs(before - after) for before, after in counted[1:]) < 500
 
 
-async def test_all_mechanisms_together_pass_the_strict_server_after_a_pause_and_a_resume(tmp_path: Path) -> None:
+async def test_all_mechanisms_pass_strict_server_after_pause_and_resume(tmp_path: Path) -> None:
     served: list[Served] = []
     tool = NotingTool(name="Note", act=slow_at(14, served))
     async with open_agent(working(30), tmp_path, tool, layers=ALL, window=70_000) as (agent, server):
@@ -241,7 +241,7 @@ async def test_all_mechanisms_together_pass_the_strict_server_after_a_pause_and_
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-sonnet-4-5", "claude-haiku-5-5"])
-async def test_every_model_takes_what_the_layers_make(tmp_path: Path, model: str) -> None:
+async def test_every_model_accepts_cleared_conversation(tmp_path: Path, model: str) -> None:
     served: list[Served] = []
     tool = NotingTool(name="Note", act=slow_at(14, served))
     async with open_agent(working(18), tmp_path, tool, layers=ALL, model=model) as (agent, server):
@@ -252,7 +252,7 @@ async def test_every_model_takes_what_the_layers_make(tmp_path: Path, model: str
 
 
 async def broken(tmp_path: Path, change: Callable[[Agent, Served], None], *, thinks: bool = True) -> list[CacheBroke]:
-    """What is told when *change* happens between two turns of a long conversation."""
+    """Return the events if *change* happens between two turns of a long conversation."""
     async with open_agent(
         working(2, thinks=thinks), tmp_path, NotingTool(name="Note", act=long(40_000)), layers=ONLY_TIME
     ) as (
@@ -267,14 +267,14 @@ async def broken(tmp_path: Path, change: Callable[[Agent, Served], None], *, thi
         return of_kind(events, CacheBroke)
 
 
-async def test_a_break_is_told_with_the_parameter_that_changed(tmp_path: Path) -> None:
+async def test_cache_miss_event_names_changed_parameter(tmp_path: Path) -> None:
     [event] = await broken(tmp_path, lambda agent, _: agent.conversation.evolve_header(effort="low"))
     assert event.cause == "parameters"
     assert event.detail == "effort was None and is 'low'"
     assert event.read_now < event.read_before
 
 
-async def test_a_break_is_told_with_the_tool_that_changed(tmp_path: Path) -> None:
+async def test_cache_miss_event_names_changed_tool(tmp_path: Path) -> None:
     def change(agent: Agent, _served: Served) -> None:
         tool = tool_definition(NotingTool(name="Note", description="Takes another note."))
         changed = Conversation.begin(agent.conversation.header, tools=[tool])
@@ -285,13 +285,13 @@ async def test_a_break_is_told_with_the_tool_that_changed(tmp_path: Path) -> Non
     assert (event.cause, event.detail) == ("tools", "the tool Note has changed")
 
 
-async def test_a_break_is_told_with_the_time_that_passed(tmp_path: Path) -> None:
+async def test_cache_miss_event_names_elapsed_time(tmp_path: Path) -> None:
     [event] = await broken(tmp_path, lambda _, served: served.clock.advance(400))
     assert event.cause == "expired"
-    assert "seconds passed" in event.detail
+    assert "400 s ago" in event.detail
 
 
-async def test_a_break_is_told_with_the_messages_that_changed(tmp_path: Path) -> None:
+async def test_cache_miss_event_names_changed_messages(tmp_path: Path) -> None:
     def change(agent: Agent, _served: Served) -> None:
         agent.conversation.rewrite([("user", [text_block("another beginning")])])
 
@@ -299,7 +299,7 @@ async def test_a_break_is_told_with_the_messages_that_changed(tmp_path: Path) ->
     assert event.cause == "messages"
 
 
-async def test_a_break_for_no_reason_of_ours_is_the_servers(tmp_path: Path) -> None:
+async def test_cache_miss_without_change_is_attributed_to_server(tmp_path: Path) -> None:
     def change(agent: Agent, served: Served) -> None:
         agent.clock = Clock()
         served.clock.advance(400)  # for the agent no time has passed
@@ -308,7 +308,7 @@ async def test_a_break_for_no_reason_of_ours_is_the_servers(tmp_path: Path) -> N
     assert event.cause == "server"
 
 
-async def test_a_break_that_was_announced_is_not_told(tmp_path: Path) -> None:
+async def test_announced_cache_miss_is_no_event(tmp_path: Path) -> None:
     def change(agent: Agent, _served: Served) -> None:
         agent.conversation.evolve_header(effort="low")
         agent.announced.append("by the test")
@@ -316,7 +316,7 @@ async def test_a_break_that_was_announced_is_not_told(tmp_path: Path) -> None:
     assert await broken(tmp_path, change) == []
 
 
-async def test_a_window_that_fills_is_told_and_a_full_one_ends_the_run(tmp_path: Path) -> None:
+async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) -> None:
     async with open_agent(
         working(40),
         tmp_path,

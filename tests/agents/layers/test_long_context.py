@@ -1,4 +1,4 @@
-"""An agent that works for days in a small window: `benchmarks/context.py`, in short and, as a soak test, whole."""
+"""An agent with a very long session in a small window: `benchmarks/context.py`, short and, as a soak test, whole."""
 
 import msgspec
 import pytest
@@ -33,7 +33,7 @@ pytestmark = [
 
 
 def short(behind_prompt: int) -> Size:
-    """With short results, of which the small window holds as many as the large one does of long ones.
+    """Use short results, so that the small window holds as many as the large one holds long ones.
 
     Its size is counted from the end of tools and system, so that it holds the same work when there is a tool more.
     """
@@ -43,14 +43,14 @@ def short(behind_prompt: int) -> Size:
 
 
 SHORT_RESULTS = 50_000
-"""Tokens. What the tools find depends a little on which packages are installed."""
+"""Tolerance in tokens; tool results depend slightly on the installed packages."""
 SOAK = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(
     "behind_prompt", [52_000, *(pytest.param(size, marks=SOAK) for size in (50_000, 51_000, 53_000, 53_500))]
 )
-async def test_all_layers_keep_every_user_text_and_cost_less_than_other_strategies(
+async def test_all_layers_keep_user_texts_and_cost_less_than_other_strategies(
     behind_prompt: int,
 ) -> None:
     size = short(behind_prompt)
@@ -59,14 +59,14 @@ async def test_all_layers_keep_every_user_text_and_cost_less_than_other_strategi
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-async def test_so_it_does_through_three_thousand_turns() -> None:
+async def test_layers_hold_their_promise_over_three_thousand_turns() -> None:
     outcomes = await run_all(list(STRATEGIES), WHOLE, compares_turns=True)
     print("\n".join(table(figures_of(outcomes))))  # noqa: T201 - shown by `pytest -rP`
     check_work(outcomes, WHOLE, results=RESULTS)
 
 
 def check_work(outcomes: dict[str, Outcome], size: Size, results: int) -> None:
-    """What is promised of an agent, and of the price of its layers."""
+    """Check the promises about one agent and the cost of its layers."""
     for outcome in outcomes.values():
         assert outcome.ended == []
         assert outcome.turns >= size.calls
@@ -77,7 +77,7 @@ def check_work(outcomes: dict[str, Outcome], size: Size, results: int) -> None:
 
 
 def check_layers(ours: Outcome) -> None:
-    """What is promised of all layers together."""
+    """Check the promises about all layers together."""
     assert ours.failures == []
     assert ours.breaks == []
     assert ours.words > 0
@@ -87,7 +87,7 @@ def check_layers(ours: Outcome) -> None:
     assert 0 < notes_share(ours) <= NOTES_SHARE
 
 
-def test_runs_that_are_used_up_are_played_again_in_another_order() -> None:
+def test_used_up_trajectories_repeat_in_another_order() -> None:
     size = Size(calls=1_500, window=70_000, looks=(1,))
     session = build_days(size, 1)
     prompts = [exchange.prompt for exchange in session.exchanges]

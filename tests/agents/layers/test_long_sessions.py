@@ -17,7 +17,7 @@ pytestmark = [
 
 CALLS, SEED = 70, 4
 WINDOW = 70_000
-"""So small that the API clears in a session this short."""
+"""A window so small that the API clears in a session this short."""
 LAYERED = {setup.name: setup for setup in setups(WINDOW) if setup.name not in (BASELINE, "1", UNFOLLOWED)}
 
 
@@ -27,12 +27,12 @@ def session() -> LongSession:
 
 
 def must_fire(setup: Setup) -> set[str]:
-    """All that work; but where all work together, the cheaper ones may leave the API nothing to clear."""
+    """Return the mechanisms that must fire; together with cheaper ones, the API may have nothing to clear."""
     return set(setup.mechanisms) - ({"api"} if len(setup.mechanisms) > 2 else set())
 
 
 @pytest.mark.parametrize("name", LAYERED)
-async def test_every_mechanism_fires_and_no_cache_breaks_that_nobody_announced(name: str) -> None:
+async def test_long_session_fires_every_mechanism_without_unannounced_cache_miss(name: str) -> None:
     played = await run_session(session(), LAYERED[name])
     assert [entry["status"] for entry in played.requests] == [200] * len(session().replies)
     assert not {mechanism for mechanism in must_fire(LAYERED[name]) if not played.fired(mechanism).times}
@@ -40,6 +40,6 @@ async def test_every_mechanism_fires_and_no_cache_breaks_that_nobody_announced(n
     assert played.repeats == 0
 
 
-def test_a_session_is_the_same_for_the_same_seed() -> None:
+def test_generated_session_is_equal_for_equal_seed() -> None:
     assert build_session(CALLS, SEED) == session()
     assert build_session(CALLS, SEED + 1) != session()

@@ -1,4 +1,4 @@
-"""What an agent must not forget: the team, open tasks, unanswered mail; with real rosters, task files and mailboxes."""
+"""Pinned context (team, open tasks, unanswered mail) with real rosters, task files and mailboxes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,7 +49,7 @@ def sender(name: str, session: str = "s") -> Sender:
 
 @attrs.define(eq=False)
 class Lead:
-    """An agent with a mailbox, whose turns are what the test says they are."""
+    """An agent with a mailbox and with turns that the test defines."""
 
     agent: Agent
     mail: Messaging
@@ -59,19 +59,19 @@ class Lead:
 
     @property
     def router(self) -> Router:
-        """Sends for everybody."""
+        """Router for the mail of all agents."""
         return Router(self.roster, NoKeys(), self.transport)
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """With which it answers."""
+        """Tool with which the agent answers."""
         return {
             "SendMessage": SendMessage(router=self.router, sender=sender("main")),
             "TaskClaim": TaskClaim(self.tasks, MAIN),
         }
 
     async def get(self, body: str | MessageBody, *, by: str = "scout", session: str = "s") -> Envelope:
-        """Have a message of somebody enter the conversation."""
+        """Deliver a message of *by* to the conversation."""
         text = body if isinstance(body, str) else body.to_body()
         kind: MessageKind = "message" if isinstance(body, str) else body.kind
         envelope = Envelope(
@@ -82,25 +82,25 @@ class Lead:
         return envelope
 
     async def call(self, name: str, **arguments: Any) -> None:
-        """A turn with one call."""
+        """Run a turn with one call."""
         call = {"id": "call", "name": name, "input": arguments}
         result = await call_tool(self.tools, name, arguments, self.agent.workspace, self.agent.denial)
         self.agent.append_message("assistant", [text_block("calls")])
         self.enter([ToolAnswer(call=call, tool=self.tools[name], result=result)])
 
     def enter(self, answers: list[ToolAnswer]) -> None:
-        """What a turn ends with: results, and the mail that has come."""
+        """End a turn with its results and the received mail."""
         added = self.mail.add_blocks(self.agent, answers)
         self.agent.append_message("user", [text_block("results"), *added.blocks], *added.records)
 
     async def unanswered(self) -> str:
-        """The standing."""
+        """Return the text of the mail section."""
         return await MailSection(self.roster, self.mail, sender("main")).text(self.agent)
 
 
 @asynccontextmanager
 async def open_lead(directory: Path) -> AsyncIterator[Lead]:
-    """The lead of three, and at most what one test needs of a session."""
+    """Open the lead of three agents."""
     dead: list[DeadLetter] = []
     roster = LocalRoster()
     for name in ("main", "scout", "editor"):
@@ -111,7 +111,7 @@ async def open_lead(directory: Path) -> AsyncIterator[Lead]:
     assert dead == []
 
 
-async def test_the_team_is_told_by_kind_and_parent_with_its_task_and_what_each_does(tmp_path: Path) -> None:
+async def test_team_section_shows_type_parent_task_and_state(tmp_path: Path) -> None:
     roster = FileRoster(tmp_path / "roster.json")
     await roster.join("main")
     await roster.join("scout", MemberOrigin(kind="explore", parent="main", task="Find <where> it is."))
@@ -138,7 +138,7 @@ async def test_the_team_is_told_by_kind_and_parent_with_its_task_and_what_each_d
     ]
 
 
-async def test_who_is_alone_has_no_team_and_a_large_one_is_counted(tmp_path: Path) -> None:
+async def test_team_section_is_empty_alone_and_counts_large_team(tmp_path: Path) -> None:
     roster = LocalRoster()
     roster.join("main")
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
@@ -149,14 +149,14 @@ async def test_who_is_alone_has_no_team_and_a_large_one_is_counted(tmp_path: Pat
     assert (len(lines), lines[-1]) == (SHOWN + 1, "... and 2 more agents.")
 
 
-async def test_a_roster_that_cannot_be_read_is_a_failure_of_the_disk(tmp_path: Path) -> None:
+async def test_unreadable_roster_raises_oserror(tmp_path: Path) -> None:
     (tmp_path / "roster.json").write_text("{")
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
         with pytest.raises(OSError, match="is not a roster"):
             await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
 
 
-async def test_open_tasks_are_told_with_the_agents_own_first_and_whole(tmp_path: Path) -> None:
+async def test_task_section_shows_own_tasks_first_and_whole(tmp_path: Path) -> None:
     tasks = TaskList(tmp_path / "tasks", Clock())
     read = await tasks.create("Read a.py", by=MAIN)
     mend = await tasks.create("Mend <a.py>", by=MAIN, description="It fails on empty input.")
@@ -175,12 +175,12 @@ async def test_open_tasks_are_told_with_the_agents_own_first_and_whole(tmp_path:
     ]
 
 
-async def test_no_open_task_is_nothing_to_say(tmp_path: Path) -> None:
+async def test_task_section_is_empty_without_open_tasks(tmp_path: Path) -> None:
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
         assert await TaskSection(TaskList(tmp_path / "tasks", Clock())).text(agent) == ""
 
 
-async def test_mail_waits_for_an_answer_until_its_sender_is_written_to(tmp_path: Path) -> None:
+async def test_mail_is_unanswered_until_message_to_its_sender(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         first = await lead.get("Which branch?")
         second = await lead.get("May I </message> begin?", by="editor")
@@ -195,21 +195,21 @@ async def test_mail_waits_for_an_answer_until_its_sender_is_written_to(tmp_path:
 
 
 @pytest.mark.parametrize(("to", "is_answered"), [("*", True), ("editor", False), ("nobody", False)])
-async def test_an_answer_is_one_that_reaches_who_asked(tmp_path: Path, to: str, *, is_answered: bool) -> None:
+async def test_only_message_to_sender_counts_as_answer(tmp_path: Path, to: str, *, is_answered: bool) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get("Which branch?")
         await lead.call("SendMessage", to=to, message="main.")
         assert (await lead.unanswered() == "") is is_answered
 
 
-async def test_a_name_of_this_session_does_not_answer_the_same_name_of_another(tmp_path: Path) -> None:
+async def test_message_to_same_name_in_other_session_is_no_answer(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get("From afar?", session="t")
         await lead.call("SendMessage", to="scout", message="main.")
         assert "From afar?" in await lead.unanswered()
 
 
-async def test_what_came_while_the_answer_was_written_is_not_answered_by_it(tmp_path: Path) -> None:
+async def test_mail_that_arrived_with_answer_stays_unanswered(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get("One?")
         router = lead.router
@@ -219,7 +219,7 @@ async def test_what_came_while_the_answer_was_written_is_not_answered_by_it(tmp_
         assert ("One?" in text, "Two?" in text) == (False, True)
 
 
-async def test_a_request_for_approval_is_answered_by_its_response_alone(tmp_path: Path) -> None:
+async def test_only_response_answers_approval_request(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         request = await lead.get(PlanApprovalRequest(plan="Rewrite it."))
         await lead.call("SendMessage", to="scout", message="I am looking at it.")
@@ -230,7 +230,7 @@ async def test_a_request_for_approval_is_answered_by_its_response_alone(tmp_path
 
 
 @pytest.mark.parametrize("number", [1, None])
-async def test_an_assignment_is_answered_by_claiming_the_task(tmp_path: Path, number: int | None) -> None:
+async def test_claim_of_task_answers_assignment(tmp_path: Path, number: int | None) -> None:
     async with open_lead(tmp_path) as lead:
         task = await lead.tasks.create("Mend it", by=SCOUT)
         await lead.get(TaskAssignment(task_id=task.id, subject="Mend it"), by="user")
@@ -239,7 +239,7 @@ async def test_an_assignment_is_answered_by_claiming_the_task(tmp_path: Path, nu
         assert await lead.unanswered() == ""
 
 
-async def test_reports_notices_and_words_of_the_human_wait_for_no_message(tmp_path: Path) -> None:
+async def test_reports_notices_and_user_texts_need_no_answer(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get(TaskNotification(status="completed", summary="Done."))
         await lead.get(Idle())
@@ -248,20 +248,20 @@ async def test_reports_notices_and_words_of_the_human_wait_for_no_message(tmp_pa
         assert lead.agent.user_texts[-1] == "Hurry."
 
 
-async def test_a_request_to_end_stands_until_the_end(tmp_path: Path) -> None:
+async def test_shutdown_request_stays_pinned(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get(ShutdownRequest(reason="enough"), by="user")
         assert 'kind="shutdown_request"' in await lead.unanswered()
 
 
-async def test_who_has_ended_waits_for_nothing(tmp_path: Path) -> None:
+async def test_mail_of_ended_agent_is_not_pinned(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get("Which branch?")
         lead.roster.set_state("scout", "ended")
         assert await lead.unanswered() == ""
 
 
-async def test_a_long_message_is_cut_with_a_pointer_to_the_rest(tmp_path: Path) -> None:
+async def test_long_message_is_truncated_with_hint(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         envelope = await lead.get("ä" * 1_500)
         text = await lead.unanswered()
@@ -270,7 +270,7 @@ async def test_a_long_message_is_cut_with_a_pointer_to_the_rest(tmp_path: Path) 
         assert f'id="{envelope.id}"' in text
 
 
-async def test_of_very_many_messages_the_newest_are_kept(tmp_path: Path) -> None:
+async def test_newest_of_very_many_messages_are_kept(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         for number in range(OPEN_MAIL + 1):
             await lead.get(f"Question {number}?")
@@ -278,7 +278,7 @@ async def test_of_very_many_messages_the_newest_are_kept(tmp_path: Path) -> None
         assert ("Question 0?" in text, f"Question {OPEN_MAIL}?" in text) == (False, True)
 
 
-async def test_what_waits_for_an_answer_is_known_again_after_a_resume(tmp_path: Path) -> None:
+async def test_unanswered_mail_is_restored_on_resume(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get("Answered?")
         await lead.call("SendMessage", to="scout", message="Yes.")
@@ -292,7 +292,7 @@ async def test_what_waits_for_an_answer_is_known_again_after_a_resume(tmp_path: 
     assert load_transcript(tmp_path / "transcript.jsonl").open_mail == {}
 
 
-async def test_what_is_delivered_is_unacknowledged_until_the_next_model_call(tmp_path: Path) -> None:
+async def test_delivered_mail_is_acknowledged_at_next_model_call(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         envelope = await lead.get("Which branch?")
         assert lead.mail.unacknowledged == [envelope.id]
@@ -300,7 +300,7 @@ async def test_what_is_delivered_is_unacknowledged_until_the_next_model_call(tmp
         assert lead.mail.unacknowledged == []
 
 
-async def test_a_model_that_answers_one_of_two_has_the_other_left(tmp_path: Path) -> None:
+async def test_answer_to_one_of_two_messages_leaves_the_other(tmp_path: Path) -> None:
     script = """
     main:
       - text: waiting

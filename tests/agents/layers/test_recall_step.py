@@ -1,4 +1,4 @@
-"""Recall at work: memories are looked for over real HTTP, in real stores, while the agent goes on."""
+"""Memory recall over real HTTP, in real stores, while the agent runs."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def memory(tmp_path: Path) -> Path:
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """An agent with recall, what it told, and the server."""
+    """An agent with recall, its events and the server."""
 
     agent: Agent
     recall: MemoryRecall
@@ -77,24 +77,24 @@ class Work:
     served: Served
 
     async def ask(self, query: str) -> AddedBlocks:
-        """What recall has to say to *query* once it is found."""
+        """Search for *query*, wait, and return the found blocks."""
         self.recall.begin(query)
         await self.recall.wait_until_idle()
         return self.recall.take_found()
 
     @property
     def recalled(self) -> list[Recalled]:
-        """All recalls that were told of."""
+        """All emitted recall events."""
         return [event for event in self.events if isinstance(event, Recalled)]
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong."""
+        """Reasons of failures."""
         return [event.reason for event in self.events if isinstance(event, LayerFailed) and event.layer == "recall"]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """The side queries that the server got."""
+        """Recall requests from the server's log."""
         return [entry for entry in self.served.requests if entry["purpose"] == "recall"]
 
 
@@ -127,7 +127,7 @@ def text_of(added: AddedBlocks) -> str:
     return text
 
 
-async def test_a_model_chooses_from_what_there_is(tmp_path: Path, memory: Path) -> None:
+async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, turn(), answer("ports.md")) as work:
         added = await work.ask("where does staging listen?")
         text = text_of(added)
@@ -146,7 +146,7 @@ async def test_a_model_chooses_from_what_there_is(tmp_path: Path, memory: Path) 
         assert read_queries(memory) == ["where does staging listen?"]
 
 
-async def test_the_side_query_is_small_and_tells_the_model_what_it_needs(
+async def test_recall_request_is_small_and_complete(
     tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[ModelRequest] = []
@@ -176,7 +176,7 @@ async def test_the_side_query_is_small_and_tells_the_model_what_it_needs(
     assert said["text"].endswith("just used: Note")
 
 
-async def test_without_a_model_the_local_ranker_chooses(tmp_path: Path, memory: Path) -> None:
+async def test_local_ranker_chooses_without_model(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         assert work.recall.is_local
         assert "8417" in text_of(await work.ask("which port has the staging server"))
@@ -194,7 +194,7 @@ async def test_without_a_model_the_local_ranker_chooses(tmp_path: Path, memory: 
     ],
     ids=["prose", "no list", "refused"],
 )
-async def test_an_answer_that_is_none_leaves_it_to_the_local_ranker(
+async def test_local_ranker_chooses_after_unparsable_answer(
     tmp_path: Path, memory: Path, reply: dict[str, Any]
 ) -> None:
     async with open_work(tmp_path, turn(), reply, is_strict=False) as work:
@@ -212,7 +212,7 @@ async def test_invented_names_are_dropped(tmp_path: Path, memory: Path) -> None:
         assert not work.failures
 
 
-async def test_a_spent_budget_leaves_it_to_the_local_ranker(tmp_path: Path, memory: Path) -> None:
+async def test_local_ranker_chooses_when_budget_is_spent(tmp_path: Path, memory: Path) -> None:
     class Spent(LocalGateway):
         @asynccontextmanager
         async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
@@ -226,13 +226,13 @@ async def test_a_spent_budget_leaves_it_to_the_local_ranker(tmp_path: Path, memo
         assert work.failures
 
 
-async def test_a_model_that_is_unknown_leaves_it_to_the_local_ranker(tmp_path: Path, memory: Path) -> None:
+async def test_local_ranker_chooses_when_model_is_unknown(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, settings=attrs.evolve(SETTINGS, model="sonett")) as work:
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         assert "sonnet" in work.failures[0]
 
 
-async def test_a_ranker_that_fails_too_gives_no_memories_and_no_error(
+async def test_failure_of_ranker_gives_no_memories_and_no_error(
     tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:
@@ -246,14 +246,14 @@ async def test_a_ranker_that_fails_too_gives_no_memories_and_no_error(
         assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
 
 
-async def test_a_query_that_cannot_be_remembered_is_answered(tmp_path: Path, memory: Path) -> None:
+async def test_query_is_answered_when_its_log_fails(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         (memory / ".history").write_text("in the way")
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         assert ".history" in work.failures[0]
 
 
-async def test_one_word_is_no_query(tmp_path: Path, memory: Path) -> None:
+async def test_single_word_is_no_query(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         assert await work.ask("port") is NOTHING
         assert await work.ask("") is NOTHING
@@ -261,7 +261,7 @@ async def test_one_word_is_no_query(tmp_path: Path, memory: Path) -> None:
         assert await work.ask("staging port") is not NOTHING
 
 
-async def test_nothing_is_told_of_a_store_that_is_empty(tmp_path: Path) -> None:
+async def test_empty_store_causes_no_event(tmp_path: Path) -> None:
     async with open_work(tmp_path) as work:
         assert await work.ask("which port has the staging server") is NOTHING
         assert work.events == []
@@ -269,7 +269,7 @@ async def test_nothing_is_told_of_a_store_that_is_empty(tmp_path: Path) -> None:
         assert not (tmp_path / "memory").exists()
 
 
-async def test_a_memory_is_shown_once_until_a_compaction(tmp_path: Path, memory: Path) -> None:
+async def test_memory_is_shown_once_until_compaction(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         query = "which port has the staging server"
         assert "8417" in text_of(await work.ask(query))
@@ -280,14 +280,14 @@ async def test_a_memory_is_shown_once_until_a_compaction(tmp_path: Path, memory:
         assert "8417" in text_of(await work.ask(query))
 
 
-async def test_what_the_agent_has_read_itself_is_not_shown(tmp_path: Path, memory: Path) -> None:
+async def test_memory_read_by_agent_is_not_shown(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         path = memory / "ports.md"
         work.agent.workspace.seen.record(path, path.read_bytes())
         assert await work.ask("which port has the staging server") is NOTHING
 
 
-async def test_what_the_agent_reads_while_it_is_looked_for_is_not_shown(tmp_path: Path, memory: Path) -> None:
+async def test_memory_read_during_query_is_not_shown(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         work.recall.begin("which port has the staging server")
         await work.recall.wait_until_idle()
@@ -296,7 +296,7 @@ async def test_what_the_agent_reads_while_it_is_looked_for_is_not_shown(tmp_path
         assert work.recall.take_found() is NOTHING
 
 
-async def test_a_session_is_shown_only_so_much(tmp_path: Path) -> None:
+async def test_shown_bytes_per_session_are_limited(tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / "memory", f"{number}.md", "the staging port " * 20)
     settings = attrs.evolve(SETTINGS, session_bytes=1_200)
@@ -313,7 +313,7 @@ async def test_a_session_is_shown_only_so_much(tmp_path: Path) -> None:
         assert again.events == []
 
 
-async def test_a_resumed_agent_knows_what_it_was_shown(tmp_path: Path, memory: Path) -> None:
+async def test_resumed_agent_does_not_see_memories_again(tmp_path: Path, memory: Path) -> None:
     query = "which port has the staging server"
     async with open_work(tmp_path, by="local") as work:
         added = await work.ask(query)
@@ -325,7 +325,7 @@ async def test_a_resumed_agent_knows_what_it_was_shown(tmp_path: Path, memory: P
         assert await again.ask(query) is NOTHING
 
 
-async def test_the_newest_query_takes_the_place_of_one_that_waits(tmp_path: Path, memory: Path) -> None:
+async def test_newest_query_replaces_pending_one(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         work.recall.begin("what is all this about")
         await trio.testing.wait_all_tasks_blocked()
@@ -336,8 +336,8 @@ async def test_the_newest_query_takes_the_place_of_one_that_waits(tmp_path: Path
         assert read_queries(memory) == ["what is all this about", "which port has the staging server"]
 
 
-async def test_an_agent_does_not_wait_for_its_memories(tmp_path: Path, memory: Path) -> None:
-    """The side query is answered only after the agent's first turn; the next message brings what it found."""
+async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) -> None:
+    """The recall request is answered only after the agent's first turn; the next message contains the memories."""
     tools = {"tools": [{"Note": {"text": "x"}}], "signal": "turned"}
     late = {**answer("ports.md"), "until": "turned"}
     async with open_work(tmp_path, tools, turn(), late) as work:
@@ -349,7 +349,7 @@ async def test_an_agent_does_not_wait_for_its_memories(tmp_path: Path, memory: P
         assert said or "8417" in text_of(work.recall.take_found())
 
 
-async def test_memories_stand_behind_the_results_and_leave_the_prefix_unbroken(tmp_path: Path, memory: Path) -> None:
+async def test_memories_follow_results_and_keep_prefix_cached(tmp_path: Path, memory: Path) -> None:
     script = [{"tools": [{"Note": {"text": "lorem " * 600}}]}, {"tools": [{"Note": {"text": "y"}}]}, turn()]
     async with open_work(tmp_path, *script, by="local") as work:
         work.recall.begin("which port has the staging server")
@@ -365,7 +365,7 @@ async def test_memories_stand_behind_the_results_and_leave_the_prefix_unbroken(t
         assert load_transcript(work.agent.transcript.path).recalled == {str(memory / "ports.md")}
 
 
-async def test_of_several_stores_all_are_looked_into(tmp_path: Path, memory: Path) -> None:
+async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
     write(tmp_path / "reviewer", "ports.md", "The reviewer knows port 9000 of the staging server.")
     names = ("reviewer:1/ports.md", "ports.md")
     async with open_work(tmp_path, turn(), answer(*names), stores=("memory", "reviewer")) as work:
@@ -382,7 +382,7 @@ async def _chosen(work: Work) -> list[str]:
     return work.recalled[-1].chosen
 
 
-async def test_of_many_memories_the_model_is_offered_those_that_fit(tmp_path: Path, memory: Path) -> None:
+async def test_model_is_offered_best_matches_of_many_memories(tmp_path: Path, memory: Path) -> None:
     for number in range(20):
         write(memory, f"other{number}.md", f"nothing {number}")
         os.utime(memory / f"other{number}.md", (2_000_000_000, 2_000_000_000))
@@ -394,7 +394,7 @@ async def test_of_many_memories_the_model_is_offered_those_that_fit(tmp_path: Pa
         assert event.chosen == [str(memory / "ports.md")]
 
 
-async def test_what_is_under_way_at_the_end_is_given_up(tmp_path: Path, memory: Path) -> None:
+async def test_end_of_block_cancels_running_query(tmp_path: Path, memory: Path) -> None:
     never = {**answer("ports.md"), "until": "never"}
     async with open_work(tmp_path, turn(), never) as work:
         work.recall.begin("where does staging listen?")
@@ -405,9 +405,7 @@ async def test_what_is_under_way_at_the_end_is_given_up(tmp_path: Path, memory: 
     assert work.recall.take_found() is NOTHING
 
 
-async def test_what_the_human_says_later_is_looked_for_before_the_next_call_and_once(
-    tmp_path: Path, memory: Path
-) -> None:
+async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         await work.recall.before_call(work.agent)
         await work.recall.wait_until_idle()

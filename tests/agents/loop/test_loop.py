@@ -1,4 +1,4 @@
-"""The turn loop against the embedded server: real HTTP, real files, tools of the test's own."""
+"""The turn loop with the embedded server: real HTTP, real files, and tools of the test."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.scenarios.api_server.http.http_peer import serving
 NINE = RunLimits(turns=9)
 
 
-async def test_it_works_until_the_model_has_no_more_calls(tmp_path: Path) -> None:
+async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
     script = "default: [{thinking: hm, text: one, tools: [{Note: {text: a}}]}, {text: 'done: {{last_tool_result}}'}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
         events = watch(agent)
@@ -42,7 +42,7 @@ async def test_it_works_until_the_model_has_no_more_calls(tmp_path: Path) -> Non
         assert recorded.prefix_bytes() == agent.conversation.prefix_bytes()
 
 
-async def test_a_call_is_recorded_before_it_runs_and_its_result_before_the_model_sees_it(tmp_path: Path) -> None:
+async def test_call_is_recorded_before_it_runs_and_result_before_next_request(tmp_path: Path) -> None:
     def recorded(_: str) -> str:
         conversation = load_transcript(tmp_path / "transcript.jsonl").conversation
         assert conversation is not None
@@ -53,7 +53,7 @@ async def test_a_call_is_recorded_before_it_runs_and_its_result_before_the_model
         assert (await run_loop(agent, NINE)).text == "saw text tool_use"
 
 
-async def test_readers_run_together_and_others_alone_and_in_order(tmp_path: Path) -> None:
+async def test_readers_run_together_and_other_calls_alone_in_order(tmp_path: Path) -> None:
     running = 0
     seen: list[tuple[str, int]] = []
 
@@ -76,7 +76,7 @@ async def test_readers_run_together_and_others_alone_and_in_order(tmp_path: Path
     assert seen[2:] == [("c", 1), ("d", 1), ("e", 1)]
 
 
-async def test_at_most_ten_readers_run_at_once(tmp_path: Path) -> None:
+async def test_at_most_ten_readers_run_at_the_same_time(tmp_path: Path) -> None:
     running = most = 0
 
     async def watch(_: str) -> str:
@@ -94,7 +94,7 @@ async def test_at_most_ten_readers_run_at_once(tmp_path: Path) -> None:
     assert most == 10
 
 
-async def test_a_reply_that_was_cut_is_asked_for_again_with_more_room(tmp_path: Path) -> None:
+async def test_cut_off_reply_is_requested_again_with_larger_limit(tmp_path: Path) -> None:
     async with open_agent(f"default: [{{text: {'x' * 40_000}}}]", tmp_path) as (agent, served):
         ended = await run_loop(agent, NINE)
         assert (ended.reason, len(ended.text), ended.turns) == ("completed", 40_000, 1)
@@ -102,13 +102,13 @@ async def test_a_reply_that_was_cut_is_asked_for_again_with_more_room(tmp_path: 
         assert ended.usage.output == 8_000 + 10_000
 
 
-async def test_a_reply_larger_than_the_largest_size_is_cut_off(tmp_path: Path) -> None:
+async def test_reply_over_largest_limit_ends_run_as_cut_off(tmp_path: Path) -> None:
     async with open_agent(f"default: [{{text: {'x' * 260_000}}}]", tmp_path) as (agent, served):
         assert (await run_loop(agent, NINE)).reason == "cut_off"
         assert len(served.requests) == 4
 
 
-async def test_a_paused_turn_goes_on(tmp_path: Path) -> None:
+async def test_paused_turn_continues(tmp_path: Path) -> None:
     script = "default: [{text: one, stop: pause_turn}, {text: two}]"
     async with open_agent(script, tmp_path, is_strict=False) as (agent, _):
         ended = await run_loop(agent, NINE)
@@ -119,12 +119,12 @@ async def test_a_paused_turn_goes_on(tmp_path: Path) -> None:
     ("reply", "reason"),
     [("{text: no, stop: refusal}", "refused"), ("{text: x, stop: model_context_window_exceeded}", "prompt_too_long")],
 )
-async def test_a_stop_reason_ends_it_with_its_own_name(tmp_path: Path, reply: str, reason: str) -> None:
+async def test_stop_reason_ends_run_with_its_own_reason(tmp_path: Path, reply: str, reason: str) -> None:
     async with open_agent(f"default: [{reply}]", tmp_path) as (agent, _):
         assert (await run_loop(agent, NINE)).reason == reason
 
 
-async def test_a_prompt_that_is_too_long_is_told_from_other_refusals(tmp_path: Path) -> None:
+async def test_too_long_prompt_is_distinguished_from_other_refusals(tmp_path: Path) -> None:
     overlay = tmp_path / "models.toml"
     overlay.write_text("[models.claude-opus-5-5]\nwindow = 1\n")
     async with open_agent("default: [{text: x}]", tmp_path, models=load_models(overlay)) as (agent, _):
@@ -134,14 +134,14 @@ async def test_a_prompt_that_is_too_long_is_told_from_other_refusals(tmp_path: P
         assert ended.error.status == 400
 
 
-async def test_it_ends_at_the_limit_of_turns(tmp_path: Path) -> None:
+async def test_run_ends_at_limit_of_turns(tmp_path: Path) -> None:
     script = "default: [{tools: [{Note: {}}], times: always}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str)) as (agent, served):
         ended = await run_loop(agent, RunLimits(turns=3))
         assert (ended.reason, ended.turns, len(served.requests)) == ("max_turns", 3, 3)
 
 
-async def test_a_service_that_stays_away_ends_it_with_the_error(tmp_path: Path) -> None:
+async def test_permanent_model_error_ends_run(tmp_path: Path) -> None:
     async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
         served.server.control.faults.add(HttpFault(kind="disconnect", count=None))
         ended = await run_loop(agent, NINE)
@@ -149,7 +149,7 @@ async def test_a_service_that_stays_away_ends_it_with_the_error(tmp_path: Path) 
         assert isinstance(ended.error, ModelUnreachable)
 
 
-async def test_a_denied_call_is_answered_and_the_tool_stays_in_the_request(tmp_path: Path) -> None:
+async def test_denied_call_is_answered_and_tool_stays_in_request(tmp_path: Path) -> None:
     def never(_: str) -> str:
         pytest.fail("a denied tool ran")
 
@@ -164,7 +164,7 @@ async def test_a_denied_call_is_answered_and_the_tool_stays_in_the_request(tmp_p
         assert first["tools_hash"] == second["tools_hash"]
 
 
-async def test_a_call_left_open_by_a_crash_gets_an_error_and_is_not_run_again(tmp_path: Path) -> None:
+async def test_open_call_after_crash_gets_error_and_is_not_run_again(tmp_path: Path) -> None:
     ran: list[str] = []
     script = "default: [{thinking: hm, tools: [{Do: {text: a}}]}, {text: 'told: {{last_tool_result}}'}]"
 
@@ -186,7 +186,7 @@ async def test_a_call_left_open_by_a_crash_gets_an_error_and_is_not_run_again(tm
     assert ran == ["a"]
 
 
-async def test_cancellation_leaves_what_was_recorded(tmp_path: Path) -> None:
+async def test_cancellation_keeps_recorded_messages(tmp_path: Path) -> None:
     begun = trio.Event()
 
     async def hang(_: str) -> str:
@@ -207,7 +207,7 @@ async def test_cancellation_leaves_what_was_recorded(tmp_path: Path) -> None:
     assert len(loaded.open_tool_uses) == 1
 
 
-async def test_an_interrupted_turn_keeps_the_results_it_had_and_can_go_on(tmp_path: Path) -> None:
+async def test_interrupted_turn_keeps_results_and_can_continue(tmp_path: Path) -> None:
     begun = trio.Event()
 
     async def hang(word: str) -> str:
@@ -233,7 +233,7 @@ async def test_an_interrupted_turn_keeps_the_results_it_had_and_can_go_on(tmp_pa
         assert (await run_loop(agent, NINE)).text == f"quick is done, {INTERRUPTED.text}"
 
 
-async def test_the_limit_of_seconds_ends_the_turn(tmp_path: Path) -> None:
+async def test_limit_of_seconds_ends_turn(tmp_path: Path) -> None:
     async def hang(_: str) -> str:
         await trio.sleep_forever()
         return ""
@@ -245,7 +245,7 @@ async def test_the_limit_of_seconds_ends_the_turn(tmp_path: Path) -> None:
         assert agent.conversation.open_tool_uses == []
 
 
-async def test_the_limit_of_tokens_ends_it_before_the_next_call(tmp_path: Path) -> None:
+async def test_limit_of_tokens_ends_run_before_next_call(tmp_path: Path) -> None:
     script = "default: [{tools: [{Note: {}}], times: always}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, served):
         ended = await run_loop(agent, RunLimits(tokens=300))
@@ -255,7 +255,7 @@ async def test_the_limit_of_tokens_ends_it_before_the_next_call(tmp_path: Path) 
         assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
 
 
-async def test_a_budget_of_dollars_is_never_exceeded(tmp_path: Path) -> None:
+async def test_budget_in_dollars_is_never_exceeded(tmp_path: Path) -> None:
     gate = LocalGateway(budget=Decimal("0.35"))
     script = f"default: [{{text: {'x' * 16_000}, tools: [{{Note: {{}}}}], times: always}}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note"), gate=gate) as (agent, served):
@@ -266,7 +266,7 @@ async def test_a_budget_of_dollars_is_never_exceeded(tmp_path: Path) -> None:
         assert len(served.requests) == ended.turns
 
 
-async def test_a_retry_is_told(tmp_path: Path) -> None:
+async def test_retry_is_event(tmp_path: Path) -> None:
     async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
         served.server.control.faults.add(HttpFault(kind="error", status=529))
         events = watch(agent)
@@ -276,7 +276,7 @@ async def test_a_retry_is_told(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_resumed_agent_goes_on_with_the_number_of_its_turn_and_its_count_of_tokens(tmp_path: Path) -> None:
+async def test_resumed_agent_continues_turn_number_and_token_count(tmp_path: Path) -> None:
     script = "default: [{tools: [{Note: {text: a}}]}, {text: done}, {text: again}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
         await run_loop(agent, NINE)
@@ -288,8 +288,8 @@ async def test_a_resumed_agent_goes_on_with_the_number_of_its_turn_and_its_count
         assert agent.replied_at is not None
 
 
-async def test_a_call_whose_input_is_no_json_is_answered_and_not_made(tmp_path: Path) -> None:
-    """No script makes such a reply, so a server of the test's own streams it, once."""
+async def test_call_with_invalid_json_is_answered_and_not_run(tmp_path: Path) -> None:
+    """No script can produce such a reply, so a server of the test streams it once."""
     events = [START, *block(0, *call('{"text": }')), *ending("tool_use")]
 
     async def answer(_request: HttpRequest, respond: Responder) -> None:
@@ -310,10 +310,8 @@ async def test_a_call_whose_input_is_no_json_is_answered_and_not_made(tmp_path: 
 
 
 @pytest.mark.parametrize(("durability", "syncs"), [("never", 0), ("turn", 2), ("always", 3)])
-async def test_a_transcript_is_made_durable_as_often_as_was_asked_for(
-    tmp_path: Path, durability: Durability, syncs: int
-) -> None:
-    """Two calls of the model, and one turn with effects."""
+async def test_transcript_is_synced_as_often_as_configured(tmp_path: Path, durability: Durability, syncs: int) -> None:
+    """The script has two model calls and one turn with tool calls."""
     counted: list[Path] = []
 
     class Counting:

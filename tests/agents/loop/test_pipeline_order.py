@@ -84,7 +84,7 @@ def test_disabled_setting_removes_its_steps_and_no_others(setting: str) -> None:
 
 @pytest.mark.parametrize("setting", sorted({row.setting for row in STEPS if row.setting is not None}))
 def test_setting_of_a_row_switches_it_off(setting: str) -> None:
-    """The two that depend on the request are off with the parameters of a conversation that was begun without them."""
+    """The two mechanisms that need request parameters are off in a conversation that began without them."""
     settings = Settings.build({setting: False}, {})
     assert setting in disabled_settings(settings, KeyHeader(model="m"), is_embedded=False)
 

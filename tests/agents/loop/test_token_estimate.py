@@ -1,4 +1,4 @@
-"""Token accounting: what is counted, what is estimated, and where the limits of a window are."""
+"""Token counts, estimates, and thresholds of a window."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from tests.agents.conversation_blocks import image, text, tool_use
 from tests.agents.tools.files.pdf_files import pdf
 
 
-def test_text_is_four_bytes_a_token_and_json_two() -> None:
+def test_text_has_four_bytes_per_token_and_json_two() -> None:
     assert [estimate_text(b"x" * n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert [estimate_json(b"x" * n) for n in (0, 1, 4, 5)] == [0, 1, 2, 3]
     assert estimate_text("éé") == 1
@@ -50,24 +50,24 @@ def test_text_is_four_bytes_a_token_and_json_two() -> None:
         (b"not json", 4),
     ],
 )
-def test_a_block_is_estimated_by_its_type(block: bytes, tokens: int) -> None:
+def test_block_is_estimated_by_type(block: bytes, tokens: int) -> None:
     assert estimate_block(block) == tokens
 
 
 @settings(max_examples=50)
 @given(st.binary(max_size=50) | st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode()))
-def test_an_estimate_never_fails(block: bytes) -> None:
+def test_estimate_never_fails(block: bytes) -> None:
     assert estimate_block(b'{"type":"tool_result","content":%s}' % block) >= 0
     assert estimate_block(block) >= 0
 
 
-def test_the_count_is_the_last_usage_and_what_was_added() -> None:
+def test_count_is_last_usage_plus_added_blocks() -> None:
     usage = Usage(input=1, read=20, write_5m=300, write_1h=4_000, output=50_000)
     assert count_tokens(usage, []) == 54_321
     assert count_tokens(usage, [text("x" * 40), image()]) == 54_321 + 10 + 2_000
 
 
-def test_the_window_comes_from_the_first_that_knows_it() -> None:
+def test_window_comes_from_first_known_source() -> None:
     small = known_models().get("claude-haiku-4-5")
     betas, environ = ["context-1m-2025-08-07"], {"COTERIE_CONTEXT_WINDOW": "300000"}
     assert window_of("claude-haiku-4-5[1m]", small, environ={}) == 1_000_000
@@ -77,27 +77,27 @@ def test_the_window_comes_from_the_first_that_knows_it() -> None:
     assert window_of("unknown", None, environ={}) == 200_000
 
 
-def test_the_compact_window_can_only_lower() -> None:
+def test_compact_window_can_only_lower_window() -> None:
     assert window_of("unknown", None, environ={}, compact_window=90_000) == 90_000
     assert window_of("unknown", None, environ={}, compact_window=900_000) == 200_000
 
 
 @pytest.mark.parametrize("value", ["", "many", "0", "-5"])
-def test_an_environment_without_a_number_is_refused(value: str) -> None:
+def test_non_numeric_environment_variable_is_refused(value: str) -> None:
     with pytest.raises(ConfigInvalid, match="COTERIE_CONTEXT_WINDOW"):
         window_of("unknown", None, environ={"COTERIE_CONTEXT_WINDOW": value})
 
 
-def test_the_thresholds_of_a_window_of_200_000() -> None:
+def test_thresholds_of_window_of_200_000() -> None:
     thresholds = Thresholds.for_window(200_000, 64_000)
     assert thresholds == Thresholds(effective=180_000, warn=147_000, compact=167_000, block=177_000)
 
 
-def test_a_model_that_writes_little_leaves_more_of_the_window() -> None:
+def test_model_with_small_output_leaves_larger_window() -> None:
     assert Thresholds.for_window(200_000, 4_096).effective == 195_904
 
 
-def test_a_window_too_small_to_work_in_is_refused() -> None:
+def test_too_small_window_is_refused() -> None:
     with pytest.raises(ConfigInvalid, match="more than 33000"):
         Thresholds.for_window(33_000, 64_000)
     assert Thresholds.for_window(33_001, 64_000).warn == 0

@@ -5,7 +5,7 @@ import pytest
 from coterie.agents.prompts import PROMPTS, render
 
 FACTS = {
-    "compacted": {"origin": "This is a summary of it.", "summary": "All went well."},
+    "compacted": {"origin": "The text below is a summary of it.", "summary": "All went well."},
     "compacted_files": {"files": "<file>"},
     "compacted_skills": {"skills": "<skill>"},
     "compacted_standing": {"sections": "## The team"},
@@ -63,13 +63,13 @@ NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPT
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_prompt_renders_with_the_facts_it_is_given(name: str) -> None:
+def test_every_prompt_renders_with_its_facts(name: str) -> None:
     text = render(name, **FACTS.get(name, {}))
     assert text
     assert "$" not in text
 
 
-def test_a_context_says_where_and_when() -> None:
+def test_context_prompt_names_directory_platform_and_date() -> None:
     assert render("context", **FACTS["context"]).splitlines() == [
         "<context>",
         "Project directory: /project",
@@ -79,12 +79,12 @@ def test_a_context_says_where_and_when() -> None:
     ]
 
 
-def test_a_missing_fact_is_refused() -> None:
+def test_missing_fact_is_refused() -> None:
     with pytest.raises(ValueError, match="needs date, platform"):
         render("context", directory="/")
 
 
-def test_an_unused_fact_is_refused() -> None:
+def test_unused_fact_is_refused() -> None:
     with pytest.raises(ValueError, match="no use for weather"):
         render("agent", weather="fine")
 

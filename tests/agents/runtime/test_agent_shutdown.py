@@ -9,7 +9,7 @@ import trio.testing
 
 from coterie.agents.errors import ReplyMalformed
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer7_messaging import AT_ONCE, Messaging
+from coterie.agents.layers.layer7_messaging import BATCH, Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
@@ -121,13 +121,13 @@ async def test_mail_that_had_no_place_in_the_last_turn_is_left_to_the_next_start
         team.start("worker", "Work.", bench.tool)
         await bench.begun.wait()
         await ask_to_end(team, SOON)
-        for number in range(AT_ONCE):
+        for number in range(BATCH):
             await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=f"{number}."))
         bench.may_end.set()
         assert await until_ended(team) == "shutdown"
         assert team.ended["worker"].text == "bye"
-        assert team.texts("worker")[-1].count("</message>") == AT_ONCE
-        assert [envelope.body for envelope in await team.received("worker")] == [f"{AT_ONCE - 1}."]
+        assert team.texts("worker")[-1].count("</message>") == BATCH
+        assert [envelope.body for envelope in await team.received("worker")] == [f"{BATCH - 1}."]
 
 
 async def test_at_the_deadline_the_run_is_interrupted_and_can_be_taken_up_again(tmp_path: Path) -> None:

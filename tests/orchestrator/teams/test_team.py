@@ -185,7 +185,7 @@ def test_a_lead_is_told_the_terms_of_a_member(member: TeamMember, words: str) ->
 
 def test_a_team_without_members_or_tasks_needs_no_words() -> None:
     assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
-    assert team_briefing(attrs.evolve(TWO, members=())).startswith("On the task list are, from the beginning:")
+    assert team_briefing(attrs.evolve(TWO, members=())).startswith("The task list contains from the beginning:")
 
 
 async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: SessionDirectory) -> None:

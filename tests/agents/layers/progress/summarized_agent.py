@@ -1,4 +1,4 @@
-"""A scripted agent whose progress is summarized while its tool runs."""
+"""Scripted agent whose progress is summarized while its tool runs."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ from tests.embedded_server import Served
 
 HAIKU = load_models().get("haiku")
 NEVER = 3_600.0
-"""Seconds between two looks, for tests that look themselves."""
+"""Seconds between two summaries, for tests that call `summarize_once` themselves."""
 PATIENCE = 0.05
 
 
@@ -32,7 +32,7 @@ def call(text: str = "x") -> dict[str, Any]:
 
 
 def summary_reply(text: str, **more: Any) -> dict[str, Any]:
-    """What the small model says."""
+    """Return a scripted reply of the small model."""
     return {"purpose": "summary", "text": text, **more}
 
 
@@ -41,10 +41,10 @@ DONE = {"text": "done"}
 
 @attrs.define(eq=False)
 class SummarizedAgent:
-    """An agent, who watches it, what it told, and the server."""
+    """An agent with its summarizer, its events and the server."""
 
     agent: Agent
-    summariser: ProgressSummarizer
+    summarizer: ProgressSummarizer
     events: list[Event]
     served: Served
 
@@ -54,17 +54,17 @@ class SummarizedAgent:
 
     @property
     def progress(self) -> list[ProgressSummarized]:
-        """What it was at."""
+        """All emitted summaries."""
         return [event for event in self.events if isinstance(event, ProgressSummarized)]
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong."""
+        """Reasons of all failed summaries."""
         return [event.reason for event in self.events if isinstance(event, LayerFailed) and event.layer == "progress"]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """What the small model was asked, as the server logged it."""
+        """Requests to the small model from the server's log."""
         return [entry for entry in self.served.requests if entry["purpose"] == "summary"]
 
 
@@ -72,7 +72,7 @@ class SummarizedAgent:
 async def open_summarized_agent(
     directory: Path,
     *script: dict[str, Any],
-    look_at: Callable[[str], bool] = lambda _: True,
+    summarize_in: Callable[[str], bool] = lambda _: True,
     result: str = "noted",
     gate: LocalGateway | None = None,
     own_gate: LocalGateway | None = None,
@@ -80,22 +80,22 @@ async def open_summarized_agent(
     size: int | None = None,
     **options: Any,
 ) -> AsyncIterator[SummarizedAgent]:
-    """An agent that follows *script*; it is looked at in each call whose text *look_at* is true of.
+    """Open an agent that follows *script*; it is summarized during each call for whose text *summarize_in* is True.
 
-    Summaries pass the agent's *gate*, or one of their own.
+    Summaries pass the agent's *gate*, or *own_gate*.
     """
     watched: SummarizedAgent | None = None
     gate = gate or LocalGateway()
 
     async def act(text: str) -> str:
         assert watched is not None
-        if look_at(text):
-            await watched.summariser.summarize_once()
+        if summarize_in(text):
+            await watched.summarizer.summarize_once()
         return f"{result} {text}"
 
     text = json.dumps({"default": list(script)})
     async with open_agent(text, directory, NotingTool(name="Note", act=act), gate=gate, **options) as (agent, served):
-        client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, patience=PATIENCE))
-        async with open_summaries(agent, client, HAIKU, every=every, size=size) as summariser:
-            watched = SummarizedAgent(agent, summariser, watch(agent), served)
+        client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, timeout=PATIENCE))
+        async with open_summaries(agent, client, HAIKU, every=every, size=size) as summarizer:
+            watched = SummarizedAgent(agent, summarizer, watch(agent), served)
             yield watched

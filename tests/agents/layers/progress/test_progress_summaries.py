@@ -1,4 +1,4 @@
-"""Summaries of an agent at work: a small model is asked over real HTTP, beside the turns."""
+"""Progress summaries by a small model over real HTTP, while the agent runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,20 +33,20 @@ LONG = "a line of what the tool has found\n" * 60
 
 @attrs.define(eq=False)
 class _NotedGate(LocalGateway):
-    """A gate that says whom it has admitted."""
+    """Gateway that signals an admission and counts the running calls."""
 
     admitted: trio.Event = attrs.field(factory=trio.Event)
-    under_way: int = 0
+    running: int = 0
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
         async with LocalGateway.admit(self, intent) as permit:
-            self.under_way += 1
+            self.running += 1
             self.admitted.set()
             try:
                 yield permit
             finally:
-                self.under_way -= 1
+                self.running -= 1
 
 
 def prompt_of(entry: dict[str, Any]) -> int:
@@ -55,9 +55,9 @@ def prompt_of(entry: dict[str, Any]) -> int:
     return sum(usage[key] for key in keys)
 
 
-async def test_an_agent_at_work_says_what_it_is_at(tmp_path: Path) -> None:
+async def test_busy_agent_gets_progress_summary(tmp_path: Path) -> None:
     script = (call("a"), call("b"), DONE, summary_reply("Reading loop.py"))
-    async with open_summarized_agent(tmp_path, *script, look_at="b".__eq__) as watched:
+    async with open_summarized_agent(tmp_path, *script, summarize_in="b".__eq__) as watched:
         assert (await watched.work()).reason == "completed"
         (event,), (request,) = watched.progress, watched.requests
         assert (event.text, event.turn) == ("Reading loop.py", 3)
@@ -66,7 +66,7 @@ async def test_an_agent_at_work_says_what_it_is_at(tmp_path: Path) -> None:
         assert not watched.failures
 
 
-async def test_each_summary_reads_all_of_the_one_before_from_its_own_cache(tmp_path: Path) -> None:
+async def test_each_summary_reads_the_last_request_from_cache(tmp_path: Path) -> None:
     count = 8
     script = [*(call(str(n)) for n in range(count)), DONE, *(summary_reply(f"Noting {n}") for n in range(1, count))]
     async with open_summarized_agent(tmp_path, *script, result=LONG) as watched:
@@ -80,7 +80,7 @@ async def test_each_summary_reads_all_of_the_one_before_from_its_own_cache(tmp_p
         assert not [event for event in watched.events if isinstance(event, CacheBroke)]
 
 
-async def test_the_small_model_sees_its_own_answers_and_each_piece_of_work_once(
+async def test_small_model_sees_its_answers_and_each_entry_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Conversation] = []
@@ -102,20 +102,20 @@ async def test_the_small_model_sees_its_own_answers_and_each_piece_of_work_once(
     assert sorted(told, key=text.index) == told
 
 
-async def test_nothing_is_asked_of_one_who_has_hardly_begun_or_has_nothing_to_do(tmp_path: Path) -> None:
+async def test_no_summary_for_new_or_idle_agent(tmp_path: Path) -> None:
     script = (call("early"), call("at work"), DONE, summary_reply("Noting it"), summary_reply("Never asked"))
     async with open_summarized_agent(tmp_path, *script) as watched:
-        await watched.summariser.summarize_once()
+        await watched.summarizer.summarize_once()
         assert not watched.requests
         await watched.work()
         assert len(watched.progress) == 1
-        # It has said its last word, and waits for mail at best.
-        await watched.summariser.summarize_once()
-        await watched.summariser.summarize_once()
+        # The agent has finished its work.
+        await watched.summarizer.summarize_once()
+        await watched.summarizer.summarize_once()
         assert len(watched.requests) == 1
 
 
-async def test_looks_come_by_themselves_once_the_agent_has_had_a_reply(tmp_path: Path) -> None:
+async def test_periodic_summaries_begin_after_first_reply(tmp_path: Path) -> None:
     told = trio.Event()
 
     def tell(event: Event) -> None:
@@ -123,7 +123,7 @@ async def test_looks_come_by_themselves_once_the_agent_has_had_a_reply(tmp_path:
             told.set()
 
     script = (call("a"), call("b"), {**DONE, "until": "told"}, summary_reply("Noting b"))
-    async with open_summarized_agent(tmp_path, *script, look_at=lambda _: False, every=0.001) as watched:
+    async with open_summarized_agent(tmp_path, *script, summarize_in=lambda _: False, every=0.001) as watched:
         watched.agent.emit = tell
         await trio.testing.wait_all_tasks_blocked()
         assert not watched.requests
@@ -133,23 +133,23 @@ async def test_looks_come_by_themselves_once_the_agent_has_had_a_reply(tmp_path:
             watched.served.server.control.signals.raise_signal("told")
 
 
-async def test_the_end_of_the_agent_is_the_end_of_a_summary_under_way(tmp_path: Path) -> None:
+async def test_end_of_agent_cancels_running_summary(tmp_path: Path) -> None:
     gate = _NotedGate()
     script = (call("a"), call("b"), {**DONE, "until": "never"}, summary_reply("Never said", until="never"))
     with trio.fail_after(10):
         async with open_summarized_agent(
-            tmp_path, *script, look_at=lambda _: False, own_gate=gate, every=0.001
+            tmp_path, *script, summarize_in=lambda _: False, own_gate=gate, every=0.001
         ) as watched:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(watched.work)
                 await gate.admitted.wait()
                 nursery.cancel_scope.cancel()
-            assert gate.under_way == 1
-        assert gate.under_way == 0
+            assert gate.running == 1
+        assert gate.running == 0
         assert not watched.progress
 
 
-async def test_a_failure_is_an_event_told_once_and_the_next_look_goes_on(tmp_path: Path) -> None:
+async def test_repeated_failure_is_one_event_and_summaries_continue(tmp_path: Path) -> None:
     fault = {"kind": "error", "status": 400, "count": 2}
     script = (*(call(text) for text in "abcd"), DONE, summary_reply("Noting d", fault=fault))
     async with open_summarized_agent(tmp_path, *script) as watched:
@@ -159,7 +159,7 @@ async def test_a_failure_is_an_event_told_once_and_the_next_look_goes_on(tmp_pat
         assert watched.failures == ["400 invalid_request_error: injected fault: error"]
 
 
-async def test_what_a_failed_look_was_about_is_asked_again(tmp_path: Path) -> None:
+async def test_entries_of_failed_summary_are_sent_again(tmp_path: Path) -> None:
     fault = {"kind": "error", "status": 400, "count": 1}
     both = summary_reply("Noting b and c", when={"last_user_text": "Note(text=b)"}, fault=fault)
     async with open_summarized_agent(tmp_path, call("a"), call("b"), call("c"), DONE, both) as watched:
@@ -168,7 +168,7 @@ async def test_what_a_failed_look_was_about_is_asked_again(tmp_path: Path) -> No
         assert [event.text for event in watched.progress] == ["Noting b and c"]
 
 
-async def test_an_answer_without_a_word_is_no_event(tmp_path: Path) -> None:
+async def test_empty_answer_is_no_event(tmp_path: Path) -> None:
     script = (call("a"), call("b"), call("c"), DONE, summary_reply(" \n"), summary_reply("Noting c"))
     async with open_summarized_agent(tmp_path, *script) as watched:
         await watched.work()
@@ -177,7 +177,7 @@ async def test_an_answer_without_a_word_is_no_event(tmp_path: Path) -> None:
         assert not watched.failures
 
 
-async def test_a_spent_budget_is_silence_after_one_event(tmp_path: Path) -> None:
+async def test_spent_budget_is_one_event(tmp_path: Path) -> None:
     script = (*(call(text) for text in "abcd"), DONE)
     async with open_summarized_agent(tmp_path, *script, own_gate=LocalGateway(budget=Decimal(0))) as watched:
         assert (await watched.work()).reason == "completed"
@@ -186,16 +186,16 @@ async def test_a_spent_budget_is_silence_after_one_event(tmp_path: Path) -> None
         assert "raise the budget" in reason
 
 
-async def test_in_a_cool_down_summaries_are_left_out_in_silence(tmp_path: Path) -> None:
+async def test_summaries_are_skipped_without_event_in_cool_down(tmp_path: Path) -> None:
     gate = LocalGateway()
 
-    def look_at(text: str) -> bool:
+    def summarize_in(text: str) -> bool:
         if text == "b":
             gate.cool_down(4 * PATIENCE)
         return True
 
     script = (call("a"), call("b"), call("c"), DONE, summary_reply("Noting c"))
-    async with open_summarized_agent(tmp_path, *script, gate=gate, look_at=look_at) as watched:
+    async with open_summarized_agent(tmp_path, *script, gate=gate, summarize_in=summarize_in) as watched:
         await watched.work()
         assert not watched.failures
         assert [(event.text, event.turn) for event in watched.progress] == [("Noting c", 4)]
@@ -213,13 +213,13 @@ async def test_in_a_cool_down_summaries_are_left_out_in_silence(tmp_path: Path) 
         ("Reading " + "x" * 100, "Reading " + "x" * 51 + "…"),
     ],
 )
-def test_an_answer_is_shown_on_one_short_line_without_controls(answered: str, shown: str) -> None:
+def test_answer_is_one_short_line_without_control_characters(answered: str, shown: str) -> None:
     assert clean(answered) == shown
 
 
-async def test_an_impatient_gate_admits_at_once_or_not_at_all(autojump_clock: trio.testing.MockClock) -> None:
+async def test_timeout_gateway_admits_immediately_or_raises(autojump_clock: trio.testing.MockClock) -> None:
     local = LocalGateway(budget=Decimal(0))
-    gate = TimeoutGateway(gate=local, patience=5)
+    gate = TimeoutGateway(gate=local, timeout=5)
     intent = CallIntent(agent="a", purpose="summary", model=HAIKU, prompt_tokens=10, max_tokens=1, prefix=b"")
     with pytest.raises(BudgetSpent):
         async with gate.admit(intent):

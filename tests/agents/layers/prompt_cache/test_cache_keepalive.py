@@ -1,4 +1,4 @@
-"""A waiting agent's prefix stays in the cache as long as that pays: on the embedded server, with a moved clock."""
+"""Keepalive of a waiting agent's cached prefix, with the embedded server and a simulated clock."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -41,15 +41,15 @@ main:
 
 @attrs.define(eq=False)
 class Passing:
-    """Time that passes as fast as the keeper sleeps through it, until the wait is over."""
+    """Simulated time, which passes immediately when the keepalive sleeps, until the wait is over."""
 
     left: float = 0.0
     asked: list[float] = attrs.field(factory=list)
-    """Until when the keeper wanted to sleep."""
+    """Times until which the keepalive slept."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
     async def sleep_until(self, clock: Clock, at: float) -> None:
-        """Move *clock* to *at*; what would come after the end never comes."""
+        """Move *clock* to *at*; sleep forever after the end of the wait."""
         self.asked.append(at)
         seconds = max(0.0, min(self.left, at - clock.now()))
         clock.advance(seconds)
@@ -61,7 +61,7 @@ class Passing:
 
 @attrs.define(eq=False)
 class Parent:
-    """An agent with a long conversation, and what it does when it waits."""
+    """An agent with a long conversation and a keepalive."""
 
     agent: Agent
     served: Served
@@ -72,23 +72,23 @@ class Parent:
     ledger: Path
 
     def begin_wait(self, seconds: float) -> None:
-        """Let the next wait be over when the keeper has slept through *seconds*."""
+        """Let the next wait end when the keepalive has slept *seconds*."""
         self.passing.left, self.passing.is_over = seconds, trio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for others."""
+        """Wait for other agents."""
         self.begin_wait(seconds)
         async with self.keeper.waiting():
             await self.passing.is_over.wait()
 
     async def go_on(self) -> dict[str, Any]:
-        """Have a turn with what was waited for, and return what it used."""
+        """Run one turn after the wait, and return its usage."""
         self.agent.append_message("user", [text_block("They have reported.")])
         assert (await run_loop(self.agent, RunLimits())).reason == "completed"
         return self.usages("turn")[-1]
 
     def usages(self, purpose: str) -> list[dict[str, Any]]:
-        """What the server says was used."""
+        """Return the usage from the server's log."""
         return [entry["usage"] for entry in self.served.requests if entry["purpose"] == purpose]
 
     @property
@@ -99,21 +99,21 @@ class Parent:
 
     @property
     def spent(self) -> Decimal:
-        """Dollars that the gate has counted."""
+        """Dollars spent according to the gateway."""
         return self.gate.stats().session.spent.dollars
 
     async def limit(self, dollars: Decimal | None) -> None:
-        """Let the agent spend no more than this in all."""
+        """Set the budget of the session."""
         limits = BudgetLimits(dollars=dollars)
         async with self.gate.open_client(self.agent.identity.agent, incarnation=2, own=limits):
             pass
 
     def lines(self, purpose: str) -> list[LedgerEntry]:
-        """What stands on the ledger."""
+        """Entries of the ledger."""
         return [line for line in read_ledger(self.ledger).lines if line.purpose == purpose]
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Return when *is_so*; the agent's own limit ends a wait in vain."""
+        """Wait until *is_so* returns True; `open_agent` has a time limit."""
         while not is_so():
             await wait_all_tasks_blocked(0.001)
 
@@ -122,7 +122,7 @@ class Parent:
 async def open_parent(
     directory: Path, script: str = SCRIPT, *, words: int = 5_000, model: str = "claude-opus-5-5"
 ) -> AsyncIterator[Parent]:
-    """A parent that has just begun to wait, with a ledger."""
+    """Open a parent with a ledger that is about to wait."""
     passing, path = Passing(), directory / "ledger.jsonl"
     tool = NotingTool(name="note", act=lambda _: "code " * words)
     async with open_agent(script, directory, tool, model=model) as (agent, served):
@@ -140,7 +140,7 @@ async def open_parent(
                 yield Parent(agent, served, keeper, passing, gate, events, path)
 
 
-async def test_a_parent_that_waits_twenty_minutes_reads_its_prefix_back_from_the_cache(tmp_path: Path) -> None:
+async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
         before, written, cached = parent.agent.conversation.prefix_hash, parent.ledger, parent.cached
         transcript = parent.agent.transcript.path.read_bytes()
@@ -154,7 +154,7 @@ async def test_a_parent_that_waits_twenty_minutes_reads_its_prefix_back_from_the
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(20.0, 5_000), (20 * MINUTE, 500)])
-async def test_a_short_wait_and_a_cheap_prefix_take_no_refresh(tmp_path: Path, seconds: float, words: int) -> None:
+async def test_short_wait_or_cheap_prefix_causes_no_refresh(tmp_path: Path, seconds: float, words: int) -> None:
     async with open_parent(tmp_path, words=words) as parent:
         parent.begin_wait(seconds)
         async with parent.keeper.waiting():
@@ -163,7 +163,7 @@ async def test_a_short_wait_and_a_cheap_prefix_take_no_refresh(tmp_path: Path, s
         assert parent.usages("refresh") == []
 
 
-async def test_a_wait_of_a_day_is_given_up_when_the_refreshes_have_cost_what_the_loss_does(tmp_path: Path) -> None:
+async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Path) -> None:
     async with open_parent(tmp_path, model="claude-opus-5") as parent:
         upkeep = keepalive_plan(parent.agent.model, prefix_tokens=parent.cached, ttl="5m")
         most = int(upkeep.loss / upkeep.refresh)
@@ -177,7 +177,7 @@ async def test_a_wait_of_a_day_is_given_up_when_the_refreshes_have_cost_what_the
         assert (await parent.go_on())["cache_read_input_tokens"] == 0
 
 
-async def test_a_prefix_that_is_gone_already_is_left_alone(tmp_path: Path) -> None:
+async def test_expired_prefix_is_not_refreshed(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
         parent.begin_wait(20 * MINUTE)
         parent.served.clock.advance(301)
@@ -186,14 +186,14 @@ async def test_a_prefix_that_is_gone_already_is_left_alone(tmp_path: Path) -> No
         assert parent.usages("refresh") == []
 
 
-async def test_the_life_of_a_prefix_is_counted_from_when_it_was_asked_for(tmp_path: Path) -> None:
+async def test_ttl_is_counted_from_time_of_request(tmp_path: Path) -> None:
     async with open_parent(tmp_path, SCRIPT.replace('"I wait."', '"I wait.", delay: 0.1')) as parent:
         assert parent.agent.replied_at is not None
         await parent.wait(1.0)
         assert parent.passing.asked[0] <= parent.agent.replied_at - 0.1 + safe_lifetime("5m")
 
 
-async def test_waits_that_overlap_are_one_and_last_until_the_last_has_ended(tmp_path: Path) -> None:
+async def test_overlapping_waits_are_one_wait(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
         parent.begin_wait(20 * MINUTE)
         async with parent.keeper.waiting():
@@ -203,7 +203,7 @@ async def test_waits_that_overlap_are_one_and_last_until_the_last_has_ended(tmp_
         assert len(parent.usages("refresh")) == 4
 
 
-async def test_exhausted_budget_stops_refreshes_without_notice_to_the_agent(tmp_path: Path) -> None:
+async def test_exhausted_budget_stops_refreshes_without_notice_to_agent(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
         await parent.limit(parent.spent)
         parent.begin_wait(20 * MINUTE)
@@ -215,7 +215,7 @@ async def test_exhausted_budget_stops_refreshes_without_notice_to_the_agent(tmp_
         await parent.go_on()
 
 
-async def test_a_refresh_that_the_model_refuses_is_an_event_and_the_last_of_the_wait(tmp_path: Path) -> None:
+async def test_refused_refresh_is_event_and_last_one_of_wait(tmp_path: Path) -> None:
     without = SCRIPT.replace("purpose: refresh", "purpose: notes")
     async with open_parent(tmp_path, without) as parent:
         parent.begin_wait(20 * MINUTE)
@@ -226,7 +226,7 @@ async def test_a_refresh_that_the_model_refuses_is_an_event_and_the_last_of_the_
         await parent.go_on()
 
 
-async def test_in_a_cool_down_a_refresh_is_given_up_before_the_prefix_is_gone(
+async def test_refresh_in_cool_down_times_out_before_prefix_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepalive, "MARGIN", 0.02)
@@ -235,12 +235,12 @@ async def test_in_a_cool_down_a_refresh_is_given_up_before_the_prefix_is_gone(
         parent.begin_wait(20 * MINUTE)
         async with parent.keeper.waiting():
             await parent.until(lambda: bool(failures(parent)))
-        assert failures(parent)[0].reason == "the call did not come through in time"
+        assert "before the cache entry expired" in failures(parent)[0].reason
         assert parent.usages("refresh") == []
         assert parent.lines("refresh") == []
 
 
-async def test_a_refresh_in_flight_ends_with_the_wait_and_counts_as_the_most_it_may_cost(tmp_path: Path) -> None:
+async def test_running_refresh_is_cancelled_with_wait_and_costs_its_maximum(tmp_path: Path) -> None:
     slow = SCRIPT.replace("text: x", "text: x, delay: 60")
     async with open_parent(tmp_path, slow) as parent:
         parent.begin_wait(20 * MINUTE)
@@ -254,8 +254,8 @@ async def test_a_refresh_in_flight_ends_with_the_wait_and_counts_as_the_most_it_
         assert not parent.lines("turn")[-1].is_estimated
 
 
-async def test_after_long_waits_with_little_between_them_what_is_written_lives_for_an_hour(tmp_path: Path) -> None:
-    """The first wait came after all that was read: nothing says yet that the next one will not."""
+async def test_long_waits_with_few_writes_select_ttl_of_an_hour(tmp_path: Path) -> None:
+    """The first long wait alone decides nothing, because many tokens were written before it."""
     async with open_parent(tmp_path) as parent:
         await parent.wait(20 * MINUTE)
         assert written(await parent.go_on())["ephemeral_1h_input_tokens"] == 0
@@ -270,7 +270,7 @@ async def test_after_long_waits_with_little_between_them_what_is_written_lives_f
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
 
 
-async def test_after_a_short_wait_what_is_written_lives_for_minutes_again(tmp_path: Path) -> None:
+async def test_short_wait_selects_ttl_of_five_minutes_again(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
         for seconds in (20 * MINUTE, 20 * MINUTE, 20.0):
             await parent.wait(seconds)
@@ -279,7 +279,7 @@ async def test_after_a_short_wait_what_is_written_lives_for_minutes_again(tmp_pa
         assert written(turn)["ephemeral_5m_input_tokens"] > 0
 
 
-async def test_a_sleeper_follows_a_clock_that_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sleep_until_notices_changed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepalive, "CLOCK_CHECK_SECONDS", 0.001)
     clock = Clock()
     with trio.fail_after(5):

@@ -1,4 +1,4 @@
-"""The cheapest life of a prefix, by table and against enumeration."""
+"""Cheapest time to live of a prefix: by table, and compared with an enumeration of all plans."""
 
 from decimal import Decimal
 
@@ -40,7 +40,7 @@ MINUTE = 60.0
         ("haiku", 45, 1, "1h", 0, "0.021"),
     ],
 )
-def test_the_cheapest_life_of_100k_tokens(
+def test_cheapest_ttl_of_100k_tokens(
     model: str, minutes: float, reads: int, ttl: str, refreshes: int, dollars: str
 ) -> None:
     choice = choose_ttl(MODELS.get(model), prefix_tokens=100_000, wait=minutes * MINUTE, reads=reads)
@@ -48,8 +48,8 @@ def test_the_cheapest_life_of_100k_tokens(
     assert all(other.dollars >= choice.best.dollars for other in choice.others)
 
 
-def test_what_is_written_already_can_only_be_kept_or_left() -> None:
-    """A parent that has begun to wait for its children: four refreshes cost less than to write it all again."""
+def test_written_prefix_can_only_be_refreshed_or_left() -> None:
+    """A parent waits for its children: four refreshes cost less than writing the prefix again."""
     opus = MODELS.get("opus")
     choice = choose_ttl(opus, prefix_tokens=100_000, wait=20 * MINUTE, written="5m")
     assert [(plan.ttl, plan.refreshes, plan.dollars) for plan in (choice.best, *choice.others)] == [
@@ -59,17 +59,17 @@ def test_what_is_written_already_can_only_be_kept_or_left() -> None:
     assert choice.best.interval == 280
 
 
-def test_a_prefix_too_short_to_be_cached_is_never_refreshed() -> None:
+def test_uncacheable_prefix_is_never_refreshed() -> None:
     choice = choose_ttl(MODELS.get("opus"), prefix_tokens=500, wait=20 * MINUTE)
     assert (choice.best.ttl, choice.best.refreshes, choice.best.dollars) == ("5m", 0, Decimal("0.004"))
 
 
-def test_a_refresh_asks_for_one_token_only_when_thinking_is_on() -> None:
+def test_refresh_asks_for_one_token_only_with_thinking() -> None:
     assert (refresh_max_tokens(has_thinking=True), refresh_max_tokens(has_thinking=False)) == (1, 0)
 
 
 def simulate(model: Model, ttl: Ttl, tokens: int, uses: list[tuple[float, int]]) -> Decimal:
-    """What calls at *uses* (second, output tokens) cost together, one by one, with a cache that knows one prefix."""
+    """Simulate a cache with one prefix, and return the cost of calls at *uses* (second, output tokens)."""
     dollars, alive_until = Decimal(0), float("-inf")
     for second, output in uses:
         if tokens < model.cache_minimum:
@@ -84,7 +84,7 @@ def simulate(model: Model, ttl: Ttl, tokens: int, uses: list[tuple[float, int]])
 
 
 def uses(wait: int, reads: int, interval: float, output: int) -> list[tuple[float, int]]:
-    """A write, and reads after *wait* seconds each, with a refresh every *interval* seconds between."""
+    """Return the uses for a write, then reads after *wait* seconds each, with a refresh every *interval* seconds."""
     found: list[tuple[float, int]] = [(0.0, 0)]
     for read in range(reads):
         begin = float(read * wait)
@@ -107,7 +107,7 @@ INTERVALS = (float("inf"), *(float(seconds) for seconds in range(20, 300, 20)), 
     reads=st.integers(0, 3),
     has_thinking=st.booleans(),
 )
-def test_no_life_and_no_interval_of_refreshes_is_cheaper(
+def test_no_other_ttl_or_refresh_interval_is_cheaper(
     model: str, tokens: int, wait: int, reads: int, *, has_thinking: bool
 ) -> None:
     chosen = MODELS.get(model)
@@ -125,10 +125,8 @@ def test_no_life_and_no_interval_of_refreshes_is_cheaper(
     wait=st.integers(1, 48 * 3600),
     ttl=st.sampled_from(["5m", "1h"]),
 )
-def test_whenever_a_wait_ends_its_refreshes_have_at_most_doubled_what_it_had_to_cost(
-    model: str, tokens: int, wait: int, ttl: Ttl
-) -> None:
-    """It is refreshed as long as it is worth another, and then read or written; one that is cheap is left alone."""
+def test_refreshes_at_most_double_the_least_cost_of_any_wait(model: str, tokens: int, wait: int, ttl: Ttl) -> None:
+    """Refresh while `is_worth_another` is True, then read or write; a prefix with a small loss is not refreshed."""
     chosen = MODELS.get(model)
     upkeep = keepalive_plan(chosen, prefix_tokens=tokens, ttl=ttl)
     spent, used = Decimal(0), 0.0
@@ -150,6 +148,6 @@ def test_ttl_behind_a_100k_prefix_is_the_cheapest_for_the_next_wait(new: int, mi
 
 
 @pytest.mark.parametrize(("tokens", "is_worth_it"), [(500, False), (2_000, False), (2_100, True)])
-def test_a_prefix_that_is_cheap_to_lose_is_not_kept(tokens: int, *, is_worth_it: bool) -> None:
+def test_prefix_with_small_loss_is_not_refreshed(tokens: int, *, is_worth_it: bool) -> None:
     upkeep = keepalive_plan(MODELS.get("opus"), prefix_tokens=tokens, ttl="5m")
     assert upkeep.is_worth_another(Decimal(0)) == is_worth_it

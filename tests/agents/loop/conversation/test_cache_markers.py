@@ -1,4 +1,4 @@
-"""Cache markers: at most four, where the next request will look, and never in a segment."""
+"""Cache markers: at most four, at positions that the next request finds, and never part of a segment."""
 
 import json
 from typing import Any
@@ -25,12 +25,12 @@ def answer(conversation: Conversation) -> None:
     conversation.sent(conversation.render(max_tokens=1))
 
 
-def test_the_first_request_marks_system_and_context_and_what_stands_before_the_task() -> None:
-    """Others of its type may begin with all but the task."""
+def test_first_request_marks_system_context_and_end_before_task() -> None:
+    """Other agents of this type may share everything before the task."""
     assert marks(begun()) == (2, 3, 4)
 
 
-def test_the_next_request_marks_the_previous_end_and_its_own() -> None:
+def test_next_request_marks_previous_end_and_its_own() -> None:
     conversation = begun()
     answer(conversation)
     conversation.append("assistant", [thinking(), tool_use("toolu_1")])
@@ -42,7 +42,7 @@ def test_the_next_request_marks_the_previous_end_and_its_own() -> None:
     assert marks(conversation) == (2, 4, 7, 9)
 
 
-def test_a_request_that_was_not_answered_leaves_the_previous_mark() -> None:
+def test_unanswered_request_keeps_previous_mark() -> None:
     conversation = begun()
     answer(conversation)
     conversation.append("user", [text("one")])
@@ -51,7 +51,7 @@ def test_a_request_that_was_not_answered_leaves_the_previous_mark() -> None:
     assert marks(conversation) == (2, 4, 6)
 
 
-def test_an_answer_to_a_request_of_an_old_epoch_is_ignored() -> None:
+def test_answer_to_request_of_old_epoch_is_ignored() -> None:
     conversation = begun()
     rendered = conversation.render(max_tokens=1)
     conversation.rewrite([("user", [text("x")])])
@@ -59,7 +59,7 @@ def test_an_answer_to_a_request_of_an_old_epoch_is_ignored() -> None:
     assert conversation.marks.previous is None
 
 
-def test_the_end_walks_back_over_thinking_and_empty_text() -> None:
+def test_end_marker_skips_thinking_and_empty_text() -> None:
     conversation = begun()
     redacted = b'{"type":"redacted_thinking","data":"eA=="}'
     unknown = b'{"type":"server_tool_use","id":"s","name":"web_search","input":{}}'
@@ -82,7 +82,7 @@ def test_without_tools_and_system_only_messages_are_marked() -> None:
     assert marks(conversation) == (0,)
 
 
-def test_nothing_to_mark_is_no_mark() -> None:
+def test_no_markable_block_gives_no_marker() -> None:
     conversation = Conversation.begin(HEADER)
     conversation.append("user", [text("")])
     rendered = conversation.render(max_tokens=1)
@@ -91,7 +91,7 @@ def test_nothing_to_mark_is_no_mark() -> None:
     assert conversation.marks.previous is None
 
 
-def test_siblings_mark_the_last_placeholder_and_then_their_own_end() -> None:
+def test_siblings_mark_last_placeholder_then_their_own_end() -> None:
     parent = begun()
     answer(parent)
     parent.append("assistant", [tool_use("toolu_1"), tool_use("toolu_2")])
@@ -105,14 +105,14 @@ def test_siblings_mark_the_last_placeholder_and_then_their_own_end() -> None:
     assert parent.marks.previous == 4
 
 
-def test_siblings_without_open_calls_mark_what_they_share() -> None:
+def test_siblings_without_open_calls_mark_shared_end() -> None:
     parent = begun()
     answer(parent)
     parent.append("assistant", [text("done"), thinking()])
     assert marks(parent.fork_with("started", "Look left.")) == (2, 4, 5, 7)
 
 
-def test_a_helper_marks_the_end_of_its_parent_and_never_its_own() -> None:
+def test_helper_marks_end_of_parent_and_never_its_own() -> None:
     parent = begun()
     parent.append("assistant", [text("a")])
     parent.append("user", [text("b")])
@@ -133,7 +133,7 @@ def ttls(conversation: Conversation, ttl: CacheTtls) -> list[str]:
     return [block["cache_control"].get("ttl", "5m") for block in found if "cache_control" in block]
 
 
-def test_early_markers_may_live_an_hour() -> None:
+def test_early_markers_can_have_ttl_of_an_hour() -> None:
     conversation = begun()
     answer(conversation)
     conversation.append("user", [text("more")])
@@ -141,7 +141,7 @@ def test_early_markers_may_live_an_hour() -> None:
     assert ttls(conversation, CacheTtls(system="1h")) == ["1h", "5m", "5m"]
 
 
-def test_a_marker_never_outlives_one_before_it() -> None:
+def test_marker_never_outlives_earlier_one() -> None:
     with pytest.raises(ValueError, match="1h"):
         CacheTtls(system="5m", context="1h")
     conversation = Conversation.begin(HEADER)
@@ -151,7 +151,7 @@ def test_a_marker_never_outlives_one_before_it() -> None:
     assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["5m", "5m"]
 
 
-def test_a_marker_is_never_part_of_a_segment() -> None:
+def test_marker_is_never_part_of_segment() -> None:
     conversation = begun()
     before = conversation.prefix_bytes()
     answer(conversation)

@@ -1,4 +1,4 @@
-"""The contract of a conversation: bytes as they came, shared by forks, rewritten only in a new epoch."""
+"""Contract of a conversation: bytes stay unchanged, are shared by forks, and are rewritten only in a new epoch."""
 
 import json
 from typing import Any
@@ -23,14 +23,14 @@ def body_of(conversation: Conversation) -> Any:
 
 
 @pytest.mark.parametrize("raw_input", RAW_INPUTS)
-def test_tool_input_keeps_the_bytes_it_was_streamed_with(raw_input: bytes) -> None:
+def test_tool_input_keeps_streamed_bytes(raw_input: bytes) -> None:
     conversation = begun()
     conversation.append("assistant", [tool_use("toolu_1", raw_input)])
     assert raw_input in conversation.prefix_bytes()
     assert raw_input in conversation.render(max_tokens=10).body
 
 
-def test_a_body_carries_parameters_sections_and_messages() -> None:
+def test_body_contains_parameters_sections_and_messages() -> None:
     header = KeyHeader(
         model="claude-opus-5-5",
         betas=("b", "a"),
@@ -67,7 +67,7 @@ def test_a_body_carries_parameters_sections_and_messages() -> None:
     }
 
 
-def test_what_travels_as_http_headers_is_in_the_hash_and_not_in_the_body() -> None:
+def test_http_header_parameters_are_hashed_but_not_in_body() -> None:
     plain = Conversation.begin(HEADER)
     with_beta = Conversation.begin(attrs.evolve(HEADER, betas=("x",)))
     older = Conversation.begin(attrs.evolve(HEADER, api_version="2023-06-01"))
@@ -75,12 +75,12 @@ def test_what_travels_as_http_headers_is_in_the_hash_and_not_in_the_body() -> No
     assert plain.header.parameters() == with_beta.header.parameters() == b'"model":"claude-opus-5-5"'
 
 
-def test_a_header_comes_back_from_its_bytes() -> None:
+def test_key_header_is_restored_from_its_bytes() -> None:
     header = KeyHeader(model="m", betas=("b", "a"), thinking=b'{\n "type" : "adaptive"}', effort="max", has_images=True)
     assert KeyHeader.from_bytes(header.to_bytes()) == header
 
 
-def test_a_header_refuses_a_parameter_that_is_no_object() -> None:
+def test_key_header_refuses_parameter_that_is_no_object() -> None:
     with pytest.raises(ValueError, match=r"tool_choice: not a JSON object"):
         KeyHeader(model="m", tool_choice=b'"auto"')
 
@@ -104,7 +104,7 @@ def test_a_header_refuses_a_parameter_that_is_no_object() -> None:
         ("robot", [text("good")]),
     ],
 )
-def test_what_is_no_message_is_refused_and_nothing_has_changed(role: Role, blocks: list[bytes]) -> None:
+def test_invalid_message_is_refused_without_change(role: Role, blocks: list[bytes]) -> None:
     conversation = begun()
     before = conversation.prefix_bytes(), conversation.prefix_hash, conversation.epoch
     with pytest.raises(ValueError, match=r"."):
@@ -114,12 +114,12 @@ def test_what_is_no_message_is_refused_and_nothing_has_changed(role: Role, block
     assert (conversation.prefix_bytes(), conversation.prefix_hash, conversation.epoch) == before
 
 
-def test_a_conversation_without_messages_cannot_be_rendered() -> None:
+def test_conversation_without_messages_cannot_be_rendered() -> None:
     with pytest.raises(ValueError, match="without messages"):
         Conversation.begin(HEADER, system=[text("s")]).render(max_tokens=1)
 
 
-def test_blocks_of_one_message_and_two_messages_have_different_hashes() -> None:
+def test_one_message_and_two_messages_have_different_hashes() -> None:
     one, two = begun(), begun()
     one.append("user", [text("a"), text("b")])
     two.append("user", [text("a")])
@@ -129,7 +129,7 @@ def test_blocks_of_one_message_and_two_messages_have_different_hashes() -> None:
     assert len(body_of(two)["messages"]) == 3
 
 
-def test_a_fork_shares_segments_and_neither_side_sees_the_other_go_on() -> None:
+def test_fork_shares_segments_and_both_continue_independently() -> None:
     parent = begun()
     child, sibling = parent.fork(), parent.fork()
     before = parent.prefix_bytes()
@@ -143,7 +143,7 @@ def test_a_fork_shares_segments_and_neither_side_sees_the_other_go_on() -> None:
     assert [m.blocks for m in child.messages] == [(text("Go."),), (text("child"),)]
 
 
-def test_the_first_difference_is_the_segment_that_only_one_has() -> None:
+def test_first_difference_is_segment_that_only_one_has() -> None:
     parent = begun()
     child = parent.fork()
     assert parent.first_difference(child) is None
@@ -152,7 +152,7 @@ def test_the_first_difference_is_the_segment_that_only_one_has() -> None:
     assert parent.first_difference(Conversation.begin(attrs.evolve(HEADER, model="other"))) == 0
 
 
-def test_siblings_differ_only_from_the_directive_on() -> None:
+def test_siblings_differ_only_from_directive_on() -> None:
     parent = begun()
     parent.append("assistant", [thinking(), tool_use("toolu_1"), text("and"), tool_use("toolu_2")])
     left, right = parent.fork_with("started", "Look left."), parent.fork_with("started", "Look right.")
@@ -165,7 +165,7 @@ def test_siblings_differ_only_from_the_directive_on() -> None:
     assert result["content"][2]["text"] == "Look left."
 
 
-def test_calls_that_were_answered_get_no_placeholder() -> None:
+def test_answered_calls_get_no_placeholder() -> None:
     parent = begun()
     parent.append("assistant", [tool_use("toolu_1")])
     parent.append("user", [tool_result("toolu_1")])
@@ -174,7 +174,7 @@ def test_calls_that_were_answered_get_no_placeholder() -> None:
     assert [segment.block_type for segment in fork.segments[len(parent) :]] == ["text"]
 
 
-def test_a_rewrite_begins_an_epoch_behind_the_same_tools_and_system() -> None:
+def test_rewrite_begins_epoch_with_same_tools_and_system() -> None:
     conversation = begun()
     conversation.append("assistant", [text("long")])
     old = conversation.fork()
@@ -188,7 +188,7 @@ def test_a_rewrite_begins_an_epoch_behind_the_same_tools_and_system() -> None:
     assert body_of(conversation)["tools"] == [{"name": "Bash"}]
 
 
-def test_a_rewrite_that_keeps_the_first_messages_keeps_their_hashes() -> None:
+def test_rewrite_keeps_hashes_of_kept_messages() -> None:
     conversation = begun()
     conversation.append("assistant", [text("long")])
     old = conversation.fork()
@@ -196,7 +196,7 @@ def test_a_rewrite_that_keeps_the_first_messages_keeps_their_hashes() -> None:
     assert conversation.first_difference(old) == 3
 
 
-def test_a_changed_header_begins_an_epoch_with_the_same_bytes_under_other_hashes() -> None:
+def test_changed_header_begins_epoch_with_same_bytes_and_other_hashes() -> None:
     conversation = begun()
     old = conversation.fork()
     conversation.evolve_header(effort="max")
@@ -217,7 +217,7 @@ def test_a_changed_header_begins_an_epoch_with_the_same_bytes_under_other_hashes
         b'{"type":"tool_result","content":[{"type":"document","source":{"content":[{"type":"image"}]}}]}',
     ],
 )
-def test_the_first_image_begins_an_epoch_and_the_second_does_not(block: bytes) -> None:
+def test_only_first_image_begins_epoch(block: bytes) -> None:
     conversation = begun()
     old = conversation.fork()
     conversation.append("user", [text("see"), block])
@@ -240,7 +240,7 @@ def test_the_first_image_begins_an_epoch_and_the_second_does_not(block: bytes) -
         b'{"type":"document","source":{"type":"base64","data":"eA=="}}',
     ],
 )
-def test_what_only_speaks_of_images_begins_no_epoch(block: bytes) -> None:
+def test_text_about_images_begins_no_epoch(block: bytes) -> None:
     conversation = begun()
     conversation.append("user", [block])
     assert (conversation.epoch, conversation.header.has_images) == (0, False)
@@ -255,7 +255,7 @@ def test_prefix_bytes_are_header_tools_system_messages() -> None:
     assert conversation.prefix_bytes(0) == HEADER.to_bytes()
 
 
-def test_a_long_history_is_sent_in_few_chunks_that_later_requests_share() -> None:
+def test_long_history_is_few_chunks_shared_by_later_requests() -> None:
     """Bytes of earlier turns are joined once; a fork cut before a merge still renders the same bytes."""
     conversation = Conversation.begin(HEADER)
     forks = []

@@ -1,4 +1,4 @@
-"""Whatever happens to a conversation, its bytes and hashes are those of one built in a single pass."""
+"""After any operations, bytes and hashes of a conversation equal those of one built in a single pass."""
 
 import json
 import tempfile
@@ -20,7 +20,7 @@ from tests.agents.conversation_blocks import HEADER, MESSAGES, SYSTEMS, TOOLS, i
 
 @attrs.define(eq=False)
 class Pair:
-    """A conversation, and the plain lists of what was put into it."""
+    """A conversation and plain lists of its content."""
 
     conversation: Conversation
     tools: list[bytes]
@@ -41,19 +41,19 @@ class Pair:
         assert self.conversation.first_difference(afresh) is None
 
     def header(self) -> KeyHeader:
-        """The header the messages call for."""
+        """Return the header that fits the messages."""
         shown = any(image() in blocks for _, blocks in self.messages)
         return attrs.evolve(self.conversation.header, has_images=shown)
 
     def naive_bytes(self) -> bytes:
-        """The sections of a request body up to the last block, by plain joins."""
+        """Return the sections of a request body up to the last block, by plain joins."""
         messages = [b'{"role":"%s","content":[%s' % (r.encode(), b",".join(b)) for r, b in self.messages]
         sections = {b"tools": b",".join(self.tools), b"system": b",".join(self.system)}
         sections[b"messages"] = b"]},".join(messages)
         return b"]".join(b',"%s":[%s' % item for item in sections.items() if item[1])
 
     def naive_body(self) -> Any:
-        """The request as one would build it from parsed blocks."""
+        """Return the request built from parsed blocks."""
         body: dict[str, Any] = {"max_tokens": 9, "stream": True, "model": HEADER.model}
         for name, blocks in (("tools", self.tools), ("system", self.system)):
             if blocks:
@@ -65,7 +65,7 @@ class Pair:
 
 
 def remove_markers(body: Any) -> list[dict[str, Any]]:
-    """Take the markers out of *body* and give the blocks that had one."""
+    """Remove the markers from *body*, and return the blocks that had one."""
     blocks = [*body.get("tools", []), *body.get("system", [])]
     blocks += [block for message in body["messages"] for block in message["content"]]
     return [block for block in blocks if block.pop("cache_control", None)]
@@ -82,7 +82,7 @@ def check_rendered(pair: Pair, *, helper: bool) -> None:
 
 
 def reload(pair: Pair, path: Path) -> None:
-    """Save what is new, and go on with what was loaded."""
+    """Record the changes, and continue with the loaded conversation."""
     with TranscriptWriter.open(path) as writer:
         writer.record(pair.conversation)
     loaded = load_transcript(path)
@@ -125,7 +125,7 @@ def act(pairs: list[Pair], directory: Path, action: tuple[str, int, Any]) -> Non
 @pytest.mark.slow
 @given(TOOLS, SYSTEMS, st.lists(ACTIONS, max_size=15))
 @settings(max_examples=150, deadline=None)
-def test_any_history_gives_the_bytes_and_hashes_of_a_single_pass(
+def test_any_history_has_bytes_and_hashes_of_single_pass(
     tools: list[bytes], system: list[bytes], actions: list[tuple[str, int, Any]]
 ) -> None:
     pairs = [Pair(Conversation.begin(HEADER, tools=tools, system=system), tools, system, [])]
@@ -139,7 +139,7 @@ def test_any_history_gives_the_bytes_and_hashes_of_a_single_pass(
 @pytest.mark.slow
 @given(TOOLS, SYSTEMS, st.lists(MESSAGES, min_size=1, max_size=5), st.text(max_size=9), st.text(max_size=9))
 @settings(max_examples=100, deadline=None)
-def test_siblings_share_every_byte_before_the_directive(
+def test_siblings_share_every_byte_before_directive(
     tools: list[bytes], system: list[bytes], messages: list[tuple[Role, Sequence[bytes]]], one: str, other: str
 ) -> None:
     parent = Conversation.begin(HEADER, tools=tools, system=system)

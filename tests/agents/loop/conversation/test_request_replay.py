@@ -1,4 +1,4 @@
-"""A transcript gives back each request as the server received it, and says where each part of it comes from."""
+"""Replay of transcripts: each request as the server received it, and the origin of each part."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ HOUR = CacheTtls(system="1h", context="1h", previous="1h", last="5m")
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bodies of the requests of turns as they came over the wire."""
+    """Return the bodies of the requests of turns as the server received them."""
     bodies: list[bytes] = []
     handle = EmbeddedServer.handle
 
@@ -69,13 +69,13 @@ def origins(turn: ReplayedTurn) -> list[str]:
 
 
 def clearing_by(mechanism: str = "") -> LayersSettings:
-    """Layer 1, and of layer 2 one mechanism."""
+    """Layer 1 and one mechanism of layer 2."""
     return LayersSettings(
         clearing=ClearingSettings(by_time=mechanism == "time", by_cache=mechanism == "cache", by_api=mechanism == "api")
     )
 
 
-async def test_every_request_comes_back_over_a_rewrite_and_a_resume(tmp_path: Path, received: list[bytes]) -> None:
+async def test_replay_restores_requests_over_rewrite_and_resume(tmp_path: Path, received: list[bytes]) -> None:
     served: list[Served] = []
     tool = NotingTool(name="Note", act=slow_at(8, served))
     layers = clearing_by("time")
@@ -98,7 +98,7 @@ async def test_every_request_comes_back_over_a_rewrite_and_a_resume(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("mechanism", "layer"), [("cache", "layer 2 cut from cache"), ("api", None)])
-async def test_every_request_comes_back_whatever_clears(
+async def test_replay_restores_requests_with_any_clearing(
     tmp_path: Path, received: list[bytes], mechanism: str, layer: str | None
 ) -> None:
     tool = NotingTool(name="Note", act=long(1_000))
@@ -109,7 +109,7 @@ async def test_every_request_comes_back_whatever_clears(
 
 
 @pytest.mark.slow
-async def test_every_request_comes_back_over_compactions(tmp_path: Path, received: list[bytes]) -> None:
+async def test_replay_restores_requests_over_compactions(tmp_path: Path, received: list[bytes]) -> None:
     summary = {"purpose": "compaction", "times": "always", "text": "<summary>Went well.</summary>"}
     script = json.dumps({"default": [summary, *json.loads(working(24))["default"]]})
     tool, compact = NotingTool(name="Note", act=long(8_000)), CompactionStep()
@@ -121,7 +121,7 @@ async def test_every_request_comes_back_over_compactions(tmp_path: Path, receive
     assert {"summary, layer 4 summary", "words, restored", "said, kept"} <= set(origins(last))
 
 
-async def test_a_turn_that_was_cut_off_is_there_each_time_it_was_asked(tmp_path: Path, received: list[bytes]) -> None:
+async def test_replay_has_every_attempt_of_cut_off_turn(tmp_path: Path, received: list[bytes]) -> None:
     script = "default: [{text: half, stop: max_tokens}]"
     async with open_agent(script, tmp_path) as (agent, _):
         await run_loop(agent, RunLimits(turns=3))
@@ -130,7 +130,7 @@ async def test_a_turn_that_was_cut_off_is_there_each_time_it_was_asked(tmp_path:
     assert [turn.reply.max_tokens for turn in turns(tmp_path)] == [8_000, 16_000, 32_000, 64_000]
 
 
-async def test_a_stored_result_is_known_as_such(tmp_path: Path, received: list[bytes]) -> None:
+async def test_replay_recognises_stored_result(tmp_path: Path, received: list[bytes]) -> None:
     tool = NotingTool(name="Note", act=long(60_000))
     async with open_agent(working(1), tmp_path, tool, layers=clearing_by()) as (agent, _):
         await run_loop(agent, RunLimits(turns=3))
@@ -138,7 +138,7 @@ async def test_a_stored_result_is_known_as_such(tmp_path: Path, received: list[b
     assert origins(turns(tmp_path)[-1]) == ["tools", "task", "thinking", "said", "call", "result, layer 1 stored"]
 
 
-async def test_a_fork_sends_what_its_transcript_says(tmp_path: Path, received: list[bytes]) -> None:
+async def test_replay_restores_requests_of_fork(tmp_path: Path, received: list[bytes]) -> None:
     async with open_agent(working(2), tmp_path, NotingTool(name="Note")) as (agent, _):
         await run_loop(agent, RunLimits(turns=1))
         directory = tmp_path / "fork"
@@ -176,7 +176,7 @@ def compacted(directory: Path) -> None:
         writer.record(conversation, reply(3))
 
 
-def test_what_compaction_wrote_and_kept_is_known(tmp_path: Path) -> None:
+def test_replay_recognises_blocks_written_and_kept_by_compaction(tmp_path: Path) -> None:
     compacted(tmp_path)
     _, second, third = turns(tmp_path)
     assert origins(second) == ["tools", "system", "context", "task", "thinking", "call", "result", "mail"]
@@ -195,7 +195,7 @@ def test_what_compaction_wrote_and_kept_is_known(tmp_path: Path) -> None:
     assert third.boundary.by == "notes"
 
 
-def test_a_torn_end_is_passed_over_and_damage_is_not(tmp_path: Path) -> None:
+def test_replay_skips_torn_end_and_reports_damage(tmp_path: Path) -> None:
     compacted(tmp_path)
     path = tmp_path / "transcript.jsonl"
     whole = path.read_bytes()
@@ -206,7 +206,7 @@ def test_a_torn_end_is_passed_over_and_damage_is_not(tmp_path: Path) -> None:
         turns(tmp_path)
 
 
-def test_the_line_of_a_turn_is_that_of_its_reply(tmp_path: Path) -> None:
+def test_line_of_replayed_turn_is_line_of_its_reply(tmp_path: Path) -> None:
     compacted(tmp_path)
     lines = (tmp_path / "transcript.jsonl").read_bytes().split(b"\n")
     assert all(b'"kind":"reply"' in lines[turn.line - 1] for turn in turns(tmp_path))

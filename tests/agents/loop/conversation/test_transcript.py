@@ -1,4 +1,4 @@
-"""A transcript gives back what was recorded, byte for byte, or says exactly what is wrong."""
+"""A transcript restores what was recorded, byte for byte, or reports the damaged line."""
 
 import json
 import zlib
@@ -31,10 +31,10 @@ def assert_same(loaded: LoadedTranscript, conversation: Conversation) -> None:
 
 
 class StoppedClock(Clock):
-    """The same time in every run: what is written depends on the input alone."""
+    """Clock with a constant time, so that the written bytes depend only on the input."""
 
     def now(self) -> float:
-        """Some day in 2026."""
+        """Return a time in 2026."""
         return 1_790_000_000.25
 
 
@@ -51,14 +51,14 @@ def recorded(path: Path) -> Conversation:
     return conversation
 
 
-def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
+def test_recorded_conversation_is_restored(tmp_path: Path) -> None:
     conversation = recorded(tmp_path / "t.jsonl")
     loaded = load_transcript(tmp_path / "t.jsonl")
     assert_same(loaded, conversation)
     assert loaded.dropped_bytes == 0
 
 
-def test_every_record_is_a_line_of_json_between_newlines(tmp_path: Path) -> None:
+def test_every_record_is_one_line_of_json(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     recorded(path)
     content = path.read_bytes()
@@ -67,7 +67,7 @@ def test_every_record_is_a_line_of_json_between_newlines(tmp_path: Path) -> None
     assert content == b"".join(b"\n" + line + b"\n" for line in lines)
 
 
-def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
+def test_record_without_changes_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     conversation = recorded(path)
     before = path.read_bytes()
@@ -79,7 +79,7 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_resumed_agent_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_resumed_conversation_continues_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     conversation = recorded(path)
     before = path.read_bytes()
@@ -94,7 +94,7 @@ def test_a_resumed_agent_goes_on_where_it_was(tmp_path: Path) -> None:
     assert_same(load_transcript(path), conversation)
 
 
-def test_a_new_epoch_writes_only_what_it_does_not_keep(tmp_path: Path) -> None:
+def test_new_epoch_writes_only_changed_segments(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     conversation = recorded(path)
     sizes = [path.stat().st_size]
@@ -114,7 +114,7 @@ def test_a_new_epoch_writes_only_what_it_does_not_keep(tmp_path: Path) -> None:
     assert_same(load_transcript(path), conversation)
 
 
-def test_a_fork_is_recorded_whole_with_the_mark_it_shares(tmp_path: Path) -> None:
+def test_fork_is_recorded_whole_with_shared_mark(tmp_path: Path) -> None:
     parent = recorded(tmp_path / "parent.jsonl")
     fork = parent.fork_with("started", "Go left.")
     with TranscriptWriter.open(tmp_path / "fork.jsonl") as writer:
@@ -124,7 +124,7 @@ def test_a_fork_is_recorded_whole_with_the_mark_it_shares(tmp_path: Path) -> Non
     assert_same(loaded, fork)
 
 
-def test_a_header_with_a_newline_comes_back(tmp_path: Path) -> None:
+def test_key_header_with_newline_is_restored(tmp_path: Path) -> None:
     header = attrs.evolve(HEADER, thinking=b'{\n"type":"adaptive"}')
     conversation = Conversation.begin(header)
     with TranscriptWriter.open(tmp_path / "t.jsonl") as writer:
@@ -137,7 +137,7 @@ def last_record(content: bytes) -> int:
 
 
 @pytest.mark.slow
-def test_a_record_torn_at_any_byte_is_dropped_and_cut_off(tmp_path: Path) -> None:
+def test_record_torn_at_any_byte_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     before = recorded(path)
     after = before.fork()
@@ -157,7 +157,7 @@ def test_a_record_torn_at_any_byte_is_dropped_and_cut_off(tmp_path: Path) -> Non
         assert_same(load_transcript(path), after)
 
 
-def test_a_torn_first_record_leaves_no_conversation(tmp_path: Path) -> None:
+def test_torn_first_record_leaves_no_conversation(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'\n{"kind":"epo')
     with TranscriptWriter.open(path) as writer:
@@ -167,26 +167,26 @@ def test_a_torn_first_record_leaves_no_conversation(tmp_path: Path) -> None:
     assert_same(load_transcript(path), conversation)
 
 
-def test_an_empty_file_is_a_transcript_of_nothing(tmp_path: Path) -> None:
+def test_empty_file_is_empty_transcript(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").touch()
     assert load_transcript(tmp_path / "t.jsonl") == LoadedTranscript()
 
 
 @attrs.define
 class TornOnce:
-    """Cuts the next write short."""
+    """Fault hook that truncates the next write."""
 
     size: int | None
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """Allow only so many bytes, the first time."""
+        """Allow at most `size` bytes of the first write."""
         del operation, path
         allowed, self.size = self.size, None
         return size if allowed is None else min(allowed, size)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 50, 200])
-def test_a_write_that_failed_is_written_again(tmp_path: Path, size: int) -> None:
+def test_failed_write_is_repeated(tmp_path: Path, size: int) -> None:
     path = tmp_path / "t.jsonl"
     conversation = recorded(path)
     with TranscriptWriter.open(path) as writer, file_faults(TornOnce(size)):
@@ -203,7 +203,7 @@ def test_a_write_that_failed_is_written_again(tmp_path: Path, size: int) -> None
 @pytest.mark.slow
 @given(data=st.data())
 @REUSES_DIRECTORY
-def test_damage_is_reported_with_its_line_and_never_read_as_truth(tmp_path: Path, data: st.DataObject) -> None:
+def test_damage_is_reported_with_its_line_and_never_loaded(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "t.jsonl"
     path.unlink(missing_ok=True)
     recorded(path)
@@ -219,7 +219,7 @@ def test_damage_is_reported_with_its_line_and_never_read_as_truth(tmp_path: Path
 
 @given(garbage=st.binary(max_size=60))
 @REUSES_DIRECTORY
-def test_garbage_is_torn_or_corrupt_and_nothing_else(tmp_path: Path, garbage: bytes) -> None:
+def test_garbage_is_torn_or_corrupt(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(garbage)
     try:
@@ -233,7 +233,7 @@ def sealed(start: bytes) -> bytes:
     return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
 
 
-def test_a_kind_of_a_later_version_is_passed_over(tmp_path: Path) -> None:
+def test_unknown_kind_of_record_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     conversation = recorded(path)
     with path.open("ab") as file:
@@ -252,12 +252,12 @@ def test_a_kind_of_a_later_version_is_passed_over(tmp_path: Path) -> None:
         (b'{"kind":"marks","v":1,"previous":99', "outside"),
         (b'{"kind":"message","v":1,"role":"user","blocks":[],"hash":""', "at least one block"),
         (b'{"kind":"message","v":1,"role":"robot","blocks":[{}],"hash":""', "robot"),
-        (b'{"kind":"message","v":1,"role":"user","blocks":[{}],"hash":"00"', "does not follow"),
+        (b'{"kind":"message","v":1,"role":"user","blocks":[{}],"hash":"00"', "does not match"),
         (b'{"kind":"epoch","v":1', "epoch"),
         (b'{"v":1', "kind"),
     ],
 )
-def test_a_whole_record_that_makes_no_sense_is_corrupt(tmp_path: Path, start: bytes, reason: str) -> None:
+def test_complete_but_invalid_record_is_corrupt(tmp_path: Path, start: bytes, reason: str) -> None:
     path = tmp_path / "t.jsonl"
     recorded(path)
     with path.open("ab") as file:
@@ -267,12 +267,12 @@ def test_a_whole_record_that_makes_no_sense_is_corrupt(tmp_path: Path, start: by
     assert caught.value.line == 10
 
 
-def test_a_lost_record_is_noticed(tmp_path: Path) -> None:
+def test_lost_record_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     recorded(path)
     lines = path.read_bytes().strip().split(b"\n\n")
     path.write_bytes(b"\n".join([lines[0], *lines[2:], b""]))
-    with pytest.raises(TranscriptCorrupt, match="does not follow") as caught:
+    with pytest.raises(TranscriptCorrupt, match="does not match") as caught:
         load_transcript(path)
     assert caught.value.line == 2
     path.write_bytes(b"\n".join([*lines[1:], b""]))

@@ -39,12 +39,12 @@ from tests.embedded_server import Served
 
 MODEL = known_models().get("claude-opus-5-5")
 FORK = {"text": "Looked.", "times": "always", "delay": 0.03}
-"""What a fork says: late enough for its siblings to be under way unless somebody holds them back."""
+"""Reply of a fork, delayed so that its siblings have sent their requests too unless the gateway blocks them."""
 
 
 @attrs.define(eq=False)
 class Recorder:
-    """The embedded server, which notes the bodies that it is sent, by agent."""
+    """Embedded server that records the request bodies by agent."""
 
     server: EmbeddedServer
     bodies: dict[str, list[bytes]] = attrs.field(factory=dict)
@@ -62,7 +62,7 @@ class Recorder:
 
 @attrs.define(eq=False)
 class Family:
-    """A parent, and all that its forks need."""
+    """A parent agent and everything that its forks need."""
 
     parent: Agent
     served: Served
@@ -94,14 +94,14 @@ class Family:
                 return await run_loop(fork, RunLimits(turns=5))
 
     async def fork_many(self, count: int) -> None:
-        """Take the point and run forks 1 to *count* of it at once."""
+        """Create the fork point and run forks 1 to *count* of it at the same time."""
         self.point = create_fork_point(self.parent)
         async with trio.open_nursery() as nursery:
             for number in range(1, count + 1):
                 nursery.start_soon(self.fork, number, self.point)
 
     def log(self, agent: str, purpose: str = "turn") -> list[dict[str, Any]]:
-        """What the server logged of *agent*."""
+        """Return the log entries of *agent*'s requests."""
         return [e for e in self.served.requests if e["agent"] == agent and e["purpose"] == purpose]
 
 

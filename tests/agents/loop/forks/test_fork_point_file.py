@@ -1,4 +1,4 @@
-"""A fork point reaches another process as bytes, and is the parent's to the last of them."""
+"""A fork point is passed to another process as bytes, with the exact prefix of the parent."""
 
 import os
 import random
@@ -52,7 +52,7 @@ def begun() -> Conversation:
 
 
 @given(TOOLS, SYSTEMS, st.lists(MESSAGES, max_size=4))
-def test_a_point_comes_back_as_it_was(
+def test_fork_point_is_restored_from_its_bytes(
     tools: list[bytes], system: list[bytes], messages: list[tuple[Role, list[bytes]]]
 ) -> None:
     conversation = Conversation.begin(KeyHeader(model="m"), tools=tools, system=system)
@@ -67,13 +67,13 @@ def test_a_point_comes_back_as_it_was(
 
 
 @given(st.binary(max_size=40))
-def test_bytes_that_are_no_point_are_refused(garbage: bytes) -> None:
+def test_bytes_of_no_fork_point_are_refused(garbage: bytes) -> None:
     with pytest.raises(ValueError, match="not a fork point"):
         ForkPoint.from_bytes(garbage)
 
 
 @given(st.randoms(use_true_random=False))
-def test_damage_to_any_byte_of_the_prefix_is_noticed(dice: random.Random) -> None:
+def test_damage_to_any_byte_of_prefix_is_detected(dice: random.Random) -> None:
     stored = bytearray(point_of(begun()).to_bytes())
     blocks = sum(len(segment.data) for segment in begun().segments)
     at = len(stored) - 1 - dice.randrange(blocks)
@@ -83,7 +83,7 @@ def test_damage_to_any_byte_of_the_prefix_is_noticed(dice: random.Random) -> Non
 
 
 @pytest.mark.slow
-def test_another_process_sends_the_bytes_that_this_one_would(tmp_path: Path) -> None:
+def test_other_process_sends_the_same_bytes_from_fork_point(tmp_path: Path) -> None:
     point = point_of(begun())
     file = write_point(point)
     try:
@@ -103,6 +103,6 @@ def test_another_process_sends_the_bytes_that_this_one_would(tmp_path: Path) -> 
         os.close(file)
 
 
-def test_an_empty_file_is_no_point(tmp_path: Path) -> None:
+def test_empty_file_is_no_fork_point(tmp_path: Path) -> None:
     with (tmp_path / "empty").open("w+b") as file, pytest.raises(ValueError, match="not a fork point"):
         read_point(file.fileno())

@@ -27,7 +27,7 @@ from tests.conformance.reference_cache import count_tokens
 
 SIBLINGS = 20
 LONG = 100_000
-"""Tokens."""
+"""Tolerance in tokens."""
 READ: dict[str, Any] = {"thinking": "Look.", "tools": [{"Read": {"text": "a"}}]}
 SPAWN: dict[str, Any] = {
     "thinking": "Share it out.",
@@ -38,7 +38,7 @@ DONE: dict[str, Any] = {"text": "All done."}
 
 
 def split(body: bytes) -> tuple[bytes, bytes]:
-    """A body up to the directive's own words, and from there."""
+    """Split a body before the text of the directive."""
     end = body.index(b"Look at part ")
     return body[:end], body[end:]
 
@@ -50,7 +50,7 @@ def read_and_prompt(entry: dict[str, Any]) -> tuple[int, int]:
 
 
 def check_shared(family: Family, count: int) -> None:
-    """All siblings sent the same bytes up to their directives; the first read what the parent had, the others all."""
+    """All siblings send the same bytes up to their directives; the first reads the parent's entry, the others all."""
     assert family.point is not None
     names = [f"fork-{number}" for number in range(1, count + 1)]
     assert len({split(family.bodies[name][0])[0] for name in names}) == 1
@@ -74,8 +74,8 @@ def directive_tokens(family: Family, name: str) -> int:
 
 
 @pytest.mark.slow
-async def test_twenty_siblings_of_a_long_parent_are_served_by_its_cache(tmp_path: Path) -> None:
-    """The parent has 100,000 tokens and twenty open calls; the forks start from one of them, all at once."""
+async def test_twenty_siblings_read_long_parent_from_cache(tmp_path: Path) -> None:
+    """The parent has 100,000 tokens and twenty open calls; all forks start at the same time."""
     script = [READ, READ, READ, READ, SPAWN, DONE]
 
     async with open_family(
@@ -92,7 +92,7 @@ async def test_twenty_siblings_of_a_long_parent_are_served_by_its_cache(tmp_path
         assert shared.count(b'"cache_control"') == 3
 
 
-async def test_a_fork_in_the_middle_has_images_and_parallel_calls_and_thinking(tmp_path: Path) -> None:
+async def test_fork_inherits_images_parallel_calls_and_thinking(tmp_path: Path) -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "aWs="}
     script = [READ, {"thinking": "Both.", "tools": [{"Read": {"text": "b"}}, {"Agent": {"text": "1"}}]}, DONE]
     async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(3)) as family:
@@ -104,7 +104,7 @@ async def test_a_fork_in_the_middle_has_images_and_parallel_calls_and_thinking(t
         assert family.point.prefix.header.has_images
 
 
-async def test_a_fork_after_a_rewrite_begins_with_what_was_rewritten(tmp_path: Path) -> None:
+async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -> None:
     script = [READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
     async with open_family(
         tmp_path, script, spawn=lambda family: family.fork_many(2), read=lambda _: "code\n" * 2_000
@@ -121,7 +121,7 @@ async def test_a_fork_after_a_rewrite_begins_with_what_was_rewritten(tmp_path: P
         assert PLACEHOLDER.encode() in family.bodies["fork-1"][0]
 
 
-async def test_a_fork_sends_its_parents_edits_of_the_cache_again_and_adds_none(tmp_path: Path) -> None:
+async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) -> None:
     settings = LayersSettings(clearing=ClearingSettings(by_api=False, trigger=2, keep=1))
     script = [READ, READ, READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
     async with open_family(
@@ -149,7 +149,7 @@ async def test_a_fork_sends_its_parents_edits_of_the_cache_again_and_adds_none(t
         assert not any(isinstance(step, ClearByCache) for step in mine.new_message)
 
 
-async def test_a_fork_that_starts_when_the_cache_is_cold_says_that_it_expired(tmp_path: Path) -> None:
+async def test_fork_with_expired_cache_reports_expiry(tmp_path: Path) -> None:
     script = [READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
 
     async def spawn(family: Family) -> None:
@@ -166,8 +166,8 @@ async def test_a_fork_that_starts_when_the_cache_is_cold_says_that_it_expired(tm
         assert broke.read_before == family.point.expected_read if family.point else False
 
 
-async def test_many_blocks_in_the_last_reply_do_not_hide_the_parents_entry(tmp_path: Path) -> None:
-    """Beyond twenty positions the API looks no further back from a marker."""
+async def test_many_blocks_in_last_reply_do_not_hide_parents_cache_entry(tmp_path: Path) -> None:
+    """The API searches at most twenty blocks backwards from a marker."""
     async with open_family(tmp_path, [READ, DONE], read=lambda _: "code\n" * 2_000) as family:
         parent = family.parent
         await run_loop(parent, RunLimits(turns=10))
@@ -179,7 +179,7 @@ async def test_many_blocks_in_the_last_reply_do_not_hide_the_parents_entry(tmp_p
         assert read_and_prompt(family.log("fork-1")[0])[0] == point.expected_read
 
 
-async def test_a_fork_knows_what_its_parent_knew_and_counts_its_own_turns(tmp_path: Path) -> None:
+async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) -> None:
     script = [READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
     seen = tmp_path / "seen.py"
     seen.write_text("x = 1")
@@ -194,8 +194,8 @@ async def test_a_fork_knows_what_its_parent_knew_and_counts_its_own_turns(tmp_pa
         assert fork.fork_of == "main"
 
 
-async def test_a_fork_cannot_be_forked(tmp_path: Path) -> None:
-    """Its own record refuses, and so does its conversation after the record is gone."""
+async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
+    """The field `fork_of` prevents it, and without that field the directive in the conversation."""
     script = [{"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
     async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
         await run_loop(family.parent, RunLimits(turns=10))
@@ -213,13 +213,13 @@ async def test_a_fork_cannot_be_forked(tmp_path: Path) -> None:
             create_fork_point(fork)
 
 
-async def test_an_agent_that_has_said_nothing_cannot_be_forked(tmp_path: Path) -> None:
+async def test_agent_without_reply_cannot_be_forked(tmp_path: Path) -> None:
     async with open_family(tmp_path, [DONE]) as family:
         with pytest.raises(ForkRefused, match="nothing to fork"):
             create_fork_point(family.parent)
 
 
-async def test_a_fork_that_does_not_begin_with_the_parents_bytes_is_an_error(tmp_path: Path) -> None:
+async def test_fork_with_different_prefix_raises_prefix_differs(tmp_path: Path) -> None:
     async with open_family(tmp_path, [READ, DONE]) as family:
         await run_loop(family.parent, RunLimits(turns=10))
         point = create_fork_point(family.parent)

@@ -1,4 +1,4 @@
-"""A call that is told to wait closes the gate before it gives back its place, so that nobody slips in between."""
+"""A rejected call starts the cool-down before it releases its slot, so that no other call starts in between."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from tests.embedded_server import open_served
 
 @attrs.define(eq=False)
 class NotingGate:
-    """The local gate, and a note of what it was asked in which order."""
+    """`LocalGateway` that records the order of its calls."""
 
     gate: LocalGateway = attrs.field(factory=LocalGateway)
     asked: list[str] = attrs.field(factory=list)
@@ -51,7 +51,7 @@ class NotingGate:
         ("error", ["admitted", "left", "admitted", "left"]),
     ],
 )
-async def test_the_gate_is_closed_while_the_place_is_held(kind: HttpFaultKind, asked: list[str]) -> None:
+async def test_cool_down_starts_before_slot_is_released(kind: HttpFaultKind, asked: list[str]) -> None:
     gate = NotingGate()
     conversation = Conversation.begin(HEADER)
     conversation.append("user", [text_block("Go.")])

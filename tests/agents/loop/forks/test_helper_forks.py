@@ -1,4 +1,4 @@
-"""Helpers and refresh calls read what their agent had cached, and leave no trace in it."""
+"""Helpers and refresh calls read their agent's cache entries and do not change the agent."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def cached(family: Family) -> int:
     return int(usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
 
 
-async def test_a_helper_reads_what_its_agent_had_cached_and_writes_nothing(tmp_path: Path) -> None:
+async def test_helper_reads_agents_cache_and_writes_nothing(tmp_path: Path) -> None:
     async with open_family(tmp_path, [READ, DONE, NOTES], read=code) as family:
         await run_loop(family.parent, RunLimits())
         before = family.parent.conversation.prefix_hash, family.parent.conversation.marks, family.parent.turn
@@ -44,7 +44,7 @@ async def test_a_helper_reads_what_its_agent_had_cached_and_writes_nothing(tmp_p
         assert before == (conversation.prefix_hash, conversation.marks, family.parent.turn)
 
 
-async def test_a_helper_starts_also_from_open_calls_and_from_what_the_user_said_last(tmp_path: Path) -> None:
+async def test_helper_starts_from_open_calls_or_user_message(tmp_path: Path) -> None:
     async def spawn(family: Family) -> None:
         await run_helper(family.parent, "Write the notes.", "notes")
 
@@ -56,7 +56,7 @@ async def test_a_helper_starts_also_from_open_calls_and_from_what_the_user_said_
         assert [entry["status"] for entry in family.log("main", "notes")] == [200, 200]
 
 
-async def test_a_helpers_calls_are_denied_by_rule_and_its_turns_are_counted(tmp_path: Path) -> None:
+async def test_helper_calls_are_denied_and_turns_limited(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def read(text: str) -> str:
@@ -74,7 +74,7 @@ async def test_a_helpers_calls_are_denied_by_rule_and_its_turns_are_counted(tmp_
         assert asked == ["a", "b", "b"]
 
 
-async def test_a_helper_can_start_from_where_its_agent_was(tmp_path: Path) -> None:
+async def test_helper_can_start_from_earlier_snapshot(tmp_path: Path) -> None:
     async with open_family(tmp_path, [READ, DONE, NOTES], read=code) as family:
         await run_loop(family.parent, RunLimits(turns=1))
         start, before = HelperStart.of(family.parent), cached(family)
@@ -85,7 +85,7 @@ async def test_a_helper_can_start_from_where_its_agent_was(tmp_path: Path) -> No
         assert b"All done." not in family.bodies["main"][-1]
 
 
-async def test_a_helper_ends_when_the_answers_to_its_calls_are_enough(tmp_path: Path) -> None:
+async def test_helper_ends_when_until_returns_true(tmp_path: Path) -> None:
     heard: list[list[str]] = []
 
     def until(_reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
@@ -100,7 +100,7 @@ async def test_a_helper_ends_when_the_answers_to_its_calls_are_enough(tmp_path: 
         assert len(family.log("main", "notes")) == 1
 
 
-async def test_a_helper_knows_the_files_that_it_is_told_of(tmp_path: Path) -> None:
+async def test_helper_can_edit_known_files_without_reading(tmp_path: Path) -> None:
     path, other = tmp_path / "a.txt", tmp_path / "b.txt"
     for file in (path, other):
         file.write_text("old")
@@ -115,7 +115,7 @@ async def test_a_helper_knows_the_files_that_it_is_told_of(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("model", "output"), [("claude-opus-5-5", 1), ("claude-sonnet-4-5", 0)])
-async def test_a_refresh_keeps_a_waiting_agents_prefix_alive(tmp_path: Path, model: str, output: int) -> None:
+async def test_refresh_keeps_prefix_of_waiting_agent_alive(tmp_path: Path, model: str, output: int) -> None:
     script = [
         {"tools": [{"Read": {"text": "a"}}]},
         DONE,
@@ -135,7 +135,7 @@ async def test_a_refresh_keeps_a_waiting_agents_prefix_alive(tmp_path: Path, mod
         assert family.log("main")[-1]["usage"]["cache_read_input_tokens"] == expected
 
 
-async def test_there_is_nothing_to_refresh_before_the_first_reply(tmp_path: Path) -> None:
+async def test_nothing_is_refreshed_before_first_reply(tmp_path: Path) -> None:
     async with open_family(tmp_path, [DONE]) as family:
         assert await refresh_prefix(family.parent) is None
         assert not family.served.requests

@@ -1,4 +1,4 @@
-"""What a first request says of its prefix lets the gate hold back those who would write the same."""
+"""First requests report their shared prefix, so that the gateway can delay other calls that would write it too."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ SYSTEM, CONTEXT = text_block("You are a worker. " * 200), text_block("This is th
 WORKERS = 5
 
 
-def test_forks_share_all_before_their_directive_and_fresh_agents_their_system() -> None:
+def test_forks_share_all_but_directive_and_new_agents_their_system() -> None:
     parent = Conversation.begin(HEADER, tools=[b"{}"], system=[text("s")])
     parent.append("user", [text("context"), text("task")])
     assert parent.shared_hash == parent.prefix.hash_at(2)
@@ -40,7 +40,7 @@ def test_forks_share_all_before_their_directive_and_fresh_agents_their_system() 
     assert left.shared_hash is None
 
 
-def test_the_last_answered_request_can_be_sent_again() -> None:
+def test_last_answered_request_can_be_resent() -> None:
     conversation = Conversation.begin(HEADER, system=[text("s")])
     conversation.append("user", [text("context"), text("task"), text("")])
     sent = conversation.render(max_tokens=1)
@@ -52,8 +52,8 @@ def test_the_last_answered_request_can_be_sent_again() -> None:
     assert again.messages == conversation.messages[:1]
 
 
-async def test_fresh_agents_of_one_type_write_their_prefix_once(tmp_path: Path) -> None:
-    """All start at once; the gate lets one go ahead, and the others read its system and its context."""
+async def test_new_agents_of_one_type_write_prefix_once(tmp_path: Path) -> None:
+    """All start at the same time; the gateway admits one first, and the others read its cache entries."""
     async with open_served(json.dumps({"default": [FORK]})) as served:
         gate = ModelGateway(served.clock)
         async with trio.open_nursery() as nursery:

@@ -10,7 +10,7 @@ from coterie.errors import ConfigInvalid
 MODELS = load_models()
 
 
-def test_every_model_has_a_last_tier_and_prices_in_order() -> None:
+def test_every_model_has_last_tier_and_ordered_prices() -> None:
     for model in MODELS.models.values():
         for price in model.prices:
             assert price.read < price.input < price.write_5m < price.write_1h, model.id
@@ -23,33 +23,33 @@ def test_every_model_has_a_last_tier_and_prices_in_order() -> None:
     [("sonnet", "claude-sonnet-5-5"), ("haiku", "claude-haiku-5-5"), ("opus", "claude-opus-5-5"),
      ("claude-haiku-4-5-20251001", "claude-haiku-4-5"), ("sonnet[1m]", "claude-sonnet-5-5")],
 )  # fmt: skip
-def test_aliases_lead_to_models(name: str, id_: str) -> None:
+def test_aliases_name_known_models(name: str, id_: str) -> None:
     assert MODELS.get(name).id == id_
 
 
-def test_an_unknown_model_is_refused_with_the_nearest_names() -> None:
+def test_unknown_model_is_refused_with_similar_names() -> None:
     with pytest.raises(ConfigInvalid, match="claude-opus-5-5"):
         MODELS.get("claude-opus-5.5")
 
 
-def test_cost_is_exact_to_the_last_digit() -> None:
-    """One token read at 20 cents a million is two ten-millionths of a dollar, and a billion of them are 200."""
+def test_cost_is_exact_to_last_digit() -> None:
+    """One token at 20 cents per million costs two ten-millionths of a dollar, and a billion tokens cost 200."""
     opus = MODELS.get("opus")
     assert opus.cost(Usage(read=1)) == Decimal("0.0000002")
     assert opus.cost(Usage(input=8, read=50_000, write_5m=5_120, write_1h=7, output=300)) == Decimal("0.041688")
 
 
 @pytest.mark.parametrize(("prompt", "dollars"), [(100_000, "0.01"), (100_001, "0.0500005")])
-def test_the_whole_prompt_picks_the_tier(prompt: int, dollars: str) -> None:
+def test_whole_prompt_decides_price_tier(prompt: int, dollars: str) -> None:
     assert MODELS.get("haiku").cost(Usage(input=prompt)) == Decimal(dollars)
 
 
-def test_cached_input_counts_towards_the_tier() -> None:
+def test_cached_input_counts_for_price_tier() -> None:
     usage = Usage(read=100_000, input=1)
     assert MODELS.get("haiku").cost(usage) == Decimal("0.0050005")
 
 
-def test_a_users_file_is_laid_over_the_table_field_by_field(tmp_path: Path) -> None:
+def test_users_file_overrides_table_field_by_field(tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     path.write_text('[aliases]\nmine = "claude-opus-5-5"\n[models.claude-opus-5-5]\nwindow = 300_000\n')
     model = load_models(path).get("mine")
@@ -66,7 +66,7 @@ def test_a_users_file_is_laid_over_the_table_field_by_field(tmp_path: Path) -> N
         ("not toml", "not a readable TOML file"),
     ],
 )
-def test_a_wrong_users_file_is_refused_by_name(tmp_path: Path, text: str, reason: str) -> None:
+def test_invalid_users_file_is_refused_with_its_name(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "models.toml"
     path.write_text(text)
     with pytest.raises(ConfigInvalid, match=reason) as caught:
@@ -74,7 +74,7 @@ def test_a_wrong_users_file_is_refused_by_name(tmp_path: Path, text: str, reason
     assert str(path) in str(caught.value)
 
 
-def test_usage_is_read_from_the_apis_fields_whatever_is_missing() -> None:
+def test_usage_is_parsed_with_missing_fields() -> None:
     split = {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 2}
     usage = Usage.from_api(
         {"input_tokens": 1, "cache_read_input_tokens": None, "cache_creation_input_tokens": 5, "cache_creation": split}

@@ -31,7 +31,7 @@ from tests.embedded_server import ECHO, Served, open_served
 MODEL = load_models().get("claude-opus-5-5")
 PROMPT = "x" * 4_000
 SETTLED = 0.02
-"""Seconds without activity after which the server has noticed that its client is gone."""
+"""Seconds without activity after which the server has noticed that its client has disconnected."""
 QUICK = RetryPolicy(attempts=3, first_wait=0.001, longest_wait=0.002, retry_after_cap=0.01)
 
 
@@ -62,7 +62,7 @@ async def open_pair(
             yield served, client, gate
 
 
-async def test_a_reply_is_whole_typed_and_accounted() -> None:
+async def test_reply_is_complete_and_settled() -> None:
     async with open_pair() as (served, client, gate):
         reply = await client.ask(request())
         assert reply.text == "You said: hello"
@@ -76,20 +76,20 @@ async def test_a_reply_is_whole_typed_and_accounted() -> None:
         assert entry["message_id"] == reply.message_id
 
 
-async def test_the_server_learns_who_asks_for_what() -> None:
+async def test_loopback_server_gets_caller_headers() -> None:
     async with open_pair("default: [{text: fine, purpose: recall, times: always}]") as (served, client, _):
         await client.ask(request(identity=Identity(agent="scout", incarnation=3), purpose="recall", turn=7))
         [entry] = served.requests
         assert [entry[key] for key in ("agent", "incarnation", "purpose", "turn")] == ["scout", 3, "recall", 7]
 
 
-def test_only_a_loopback_server_is_told_who_asks() -> None:
+def test_only_loopback_server_gets_caller_headers() -> None:
     names = {name for name in request().headers(is_loopback=False) if name.startswith("x-coterie")}
     assert not names
     assert "x-coterie-agent" in request().headers(is_loopback=True)
 
 
-async def test_every_event_reaches_the_listener_in_order() -> None:
+async def test_listener_gets_every_event_in_order() -> None:
     seen: list[str] = []
     async with open_pair() as (_, client, _):
         await client.ask(request(), lambda event: seen.append(event["type"]))
@@ -97,7 +97,7 @@ async def test_every_event_reaches_the_listener_in_order() -> None:
     assert seen[-2:] == ["message_delta", "message_stop"]
 
 
-async def test_tool_calls_and_thinking_come_back_as_bytes_the_server_accepts() -> None:
+async def test_server_accepts_reply_blocks_in_next_request() -> None:
     """The signed thinking and the streamed input go back in the next request, in strict mode."""
     script = 'default: [{thinking: "hm", text: "I look.", tools: [{Read: {path: "a b"}}]}, {text: done}]'
     async with open_pair(script) as (_, client, _):
@@ -132,7 +132,7 @@ async def test_tool_calls_and_thinking_come_back_as_bytes_the_server_accepts() -
     ],
     ids=lambda fault: fault.kind,
 )
-async def test_what_may_pass_is_tried_again_until_it_works(fault: HttpFault) -> None:
+async def test_transient_error_is_retried(fault: HttpFault) -> None:
     async with open_pair(ECHO, fault) as (served, client, _):
         reply = await client.ask(request())
         assert (reply.text, reply.attempts) == ("You said: hello", 3)
@@ -153,7 +153,7 @@ async def test_what_may_pass_is_tried_again_until_it_works(fault: HttpFault) -> 
     ],
     ids=lambda value: value.kind if isinstance(value, HttpFault) else None,
 )
-async def test_what_does_not_pass_is_our_own_error_with_its_fields(
+async def test_permanent_error_is_translated_with_its_fields(
     fault: HttpFault, error: type[ModelError], status: int | None, kind: str | None, *, begun: bool
 ) -> None:
     async with open_pair(ECHO, fault, silence=0.2) as (served, client, _):
@@ -165,13 +165,13 @@ async def test_what_does_not_pass_is_our_own_error_with_its_fields(
         assert len(served.requests) == QUICK.attempts
 
 
-async def test_a_stream_that_broke_off_is_billed_for_what_it_reported() -> None:
+async def test_interrupted_stream_is_settled_with_reported_usage() -> None:
     async with open_pair(ECHO, HttpFault(kind="cut", count=1)) as (_, client, gate):
         reply = await client.ask(request())
         assert gate.used.prompt == 2 * reply.usage.prompt
 
 
-async def test_a_request_at_fault_is_refused_once() -> None:
+async def test_invalid_request_is_sent_once() -> None:
     async with open_pair() as (served, client, gate):
         with pytest.raises(ModelRefusedRequest) as caught:
             await client.ask(ModelRequest(body=b"{}", model=MODEL, max_tokens=1, prompt_tokens=1))
@@ -181,13 +181,13 @@ async def test_a_request_at_fault_is_refused_once() -> None:
         assert gate.used == Usage()
 
 
-async def test_a_long_retry_after_is_capped() -> None:
-    """The service asks for an hour; the policy obeys for a hundredth of a second, and then asks again."""
+async def test_long_retry_after_is_capped() -> None:
+    """The API asks for an hour; the policy waits a hundredth of a second and retries."""
     async with open_pair(ECHO, HttpFault(kind="rate_limit", retry_after=3600)) as (_, client, _):
         assert (await client.ask(request())).attempts == 2
 
 
-async def test_every_retry_passes_the_gate() -> None:
+async def test_every_retry_is_admitted_by_gateway() -> None:
     admitted = 0
 
     class CountingGate(LocalGateway):
@@ -204,14 +204,14 @@ async def test_every_retry_passes_the_gate() -> None:
     assert admitted == 3
 
 
-async def test_a_silent_stream_is_given_up() -> None:
+async def test_silent_stream_times_out() -> None:
     policy = RetryPolicy(attempts=1)
     async with open_pair(ECHO, HttpFault(kind="stall"), silence=0.1, policy=policy) as (_, client, _):
         with pytest.raises(ModelUnreachable, match=r"silent for 0\.1 seconds"):
             await client.ask(request())
 
 
-async def test_cancellation_closes_the_connection_at_once() -> None:
+async def test_cancellation_closes_connection_immediately() -> None:
     begun = trio.Event()
 
     def listen(event: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ async def test_cancellation_closes_the_connection_at_once() -> None:
         assert (await client.ask(request())).text == "You said: hello"
 
 
-async def test_nobody_listening_is_unreachable() -> None:
+async def test_closed_port_raises_model_unreachable() -> None:
     with trio.socket.socket() as unused:
         await unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -244,7 +244,7 @@ async def _answer_garbage(stream: trio.SocketStream) -> None:
     await stream.aclose()
 
 
-async def test_a_stream_of_garbage_is_a_malformed_reply() -> None:
+async def test_garbage_stream_raises_reply_malformed() -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, _answer_garbage, 0)
         url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
@@ -254,7 +254,7 @@ async def test_a_stream_of_garbage_is_a_malformed_reply() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_without_a_key_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_key_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
         monkeypatch.delenv(name)
     with pytest.raises(ConfigInvalid, match="coterie serve"):

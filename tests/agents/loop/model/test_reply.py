@@ -49,7 +49,7 @@ def test_text_is_joined_from_its_deltas() -> None:
     assert (reply.usage.input, reply.usage.output, reply.stop_reason) == (3, 9, "end_turn")
 
 
-def test_tool_input_keeps_the_text_the_model_streamed() -> None:
+def test_tool_input_keeps_streamed_text() -> None:
     r"""Spaces, key order, `1.0` and `\u00e9` would not survive a parse and a dump."""
     text = '{ "path":  "caf\\u00e9",\n"n": 1.0, "a": 1e5 }'
     reply = build(*tool("", text[:7], text[7:]))
@@ -57,11 +57,11 @@ def test_tool_input_keeps_the_text_the_model_streamed() -> None:
     assert reply.tool_calls[0]["input"] == {"path": "café", "n": 1.0, "a": 1e5}
 
 
-def test_a_tool_call_without_input_has_an_empty_one() -> None:
+def test_tool_call_without_input_has_empty_input() -> None:
     assert build(*tool("")).tool_calls[0]["input"] == {}
 
 
-def test_a_tool_call_cut_in_the_middle_is_not_whole() -> None:
+def test_tool_call_cut_off_is_not_whole() -> None:
     reply = build(*tool('{"path": "a'))
     assert not reply.blocks[0].is_whole
     assert reply.tool_calls == ()
@@ -79,7 +79,7 @@ def test_events_and_deltas_of_a_later_api_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(("kind", "error"), [("overloaded_error", ModelOverloaded), ("api_error", ModelFailed)])
-def test_an_error_event_is_raised_with_what_is_known(kind: str, error: type[Exception]) -> None:
+def test_error_event_is_raised_with_its_fields(kind: str, error: type[Exception]) -> None:
     builder = ReplyBuilder()
     builder.feed(json.dumps(START).encode())
     with pytest.raises(error) as caught:
@@ -87,7 +87,7 @@ def test_an_error_event_is_raised_with_what_is_known(kind: str, error: type[Exce
     assert (caught.value.kind, caught.value.begun) == (kind, True)  # type: ignore[attr-defined]  # both are ModelError
 
 
-def test_an_unfinished_stream_gives_no_reply() -> None:
+def test_incomplete_stream_gives_no_reply() -> None:
     builder = ReplyBuilder()
     builder.feed(json.dumps(START).encode())
     with pytest.raises(ReplyMalformed, match="before the reply"):
@@ -98,11 +98,11 @@ def test_an_unfinished_stream_gives_no_reply() -> None:
     st.one_of(st.binary(max_size=60), st.recursive(st.none() | st.text(max_size=8), st.lists).map(repr).map(str.encode))
 )
 @example(b'{"type":"","":0}')
-def test_garbage_gives_only_malformed_replies(data: bytes) -> None:
+def test_garbage_raises_only_reply_malformed(data: bytes) -> None:
     builder = ReplyBuilder()
     with contextlib.suppress(ReplyMalformed, ModelFailed):
         event = builder.feed(data)
-        # What is no garbage is an event of a kind that is not known yet, which is passed over.
+        # Other input is an event of an unknown type, which is ignored.
         assert isinstance(event["type"], str)
     assert not builder.has_begun
 
@@ -113,7 +113,7 @@ EVENTS = st.lists(st.text(CHARACTERS, min_size=1), max_size=8)
 
 @settings(max_examples=200)
 @given(EVENTS, st.lists(st.integers(0, 400)), st.sampled_from(["\n", "\r\n"]))
-def test_events_are_cut_alike_wherever_the_chunks_end(events: list[str], cuts: list[int], newline: str) -> None:
+def test_events_are_equal_for_any_chunk_boundaries(events: list[str], cuts: list[int], newline: str) -> None:
     stream = "".join(f"event: x{newline}data: {data}{newline}{newline}" for data in events).encode()
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     cutter = SseParser()

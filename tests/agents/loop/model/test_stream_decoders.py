@@ -1,4 +1,4 @@
-"""Two decoders of one stream: what ours puts together is what the SDK's typed events come to, field by field."""
+"""Comparison of our stream decoder with the SDK's typed events, field by field."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ from tests.scenarios.api_server.http.http_peer import serving
 
 Event = dict[str, Any]
 Facts = dict[str, Any]
-"""What both decoders know of a reply, under the API's names."""
+"""Fields of a reply that both decoders report, under the API's names."""
 
 MODEL = load_models().get("claude-opus-5-5")
 ASKED: Facts = {"model": MODEL.id, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Go on."}]}
@@ -52,7 +52,7 @@ def typed_facts(message: anthropic.BaseModel) -> Facts:
 
 
 async def decode_both(url: str, **changes: Any) -> tuple[Reply, Facts]:
-    """The reply to one request, asked for twice over HTTP: by our client, and by the SDK's typed streaming."""
+    """Return the reply to one request that is sent twice: by our client, and by the SDK's typed streaming."""
     body = {**ASKED, **changes}
     request = ModelRequest(
         body=json.dumps({**body, "stream": True}).encode(),
@@ -61,7 +61,7 @@ async def decode_both(url: str, **changes: Any) -> tuple[Reply, Facts]:
         prompt_tokens=1,
         identity=Identity(agent="main"),
     )
-    # By these the server knows the same turn of the same agent again, and gives it the same ids.
+    # With these headers the server recognises the same turn of the same agent and returns the same ids.
     who = {name: value for name, value in request.headers(is_loopback=True).items() if name.startswith("x-coterie-")}
     transport = anthropic.DefaultAsyncHttpxClient(verify=False)
     with trio.fail_after(10):
@@ -110,11 +110,11 @@ SCRIPTED: dict[str, tuple[Facts, Facts]] = {
     "a pause": ({"text": "Wait.", "stop": "pause_turn"}, {}),
     "a full window": ({"text": "So far.", "stop": "model_context_window_exceeded"}, {}),
 }
-"""What the model says, as a script has it, and what else the request asks for."""
+"""Scripted replies, and additional parameters of their requests."""
 
 
 def script(said: Facts) -> str:
-    """One that always says the same. JSON is YAML, but for its way to escape what needs two escapes."""
+    """Return a script that always gives this reply. JSON is valid YAML except for surrogate escapes."""
     return json.dumps({"default": [{**said, "times": "always"}]}, ensure_ascii=False)
 
 
@@ -127,7 +127,7 @@ async def test_both_decoders_agree_on_a_scripted_reply(case: str) -> None:
     assert [json.loads(block.data) for block in reply.blocks] == typed["content"]
 
 
-async def test_a_call_that_was_cut_off_is_none_although_the_sdk_makes_one_of_its_beginning() -> None:
+async def test_cut_off_call_is_omitted_although_sdk_returns_it() -> None:
     async with open_served(script({"tools": [{"Write": {"path": "a.py", "text": LONG}}]})) as served:
         reply, typed = await decode_both(served.url, max_tokens=20)
     assert typed["content"][0]["input"] == {"path": "a.py"}
@@ -196,7 +196,7 @@ TEXT = {"type": "text", "text": ""}
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 PING: Event = {"type": "ping"}
 LATER: Event = {"type": "weather", "index": 0, "delta": {"type": "text_delta", "text": "rain"}}
-"""An event that no version of the API has yet."""
+"""An event of an unknown type."""
 
 STREAMED: dict[str, list[Event]] = {
     "pings everywhere": [PING, START, PING, *block(0, TEXT, *text_deltas("a", "b")), PING, *ending(), PING],
@@ -230,7 +230,7 @@ def lines(event: Event, newline: str = "\n", indent: int | None = None) -> str:
 
 
 @pytest.mark.parametrize("case", STREAMED)
-async def test_both_decoders_agree_on_what_no_script_makes(case: str) -> None:
+async def test_both_decoders_agree_on_unscriptable_replies(case: str) -> None:
     async def answer(_request: HttpRequest, respond: Responder) -> None:
         await respond.start(200, [("content-type", "text/event-stream")])
         for event in STREAMED[case]:
@@ -251,7 +251,7 @@ def build(chunks: Iterable[bytes]) -> Facts:
 
 
 def accumulate(chunks: Iterable[bytes]) -> Facts:
-    """What `AsyncMessageStream` does, without a connection."""
+    """Accumulate events as `AsyncMessageStream` does, without a connection."""
     message, buffers = None, dict[int, bytes]()
     for sent in SSEDecoder().iter_bytes(iter(chunks)):
         if sent.event in (None, "ping") or (message is None and sent.event != "message_start"):
@@ -263,7 +263,7 @@ def accumulate(chunks: Iterable[bytes]) -> Facts:
 
 @st.composite
 def pieces(draw: st.DrawFn, whole: str) -> list[str]:
-    """A text in parts, some of them empty."""
+    """Return a text in parts, some of them empty."""
     cuts = draw(st.lists(st.integers(0, len(whole)), max_size=5).map(sorted))
     return [whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])]
 
@@ -305,7 +305,7 @@ def blocks(draw: st.DrawFn, index: int) -> list[Event]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> bytes:
-    """A whole reply as it is sent, with what a client must pass over between its events."""
+    """Return a complete stream, with unknown events between the known ones."""
     said = [event for index in range(draw(st.integers(0, 4))) for event in draw(blocks(index))]
     reason = draw(st.sampled_from(["end_turn", "tool_use", "max_tokens", "pause_turn"]))
     newline, indent = draw(st.sampled_from(["\n", "\r\n", "\r"])), draw(st.none() | st.integers(0, 1))
@@ -326,7 +326,7 @@ def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(streams(), st.lists(st.integers(0, 10_000), max_size=12))
-def test_both_decoders_agree_wherever_the_chunks_end(stream: bytes, places: list[int]) -> None:
+def test_both_decoders_agree_for_any_chunk_boundaries(stream: bytes, places: list[int]) -> None:
     chunks = cut(stream, places)
     assert build(chunks) == accumulate(chunks) == build([stream])
 

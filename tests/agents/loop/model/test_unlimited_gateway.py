@@ -14,7 +14,7 @@ INTENT = CallIntent(
 )
 
 
-async def test_places_are_limited_and_given_back() -> None:
+async def test_concurrent_calls_are_limited_and_slots_released() -> None:
     gate = LocalGateway()
     inside = 0
     leave = trio.Event()
@@ -35,7 +35,7 @@ async def test_places_are_limited_and_given_back() -> None:
     assert inside == 0
 
 
-async def test_one_cool_down_holds_everyone_and_the_longest_counts(autojump_clock: MockClock) -> None:
+async def test_longest_cool_down_delays_all_calls(autojump_clock: MockClock) -> None:
     gate = LocalGateway()
     gate.cool_down(10)
     gate.cool_down(2)
@@ -44,7 +44,7 @@ async def test_one_cool_down_holds_everyone_and_the_longest_counts(autojump_cloc
         assert trio.current_time() - started == 10
 
 
-async def test_a_cool_down_that_grows_while_one_waits_is_waited_out(autojump_clock: MockClock) -> None:
+async def test_extended_cool_down_is_waited_for(autojump_clock: MockClock) -> None:
     gate = LocalGateway()
     gate.cool_down(1)
     started = trio.current_time()
@@ -59,7 +59,7 @@ async def test_a_cool_down_that_grows_while_one_waits_is_waited_out(autojump_clo
             assert trio.current_time() - started == 5.5
 
 
-async def test_a_cancelled_wait_holds_no_place(autojump_clock: MockClock) -> None:
+async def test_cancelled_wait_holds_no_slot(autojump_clock: MockClock) -> None:
     gate = LocalGateway()
     for _ in range(CONCURRENT_CALLS + 1):
         gate.cool_down(100)
@@ -71,7 +71,7 @@ async def test_a_cancelled_wait_holds_no_place(autojump_clock: MockClock) -> Non
             pass
 
 
-async def test_what_was_used_is_summed_exactly() -> None:
+async def test_usage_is_summed_exactly() -> None:
     gate = LocalGateway()
     async with gate.admit(INTENT) as permit:
         permit.begin()
