@@ -58,9 +58,9 @@ def test_the_later_place_wins_and_says_so(project: Path, tmp_path: Path) -> None
         assert found.problems[-1].path == place
         assert {problem.severity for problem in found.problems} == {"note"}
     assert [problem.reason for problem in found.problems] == [
-        "takes the place of the built-in 'explore'",
-        f"takes the place of 'explore' of {places[0]}",
-        f"takes the place of 'explore' of {places[1]}",
+        "replaces the built-in 'explore'",
+        f"replaces 'explore' of {places[0]}",
+        f"replaces 'explore' of {places[1]}",
     ]
     assert found.files == len(BUILT_IN) + 3
 
@@ -83,7 +83,7 @@ def test_another_project_directory_can_be_named(project: Path, monkeypatch: pyte
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(project: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="there is no agent 'explorer'; did you mean explore"):
+    with pytest.raises(ConfigInvalid, match="unknown agent type 'explorer'; did you mean explore"):
         load_definitions(project).get("explorer")
 
 
@@ -99,7 +99,7 @@ def test_files_that_cannot_be_read_are_errors_and_the_others_count(project: Path
     assert "good" in found.by_name
     assert _errors(found) == [
         "gone.md: cannot be read: No such file or directory",
-        "large.md: too large for a definition: 1,000,001 bytes, at most 1,000,000 are read",
+        "large.md: too large for a definition: 1,000,001 bytes, the limit is 1,000,000",
         "latin.md: not UTF-8: byte 0xe9 here; save the file as UTF-8",
         "loop.md: cannot be read: Too many levels of symbolic links",
         "pipe.md: not a regular file",
@@ -113,7 +113,7 @@ def test_a_directory_that_leads_back_to_itself_is_searched_once(project: Path) -
     (agents / "sub/back").symlink_to(agents, target_is_directory=True)
     found = load_definitions(project)
     assert "x" in found.by_name
-    assert _errors(found) == [f"back: the link leads to {agents}, which is searched already"]
+    assert _errors(found) == [f"back: the link leads to {agents}, which has already been searched"]
 
 
 def test_links_to_files_and_directories_are_followed(project: Path, tmp_path: Path) -> None:

@@ -60,5 +60,5 @@ def test_every_flaw_is_told_with_its_line_and_the_rest_counts() -> None:
     ]
     told = [problem.reason for problem in problems]
     assert "did you mean PreToolUse?" in told[0]
-    assert "'(Bash' is no regular expression" in told[1]
+    assert "'(Bash' is not a regular expression" in told[1]
     assert "timeout must be seconds" in told[2]

@@ -7,7 +7,7 @@ import pytest
 
 from coterie.agents.events.agent_events import Event, HookRan
 from coterie.agents.events.layer_events import Compacted, LayerFailed
-from coterie.agents.hooks.lifecycle_hooks import IN_A_ROW, CompactionHook
+from coterie.agents.hooks.lifecycle_hooks import MAX_OBJECTIONS, CompactionHook
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.loop.loop import run_loop
@@ -70,8 +70,8 @@ async def test_one_that_always_objects_is_heard_so_often_and_no_more(tmp_path: P
         compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
         agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         assert (await run_loop(agent, LIMITS)).text == "done"
-        objections = ["PreCompact block"] * (IN_A_ROW + 1)
-        assert course(events)[: IN_A_ROW + 3] == [*objections, "not heeded", "compacted threshold"]
+        objections = ["PreCompact block"] * (MAX_OBJECTIONS + 1)
+        assert course(events)[: MAX_OBJECTIONS + 3] == [*objections, "not heeded", "compacted threshold"]
 
 
 async def test_a_full_window_is_not_argued_with(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_full_window_is_not_argued_with(tmp_path: Path) -> None:
         steps = course(events)
         assert steps.count("compacted threshold") >= 1
         assert steps[steps.index("not heeded") - 1] == "PreCompact block"
-        assert steps.index("not heeded") <= IN_A_ROW
+        assert steps.index("not heeded") <= MAX_OBJECTIONS
 
 
 async def test_what_the_api_finds_too_long_is_compacted_whoever_objects(tmp_path: Path) -> None:

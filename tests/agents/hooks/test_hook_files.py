@@ -104,15 +104,15 @@ def test_flaws_have_their_file_and_line_and_the_rest_counts(project: Path) -> No
     claude, ours = hook_sources(project, HookSettings(), project / "none")
     assert [hook.command for hook in claude.hooks] == ["good", "slow"]
     path = project / ".claude/settings.json"
-    assert [flaw.split(" ")[0] for flaw in claude.flaws] == [f"{path}:3:", f"{path}:8:", f"{path}:10:"]
-    assert ours.flaws == (f"{project / '.coterie/settings.toml'}:3: there is no event 'Stopp'; did you mean Stop?",)
+    assert [flaw.split(" ")[0] for flaw in claude.problems] == [f"{path}:3:", f"{path}:8:", f"{path}:10:"]
+    assert ours.problems == (f"{project / '.coterie/settings.toml'}:3: unknown event 'Stopp'; did you mean Stop?",)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"{", "not readable JSON, so its hooks do not run: "),
-        (b"[" * 100_000, "not readable JSON, so its hooks do not run: "),
+        (b"{", "not valid JSON, so its hooks do not run: "),
+        (b"[" * 100_000, "not valid JSON, so its hooks do not run: "),
         (b"[]", "must be a JSON object; its hooks do not run"),
         (b"\xff", "cannot be read, so its hooks do not run: "),
         (b'{"hooks": []}', "hooks must be a table of events, not a list"),
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_used_is_one_line_and_the_others_count(project: Pa
     write_all(project)
     (project / ".claude/settings.json").write_bytes(content)
     sources = hook_sources(project, HookSettings(), project.parent / "managed.toml")
-    [flaw] = [flaw for source in sources for flaw in source.flaws]
+    [flaw] = [flaw for source in sources for flaw in source.problems]
     assert flaw.startswith(str(project / ".claude/settings.json"))
     assert words in flaw
     assert len(commands(project)) == 6
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_used_is_one_line_and_the_others_count(project: Pa
 def test_a_directory_in_the_place_of_a_file_is_told(project: Path) -> None:
     (project / ".claude/settings.json").mkdir()
     [source] = hook_sources(project, HookSettings(), project / "none")
-    assert "not a file" in source.flaws[0]
+    assert "not a file" in source.problems[0]
 
 
 def test_a_projects_hooks_wait_until_their_very_content_is_approved(project: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_projects_hooks_wait_until_their_very_content_is_approved(project: Pat
     running, waiting, notice = held()
     assert (running, waiting) == ("123", "4567")
     assert notice is not None
-    assert "settings.local.toml (1 hook); `coterie hooks approve`" in notice
+    assert "settings.local.toml (1 hook); review and approve them with `coterie hooks approve`" in notice
     sources = hook_sources(project, HookSettings(), project.parent / "managed.toml")
     approve_sources(project, [source for source in sources if source.owner == "project"])
     assert held() == ("1234567", "", None)

@@ -38,7 +38,7 @@ def test_a_matcher_is_a_name_several_or_an_expression(matcher: str, subject: str
 def test_what_is_no_expression_is_told() -> None:
     assert check_matcher("Edit|Write") is None
     assert check_matcher("mcp__.*") is None
-    assert "'(Bash' is no regular expression" in (check_matcher("(Bash") or "")
+    assert "'(Bash' is not a regular expression" in (check_matcher("(Bash") or "")
 
 
 def test_hooks_run_in_their_order_and_the_same_command_once() -> None:

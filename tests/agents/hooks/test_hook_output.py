@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.hooks.hook import HOOK_EVENTS, HookEvent
-from coterie.agents.hooks.hook_output import LONGEST, HookOutput, combine_outputs, parse_output
+from coterie.agents.hooks.hook_output import MAX_CHARACTERS, HookOutput, combine_outputs, parse_output
 from coterie.agents.hooks.hook_process import CommandResult
 
 
@@ -22,7 +22,7 @@ def parse_json_output(event: HookEvent, value: dict[str, Any]) -> HookOutput:
 
 def test_exit_code_two_objects_with_what_it_wrote_to_standard_error() -> None:
     assert parse_output("PreToolUse", ran(2, "out", "no\n")) == HookOutput(decision="block", reason="no")
-    assert parse_output("Stop", ran(2)).reason == "It gave no reason."
+    assert parse_output("Stop", ran(2)).reason == "No reason was given."
 
 
 @pytest.mark.parametrize("event", ["SessionStart", "SessionEnd", "PostCompact"])
@@ -33,7 +33,7 @@ def test_what_has_happened_cannot_be_objected_to(event: HookEvent) -> None:
 
 def test_other_exit_codes_are_failures_of_the_hook() -> None:
     assert parse_output("PreToolUse", ran(127, errors="not found")) == HookOutput(decision="failed", reason="not found")
-    assert parse_output("PreToolUse", ran(1)) == HookOutput(decision="failed", reason="it ended with 1")
+    assert parse_output("PreToolUse", ran(1)) == HookOutput(decision="failed", reason="exit code 1")
     assert parse_output("PreToolUse", ran(None, failure="too long")) == HookOutput(decision="failed", reason="too long")
 
 
@@ -64,7 +64,7 @@ def test_json_ends_the_run_and_speaks_to_the_user() -> None:
         ({"decision": ["block"]}, "the decision is ['block']"),
         ({"reason": 3}, "reason must be a text"),
         ({"hookSpecificOutput": []}, "hookSpecificOutput must be an object"),
-        ({"hookSpecificOutput": {"hookEventName": "Stop"}}, "hookEventName is 'Stop', but this was PreToolUse"),
+        ({"hookSpecificOutput": {"hookEventName": "Stop"}}, "hookEventName is 'Stop', but the event is PreToolUse"),
         ({"hookSpecificOutput": {"updatedInput": "ls"}}, "updatedInput must be an object"),
         ({"hookSpecificOutput": {"additionalContext": {}}}, "additionalContext must be a text"),
     ],
@@ -79,12 +79,12 @@ def test_what_cannot_be_used_is_a_failure_that_says_why(value: dict[str, Any], w
 def test_garbage_is_a_failure_and_not_an_objection(output: str) -> None:
     told = parse_output("PreToolUse", ran(output=output))
     assert told.decision == "failed"
-    assert "no JSON" in told.reason
+    assert "not valid JSON" in told.reason
 
 
 def test_long_words_are_cut() -> None:
-    assert len(parse_output("Stop", ran(2, errors="x" * 3 * LONGEST)).reason) == LONGEST
-    assert len(parse_output("SessionStart", ran(output="x" * 3 * LONGEST)).context) == LONGEST
+    assert len(parse_output("Stop", ran(2, errors="x" * 3 * MAX_CHARACTERS)).reason) == MAX_CHARACTERS
+    assert len(parse_output("SessionStart", ran(output="x" * 3 * MAX_CHARACTERS)).context) == MAX_CHARACTERS
 
 
 @given(event=st.sampled_from(HOOK_EVENTS), exit_code=st.sampled_from([0, 1, 2, None]), output=st.text())

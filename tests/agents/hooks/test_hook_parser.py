@@ -59,15 +59,15 @@ def test_all_flaws_are_told_and_the_rest_counts() -> None:
     assert "did you mean PreToolUse?" in told["PreToolUze",]
     assert told["Stop",] == "Stop must be a list, not a table"
     assert "with a matcher and hooks, not 'echo'" in told["PreToolUse", 0]
-    assert "'(Bash' is no regular expression" in told["PreToolUse", 1, "matcher"]
+    assert "'(Bash' is not a regular expression" in told["PreToolUse", 1, "matcher"]
     assert told["PreToolUse", 2, "matcher"] == "matcher must be a text, not 3; the hooks with it do not run"
     assert told["PreToolUse", 3, "hooks"] == "hooks must be a list, not 'echo'"
     assert "did you mean hooks?" in told["PreToolUse", 4, "hoooks"]
-    assert "'prompt' cannot be run" in told["PreToolUse", 4, "hooks", 0, "type"]
+    assert "'prompt' cannot run" in told["PreToolUse", 4, "hooks", 0, "type"]
     assert "needs a command" in told["PreToolUse", 4, "hooks", 1, "command"]
     assert "needs a command" in told["PreToolUse", 4, "hooks", 2, "command"]
     assert "seconds above 0 and at most 600" in told["PreToolUse", 4, "hooks", 3, "timeout"]
-    assert "'if' is not known, so this hook does not run" in told["PreToolUse", 4, "hooks", 4, "if"]
+    assert "'if' is not supported, so this hook does not run" in told["PreToolUse", 4, "hooks", 4, "if"]
     assert "did you mean timeout?" in told["PreToolUse", 4, "hooks", 3, "timout"]
     assert "a table with a command, not 7" in told["PreToolUse", 4, "hooks", 5]
     assert len(flaws) == 14

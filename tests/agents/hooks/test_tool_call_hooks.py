@@ -36,7 +36,7 @@ def fit(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> Ho
         emit=agent.emit,
     )
     agent.caller = ToolCallHooks(
-        hooks=made, authority=Authorizer(Permissions(mode="bypassPermissions")), remarks=remarks
+        hooks=made, authority=Authorizer(Permissions(mode="bypassPermissions")), messages=remarks
     )
     return remarks
 

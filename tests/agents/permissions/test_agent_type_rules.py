@@ -46,5 +46,5 @@ def test_a_kind_whose_tools_name_kinds_starts_no_others(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_names_no_kind_is_refused() -> None:
-    with pytest.raises(ConfigInvalid, match=r"names their kinds.*Agent\(reviewer\)"):
+    with pytest.raises(ConfigInvalid, match=r"names of agent types.*Agent\(reviewer\)"):
         Rule.parse("Agent(reviewer,,tester)", "settings.toml")

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.permissions.commands.command_line import SimpleCommand
-from coterie.agents.permissions.commands.command_parser import LONGEST, parse_command
+from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, parse_command
 from coterie.agents.permissions.commands.command_pattern import CommandPattern
 from tests.agents.permissions.real_bash import ran_by_bash
 
@@ -69,7 +69,7 @@ UNCLEAR = [
     *("aa <<EOF\nbb", "aa <<EOF", "aa <<EOF\n$(bb)\nEOF", "aa <<EOF\n`bb`\nEOF", "aa <<EOF\nEO\\\nF\nbb\nEOF"),
     *("aa <<EOF\nEOF)\nbb\nEOF", "aa <<$x\nbb\n$x", "aa $(bb <<EOF)\ncc\nEOF", "aa <<EOF $(bb\n)\ncc\nEOF"),
     *("aa {fd}>bb", "x=(aa bb)", "aa >", "aa &> (bb)", 'aa "$\\\n(bb)"', "aa $\\\n(bb)", "aa;;bb", "aa ;& bb"),
-    *("aa <\\\n(bb)", "i\\\nf aa; then bb; fi", "aa " + "$(" * 30 + ")" * 30, "a" * (LONGEST + 1)),
+    *("aa <\\\n(bb)", "i\\\nf aa; then bb; fi", "aa " + "$(" * 30 + ")" * 30, "a" * (MAX_CHARACTERS + 1)),
 ]
 
 FRAGMENTS = [

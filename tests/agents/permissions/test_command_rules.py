@@ -233,15 +233,15 @@ def test_the_rules_proposed_are_narrow_and_enough(command: str, rules: list[str]
     ("text", "hint"),
     [
         *((text, "is not a rule") for text in ("", "Bash(ls", "ls -l", "Bash(ls) x", "(ls)", "Ba sh", "?")),
-        *((text, "nothing between") for text in ("Bash()", "Edit( )")),
+        *((text, "brackets are empty") for text in ("Bash()", "Edit( )")),
         *(
             (text, "not one simple command")
             for text in ("Bash(ls; rm)", "Bash(a | b:*)", "Bash(:*)", "Bash('x)", "Bash(if:*)")
         ),
-        *((text, "more than words") for text in ("Bash(X=1 ls)", "Bash(ls > x:*)")),
+        *((text, "only words are allowed") for text in ("Bash(X=1 ls)", "Bash(ls > x:*)")),
         *((text, "shell expands") for text in ("Bash(ls*)", "Bash(git * main)", "Bash(a $x:*)", "Bash(~/x:*)")),
         *((text, "absolute path") for text in ("Edit(../x)", "Read(a/../../b)")),
-        ("bash(ls)", "called Bash"),
+        ("bash(ls)", "did you mean 'Bash'"),
         ("*(x)", "every tool"),
         ("Edit(a{b)", "without its }"),
     ],

@@ -62,5 +62,5 @@ def test_a_listed_host_needs_no_permission(mode: Mode, tmp_path: Path) -> None:
     "text", ["WebFetch(a.org)", "WebFetch(domain:)", "WebFetch(domain:a/b)", "WebFetch(https://a.org)"]
 )
 def test_what_is_no_host_is_told_how_to_write_one(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match="a rule looks like WebFetch"):
+    with pytest.raises(ConfigInvalid, match="write for example WebFetch"):
         Rule.parse(text, "test")

@@ -239,7 +239,7 @@ def test_a_search_over_more_files_than_can_be_looked_at_may_meet_a_denied_one(
 ) -> None:
     permissions = Permissions(deny=_rules(workspace, "Read(*.none)"))
     assert _judge(permissions, "Grep", ".", workspace) == Allowed()
-    monkeypatch.setattr(path_pattern, "LOOKED_AT", 3)
+    monkeypatch.setattr(path_pattern, "SEARCH_LIMIT", 3)
     assert isinstance(_judge(permissions, "Grep", ".", workspace), Denied)
 
 

@@ -105,7 +105,7 @@ async def test_a_yes_gives_no_more_than_the_agent_had(tmp_path: Path) -> None:
 async def test_who_needs_no_plan_is_free_and_told_so(tmp_path: Path) -> None:
     agent = Agent(tmp_path, None)
     assert await agent.may() == set(CALLS)
-    with pytest.raises(ToolFailed, match="Nobody has asked you for a plan"):
+    with pytest.raises(ToolFailed, match="No plan was requested"):
         await agent.planning.submit("1.", [])
     assert agent.did == []
 

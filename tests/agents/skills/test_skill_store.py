@@ -40,7 +40,7 @@ def test_a_projects_skill_may_not_lead_out_of_it_and_a_users_may(project: Path, 
     (project / ".claude/skills/secret").symlink_to(secret.parent)
     found = load_skills(project)
     assert found.by_name == {}
-    assert f"leads out of the project, to {secret}" in found.problems[0].reason
+    assert f"leads outside of the project, to {secret}" in found.problems[0].reason
     (tmp_path / "home/skills/secret").symlink_to(secret.parent)
     assert load_skills(project).by_name["secret"].directory == secret.parent
 
@@ -51,7 +51,7 @@ def test_a_file_that_became_a_link_since_it_was_found_is_not_read(project: Path,
     (tmp_path / "other.md").write_text("---\nname: notes\n---\nOther words.")
     path.unlink()
     path.symlink_to(tmp_path / "other.md")
-    assert "not where it was found" in str(skill_text(used))
+    assert "has moved since" in str(skill_text(used))
 
 
 def test_arguments_stand_where_the_text_says_or_below_it(project: Path) -> None:
