@@ -16,7 +16,7 @@ def _read(text: str) -> tuple[AgentDefinition | None, list[FileProblem]]:
 
 
 def _with(*lines: str) -> tuple[AgentDefinition, list[FileProblem]]:
-    """A definition with *lines* in its front matter, from line 4 on."""
+    """Parse a definition with *lines* in its front matter, from line 4 on."""
     head = "\n".join(["---", "name: reviewer", "description: Reviews.", *lines, "---"])
     definition, problems = _read(f"{head}\nLook closely.\n")
     assert definition is not None
@@ -91,7 +91,7 @@ def test_tools_are_read_however_they_are_separated(line: str, tools: tuple[str, 
     assert problems == []
 
 
-def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
+def test_bare_star_means_all_tools() -> None:
     definition, problems = _with("tools: *")
     assert definition.tools is None
     assert [problem.severity for problem in problems] == ["note"]
@@ -136,7 +136,7 @@ def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
         ("permissionMode: foo", "warning", "permissionMode 'foo' is ignored; it can be default, "),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_line_and_the_rest_stays(line: str, severity: str, reason: str) -> None:
+def test_invalid_value_is_reported_with_its_line_and_ignored(line: str, severity: str, reason: str) -> None:
     definition, [problem] = _with(line)
     assert (problem.line, problem.severity) == (4, severity)
     assert problem.reason.startswith(reason)
@@ -150,7 +150,7 @@ def test_unknown_tools_are_kept() -> None:
     assert _with("tools: WebFetch, Read")[0].tools == ("WebFetch", "Read")
 
 
-def test_a_limit_that_cannot_be_read_allows_nothing() -> None:
+def test_unreadable_limit_allows_nothing() -> None:
     assert _with("tools: {write: false}")[0].tools == ()
     assert _with("disallowedTools: {write: true}")[0].disallowed_tools == ("*",)
 
@@ -159,7 +159,7 @@ def test_all_tools_can_be_disallowed() -> None:
     assert _with("disallowedTools: '*'")[0].disallowed_tools == ("*",)
 
 
-def test_another_spelling_does_not_win_over_ours() -> None:
+def test_exact_spelling_wins_over_another_spelling() -> None:
     definition, [problem] = _with("max_turns: 3", "maxTurns: 4")
     assert definition.max_turns == 4
     assert problem.line == 4
@@ -185,25 +185,25 @@ def test_without_a_usable_name_and_a_description_there_is_no_definition(text: st
     assert errors[0].reason.startswith(reason)
 
 
-def test_both_missing_keys_are_told_at_once() -> None:
+def test_both_missing_keys_are_reported() -> None:
     _, problems = _read("---\nmodel: opus\n---\n")
     assert [problem.reason.partition(":")[0] for problem in problems] == ["name is missing", "description is missing"]
 
 
-def test_a_description_may_stand_in_the_metadata() -> None:
+def test_description_may_be_in_the_metadata() -> None:
     definition, problems = _read("---\nname: x\nmetadata:\n  description: Does it.\n---\nGo.")
     assert definition is not None
     assert definition.description == "Does it."
     assert "description is taken from metadata; write it as a top-level key" in [problem.reason for problem in problems]
 
 
-def test_a_definition_without_a_prompt_is_doubtful() -> None:
+def test_definition_without_a_prompt_has_a_warning() -> None:
     definition, [problem] = _read("---\nname: x\ndescription: y\n---\n \n")
     assert definition is not None
     assert problem.severity == "warning"
 
 
-def test_what_the_front_matter_reader_mended_is_among_the_notes() -> None:
+def test_corrections_of_the_front_matter_are_notes() -> None:
     definition, [problem] = _read("---\nname: x\ndescription: Use when: asked\n---\nGo.")
     assert definition is not None
     assert definition.description == "Use when: asked"
@@ -216,7 +216,7 @@ def test_no_text_raises(keys: list[str], value: str, body: str) -> None:
     _read("\n".join(["---", *(f"{key}: {value}" for key in keys), "---", body]))
 
 
-def test_servers_are_named_or_brought_along_and_flaws_have_a_line() -> None:
+def test_servers_are_named_or_configured_and_problems_have_a_line() -> None:
     lines = [
         *("---", "name: a", "description: d", "mcpServers:", "  - tracker", "  - {own: {command: run, args: [x]}}"),
         *("  - {old: {type: sse, url: http://h}}", "---", "Work."),
@@ -233,7 +233,7 @@ def test_servers_are_named_or_brought_along_and_flaws_have_a_line() -> None:
 @pytest.mark.parametrize(
     ("text", "names"), [("a, b", ("a", "b")), ("[a b]", ("a_b",)), ("{a: {command: x}}", ("a",)), ("[]", ())]
 )
-def test_servers_are_read_as_people_write_them(text: str, names: tuple[str, ...]) -> None:
+def test_server_list_accepts_the_usual_notations(text: str, names: tuple[str, ...]) -> None:
     written = f"---\nname: a\ndescription: d\nmcpServers: {text}\n---\nWork."
     definition, problems = parse_definition(written, path=PATH, scope="user")
     assert definition is not None
