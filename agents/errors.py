@@ -1,19 +1,19 @@
-"""Errors of one agent, grouped by who must act.
+"""Errors of one agent, grouped by the party that must act.
 
 AgentError
 ├── ConfigInvalid            the user must act: one line, exit code 2
-├── ReplyMalformed           the model sent what cannot be read: an observation, never a crash
-├── ToolFailed               a tool call did not work: the model can fix it, so the reason is its result
-├── TranscriptCorrupt        a transcript is not what was written
-├── ControlLost              the root of the session cannot be talked to: the agent must end
+├── ReplyMalformed           the model sent a reply that cannot be parsed: an observation, never a crash
+├── ToolFailed               a tool call failed: the model can correct it, so the reason becomes the result
+├── TranscriptCorrupt        a transcript is damaged
+├── ControlLost              the connection to the root of the session is lost: the agent must end
 │   └── FrameTooLarge        a message does not fit into a frame, and was not sent
-├── BudgetSpent              a call could cost more than is left: the user decides whether to go on
-└── ModelError               the model call failed; `retryable` says whether asking again may help
-    ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is at fault
-    ├── ModelRateLimited     429, with how long to wait
+├── BudgetSpent              a call could cost more than the rest of the budget: the user decides
+└── ModelError               the model call failed; `retryable` says if a retry may help
+    ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is invalid
+    ├── ModelRateLimited     429, with the time to wait
     ├── ModelOverloaded      529, or an `overloaded_error` in the middle of a stream
-    ├── ModelFailed          500 and the like, or an `error` event of another kind
-    └── ModelUnreachable     no connection, a connection that was dropped, a stream that fell silent
+    ├── ModelFailed          500 and similar, or an `error` event of another type
+    └── ModelUnreachable     no connection, a dropped connection, or a stream without data
 """
 
 from decimal import Decimal
@@ -24,13 +24,13 @@ import attrs
 from coterie.errors import AgentError
 
 BudgetScope = Literal["session", "subtree", "agent"]
-"""Whose budget: everybody's, an agent's with all it has spawned, or one agent's own."""
+"""Scope of a budget: all agents, one agent with its descendants, or one agent alone."""
 BudgetUnit = Literal["dollars", "tokens"]
 
 
 @attrs.define(eq=False)
 class ReplyMalformed(AgentError):
-    """The model's reply breaks the protocol of its stream."""
+    """Error: the model's reply violates the protocol of its stream."""
 
     reason: str
 
@@ -40,10 +40,10 @@ class ReplyMalformed(AgentError):
 
 @attrs.define(eq=False)
 class ToolFailed(AgentError):
-    """A tool call cannot be done as it was asked for."""
+    """Error: a tool call cannot be executed as requested."""
 
     reason: str
-    """What is wrong and what would be right, in words for the model."""
+    """Problem and correction, as a text for the model."""
 
     def __str__(self) -> str:
         return self.reason
@@ -51,7 +51,7 @@ class ToolFailed(AgentError):
 
 @attrs.define(eq=False)
 class TranscriptCorrupt(AgentError):
-    """A record of a transcript cannot be read, or does not follow from the one before."""
+    """Error: a record of a transcript is unreadable, or does not follow from the record before it."""
 
     line: int
     reason: str
@@ -62,7 +62,7 @@ class TranscriptCorrupt(AgentError):
 
 @attrs.define(eq=False)
 class ControlLost(AgentError):
-    """The other end of a control socket has gone, has hung, or says what is no word."""
+    """Error: the other end of a control socket has gone, hangs, or sent an invalid message."""
 
     reason: str
 
@@ -71,53 +71,53 @@ class ControlLost(AgentError):
 
 
 class FrameTooLarge(ControlLost):
-    """A message does not fit into a frame; nothing was sent."""
+    """Error: a message does not fit into a frame; nothing was sent."""
 
 
 @attrs.define(eq=False)
 class BudgetSpent(AgentError):
-    """A model call was not admitted, because it could cost more than is left."""
+    """Error: a model call was not admitted, because it could cost more than the rest of the budget."""
 
     budget: Decimal
     spent: Decimal
     reserve: Decimal
-    """What the call may cost at most."""
+    """Maximum cost of the call."""
     scope: BudgetScope = "session"
     name: str | None = None
-    """Whose budget it is; None for the session's."""
+    """Owner of the budget; None for the budget of the session."""
     unit: BudgetUnit = "dollars"
 
     @property
     def left(self) -> Decimal:
-        """What may still be spent: nothing, when a call has cost more than it could."""
+        """Rest of the budget; zero if a call has cost more than its maximum."""
         return max(self.budget - self.spent, Decimal(0))
 
     def __str__(self) -> str:
-        whose = {"session": "", "subtree": f" for {self.name} and what it has spawned", "agent": f" for {self.name}"}
+        whose = {"session": "", "subtree": f" for {self.name} and its descendants", "agent": f" for {self.name}"}
         if self.unit == "tokens":
             spent, budget, reserve = f"{self.spent:,f}", f"{self.budget:,f} tokens", f"{self.reserve:,f} tokens"
         else:
             spent, budget, reserve = f"${self.spent:.4f}", f"${self.budget}", f"${self.reserve:.4f}"
         return (
             f"{spent} of {budget}{whose[self.scope]} are spent, and the next call may cost up to {reserve}; "
-            "raise the budget to go on"
+            "raise the budget to continue"
         )
 
 
 @attrs.define(eq=False)
 class ModelError(AgentError):
-    """A model call failed."""
+    """Error: a model call failed."""
 
     message: str
     status: int | None = None
-    """The HTTP status, or None when there was no answer to have one."""
+    """HTTP status; None if there was no HTTP response."""
     kind: str | None = None
-    """The error type the API named, for example `overloaded_error`."""
+    """Error type of the API, for example `overloaded_error`."""
     request_id: str | None = None
     retry_after: float | None = None
-    """Seconds the server asked us to wait, uncapped."""
+    """Seconds that the server asked to wait, without an upper limit."""
     begun: bool = False
-    """Whether the reply had begun when the call failed: its cache entry exists and its input is billed."""
+    """True if the reply had begun before the call failed: its cache entry exists and its input is billed."""
 
     retryable = False
 
@@ -127,28 +127,28 @@ class ModelError(AgentError):
 
 
 class ModelRefusedRequest(ModelError):
-    """The request is at fault; the same bytes would fail again."""
+    """Error: the request is invalid; the same bytes would fail again."""
 
 
 class ModelRateLimited(ModelError):
-    """Too many requests or tokens; everyone who shares the key should wait."""
+    """Error: too many requests or tokens; all users of the API key should wait."""
 
     retryable = True
 
 
 class ModelOverloaded(ModelError):
-    """The service is busy; everyone who shares the key should wait."""
+    """Error: the service is overloaded; all users of the API key should wait."""
 
     retryable = True
 
 
 class ModelFailed(ModelError):
-    """The service failed in a way that may pass."""
+    """Error: the service failed temporarily."""
 
     retryable = True
 
 
 class ModelUnreachable(ModelError):
-    """No connection, a dropped one, or a stream that fell silent."""
+    """Error: no connection, a dropped connection, or a stream without data."""
 
     retryable = True

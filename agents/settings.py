@@ -20,12 +20,12 @@ PlanApprover = Literal["lead", "human"]
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
 DEFAULT = "default"
-"""The source of a value that nobody set."""
+"""Source of a value that is not set."""
 
 
 @attrs.frozen(kw_only=True)
 class PermissionSettings:
-    """`[permissions]`; the rules of all files add up."""
+    """Section `[permissions]`; rules of all files are combined."""
 
     mode: Mode = "default"
     allow: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class PermissionSettings:
 
 @attrs.frozen(kw_only=True)
 class SandboxSettings:
-    """`[sandbox]`, or `sandbox = "..."` for the mode alone; the paths of all files add up."""
+    """Section `[sandbox]`, or `sandbox = "..."` for the mode alone; paths of all files are combined."""
 
     mode: SandboxMode = "none"
     network: bool = False
@@ -46,35 +46,35 @@ class SandboxSettings:
 
 @attrs.frozen(kw_only=True)
 class WebSettings:
-    """`[web]`; the hosts of all files add up."""
+    """Section `[web]`; hosts of all files are combined."""
 
     hosts: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class TranscriptSettings:
-    """`[transcript]`."""
+    """Section `[transcript]`."""
 
     fsync: Fsync = "turn"
 
 
 @attrs.frozen(kw_only=True)
 class MailSettings:
-    """`[mail]`."""
+    """Section `[mail]`."""
 
     durability: MailDurability = "process"
 
 
 @attrs.frozen(kw_only=True)
 class InstructionSettings:
-    """`[instructions]`."""
+    """Section `[instructions]`."""
 
     enabled: bool = True
 
 
 @attrs.frozen(kw_only=True)
 class HookSettings:
-    """`[hooks]`; what is to run at which event stands beside these, and is read by who runs it."""
+    """Section `[hooks]`. The same table also contains the hooks by event, which are parsed separately."""
 
     enabled: bool = True
     claude: bool = True
@@ -82,7 +82,7 @@ class HookSettings:
 
 @attrs.frozen(kw_only=True)
 class SkillSettings:
-    """`[skills]`."""
+    """Section `[skills]`."""
 
     enabled: bool = True
     listing: float = 0.01
@@ -90,7 +90,7 @@ class SkillSettings:
 
 @attrs.frozen(kw_only=True)
 class AgentSettings:
-    """`[agents]`: the processes of a session."""
+    """Section `[agents]`: processes of a session."""
 
     at_once: int = 20
     starts: int = 3
@@ -99,14 +99,14 @@ class AgentSettings:
 
 @attrs.frozen(kw_only=True)
 class ApprovalSettings:
-    """`[approvals]`."""
+    """Section `[approvals]`."""
 
     plans: PlanApprover = "lead"
 
 
 @attrs.frozen(kw_only=True)
 class ProgressSettings:
-    """`[progress]`: what each agent is at, in a few words."""
+    """Section `[progress]`: summaries of the activity of each agent."""
 
     enabled: bool | None = None
     every: float = 30.0
@@ -115,7 +115,7 @@ class ProgressSettings:
 
 @attrs.frozen(kw_only=True)
 class McpSettings:
-    """`[mcp]`."""
+    """Section `[mcp]`."""
 
     enabled: bool = True
     start_seconds: float = 10.0
@@ -124,7 +124,7 @@ class McpSettings:
 
 @attrs.frozen(kw_only=True)
 class MemorySettings:
-    """`[memory]`."""
+    """Section `[memory]`."""
 
     enabled: bool = True
     daily_log: bool = False
@@ -164,49 +164,49 @@ class Settings:
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)
 
     def value(self, key: str) -> Any:
-        """The value of a dotted *key*."""
+        """Return the value of the dotted *key*."""
         value: Any = self
         for name in key.split("."):
             value = getattr(value, name)
         return value
 
     def source(self, key: str) -> str:
-        """Where the value of a dotted *key* stands: files, a variable, the command line, or `default`.
+        """Return the source of the value of the dotted *key*: files, a variable, the command line, or `default`.
 
-        Raises `KeyError` for a key that is no setting.
+        Raises `KeyError` for an unknown key.
         """
         return ", ".join(dict.fromkeys(self.item_sources(key))) or DEFAULT
 
     def item_sources(self, key: str) -> tuple[str, ...]:
-        """Where each item of a list stands, in the order of the items; of another value, its one source if any."""
+        """Return the source of each item of a list, in order; for another value, its only source if it is set."""
         if key not in SETTINGS:
             raise KeyError(key)
         return self._sources.get(key, ())
 
     def is_final(self, key: str) -> bool:
-        """Whether the value of *key* was given on the command line or by whoever manages the machine."""
+        """True if the value of *key* was set on the command line or by the administrator of the machine."""
         return key in self._final
 
     @classmethod
     def build(
         cls, values: Mapping[str, Any], sources: Mapping[str, tuple[str, ...]], final: frozenset[str] = frozenset()
     ) -> "Settings":
-        """Settings from values of the right type by dotted key; what is not among them has its default."""
+        """Build settings from values of the right type by dotted key; missing keys have their default."""
         settings: Settings = _build(cls, "", values)
         return attrs.evolve(settings, sources=sources, final=final)
 
 
 @attrs.frozen
 class Setting:
-    """One setting, without its value."""
+    """Declaration of one setting."""
 
     kind: Any
-    """Its type, without None: a file cannot say None."""
+    """Type of the value, without None: a file cannot contain None."""
     default: Any
 
 
 def sections(section: type) -> dict[str, type]:
-    """The tables that a section holds, by name."""
+    """Return the types of the tables in *section*, by name."""
     return {field.name: field.type for field in attrs.fields(section) if field.type and attrs.has(field.type)}
 
 
@@ -233,13 +233,13 @@ def _build(section: type, prefix: str, values: Mapping[str, Any]) -> Any:
 SETTINGS: Mapping[str, Setting] = dict(_settings(Settings, ""))
 """Every setting by its dotted key."""
 SECTIONS = frozenset(key.rsplit(".", depth)[0] for key in SETTINGS for depth in range(1, key.count(".") + 1))
-"""The dotted name of every table."""
+"""Dotted names of all tables."""
 SHORT = {"sandbox": "sandbox.mode"}
-"""Tables in whose place one value can stand, and the setting that it is for."""
+"""Tables that a single value can replace, with the setting that receives the value."""
 
 
 def dump_settings(settings: Settings) -> Mapping[str, Any]:
-    """*settings* as JSON can hold them; numbers and paths may still be themselves."""
+    """Return *settings* as JSON-compatible members; numbers and paths may still be Python objects."""
     return {
         "values": {key: settings.value(key) for key in SETTINGS},
         "sources": {key: settings.item_sources(key) for key in SETTINGS},
@@ -247,15 +247,15 @@ def dump_settings(settings: Settings) -> Mapping[str, Any]:
     }
 
 
-def load_settings_dump(carried: Mapping[str, Any]) -> Settings:
-    """Settings from what `dump_settings` gave, after JSON."""
+def load_settings_dump(dump: Mapping[str, Any]) -> Settings:
+    """Build settings from the result of `dump_settings`, decoded from JSON."""
     values = {
         key: msgspec.convert(value, SETTINGS[key].kind, dec_hook=_from_text, strict=False)
-        for key, value in carried["values"].items()
+        for key, value in dump["values"].items()
         if value is not None
     }
-    sources = {key: tuple(found) for key, found in carried["sources"].items() if found}
-    return Settings.build(values, sources, frozenset(carried["final"]))
+    sources = {key: tuple(found) for key, found in dump["sources"].items() if found}
+    return Settings.build(values, sources, frozenset(dump["final"]))
 
 
 def _from_text(kind: type, value: Any) -> Any:

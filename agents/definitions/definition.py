@@ -12,47 +12,47 @@ from coterie.agents.permissions.types import Mode
 from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process
 
 Scope = Literal["built-in", "user", "claude", "project"]
-"""Whose definition it is, from the weakest to the strongest."""
+"""Origin of a definition, from the weakest to the strongest."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentDefinition:
-    """A kind of agent: when to use it, what it may use, and what it is told."""
+    """An agent type: its purpose, its tools and its prompt."""
 
     name: str
-    """Free text of one line: make it safe before it becomes part of a path."""
+    """One line of arbitrary text; must be escaped before use in a path."""
     description: str
-    """When to use it, in words for the model that delegates."""
+    """Purpose of the agent type, as a text for the model that delegates."""
     prompt: str
     tools: tuple[str, ...] | None = None
-    """What it may call, as rules: `Read`, `Bash(git:*)`. None is everything."""
+    """Tools that the agent may call, as rules: `Read`, `Bash(git:*)`; None for all tools."""
     disallowed_tools: tuple[str, ...] = ()
-    """What it may not call, even if *tools* has it."""
+    """Tools that the agent may not call, even if *tools* contains them."""
     model: str | None = None
-    """An id or alias; None is the model of whoever starts it."""
+    """Model id or alias; None for the model of the parent."""
     effort: Effort | None = None
-    """How hard its model tries; None is that of whoever starts it."""
+    """Effort of the model; None for that of the parent."""
     permission_mode: Mode | None = None
     max_turns: int | None = None
     skills: tuple[str, ...] = ()
-    """Names of those that it begins with."""
+    """Names of the skills that are loaded at the start."""
     memory: MemoryScope | None = None
-    """Where it keeps what it learns; None keeps nothing."""
+    """Scope of the agent's memory; None for no memory."""
     background: bool = False
-    """Whether it is started without waiting for its report."""
+    """True if the parent does not wait for the report."""
     process: Process = "own"
-    """A process of its own, or a task in that of whoever starts it."""
+    """"own" for a separate process, "shared" for a task in the process of the parent."""
     isolation: Isolation | None = None
-    """A worktree of its own to work in; None is the directory of whoever starts it."""
+    """"worktree" for a separate git worktree; None for the directory of the parent."""
     hooks: tuple[Hook, ...] = ()
-    """What runs when something happens to an agent of this kind."""
+    """Hooks for the events of agents of this type."""
     mcp_servers: tuple[str, ...] | None = None
-    """The only MCP servers that it may use; None is all that are there for everyone."""
+    """Only MCP servers that the agent may use; None for all shared servers."""
     own_servers: tuple[ServerConfig, ...] = ()
-    """Those of them that its file configures, for agents of this kind alone."""
+    """Servers that the definition file configures for agents of this type only."""
     color: str | None = None
-    """On a terminal, as `#rrggbb`."""
+    """Color on a terminal, as `#rrggbb`."""
     initial_prompt: str | None = None
-    """What it is told before the user's words, if it is the lead; without any, its task."""
+    """Text before the user's first message, if the agent is the lead; without a message, the task."""
     scope: Scope
     source: Path | None = None

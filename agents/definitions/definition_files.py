@@ -9,18 +9,18 @@ from typing import Literal
 import attrs
 
 Severity = Literal["error", "warning", "note"]
-"""error: the file gives no agent. warning: something that was meant has no effect. note: something was passed over."""
+""""error": the file defines no agent. "warning": an entry has no effect. "note": an entry was ignored."""
 
 
 @attrs.frozen(kw_only=True)
 class FileProblem:
-    """One thing to know about a file."""
+    """A problem in a file."""
 
     path: Path
     line: int
     severity: Severity
     reason: str
-    """What is wrong and what would be right, in one line."""
+    """Problem and correction, in one line."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
@@ -30,16 +30,16 @@ MAX_BYTES = 1_000_000
 
 
 def find_files(top: Path) -> Iterator[Path | FileProblem]:
-    """The `.md` files at and below *top*, in order, and each directory that could not be searched.
+    """Yield the `.md` files at and below *top*, in order, and a problem for each directory that cannot be searched.
 
-    Nothing for a *top* that does not exist. Links are followed, but no directory is entered twice. Hidden files and
-    READMEs are passed over.
+    Yields nothing if *top* does not exist. Follows links, but enters no directory twice. Skips hidden files and
+    READMEs.
     """
-    trouble: list[FileProblem] = []
+    unreadable: list[FileProblem] = []
 
     def add_unreadable(exc: OSError) -> None:
         if not (isinstance(exc, FileNotFoundError) and Path(exc.filename) == top):
-            trouble.append(_unreadable(Path(exc.filename), exc))
+            unreadable.append(_unreadable(Path(exc.filename), exc))
 
     entered: set[Path] = set()
     for name, directories, files in os.walk(top, onerror=add_unreadable, followlinks=True):
@@ -47,22 +47,22 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
         real = directory.resolve()
         if real in entered:
             directories.clear()
-            yield _error(directory, f"the link leads to {real}, which is searched already")
+            yield _error(directory, f"the link leads to {real}, which has already been searched")
             continue
         entered.add(real)
         directories[:] = sorted(each for each in directories if not each.startswith("."))
         yield from (directory / file for file in sorted(files) if _is_candidate(file))
-    yield from trouble
+    yield from unreadable
 
 
 def read_text(path: Path) -> str | FileProblem:
-    """The text of *path*; never waits for a pipe, and never takes in more than a definition can need."""
+    """Read the text of *path*, or return a problem; never blocks on a pipe, and reads at most `MAX_BYTES`."""
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
             return _error(path, "not a regular file")
         if facts.st_size > MAX_BYTES:
-            return _error(path, f"too large for a definition: {facts.st_size:,} bytes, at most {MAX_BYTES:,} are read")
+            return _error(path, f"too large for a definition: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
         content = path.read_bytes()
     except OSError as exc:
         return _unreadable(path, exc)
@@ -74,7 +74,7 @@ def read_text(path: Path) -> str | FileProblem:
 
 
 def _is_candidate(name: str) -> bool:
-    stem, suffix = os.path.splitext(name.casefold())  # noqa: PTH122 - os.walk gives names, not paths
+    stem, suffix = os.path.splitext(name.casefold())  # noqa: PTH122 - os.walk returns names, not paths
     return suffix == ".md" and stem != "readme" and not name.startswith(".")
 
 

@@ -30,26 +30,26 @@ KEYS = (
     *("effort", "color", "initialPrompt"),
 )
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
-"""The keys a definition cannot do without."""
+"""Required keys, with an example of each."""
 
-UNUSED = "nothing here depends on it"
+UNUSED = "it has no effect here"
 SET_ASIDE = {
     **dict.fromkeys(("type", "category", "tags", "version", "author", "created", "updated", "metadata"), UNUSED),
     **dict.fromkeys(("capabilities", "priority", "expertise_level", "platform", "sparc_phase", "license"), UNUSED),
     **dict.fromkeys(("triggers", "examples"), "`description` alone says when to use it"),
-    **dict.fromkeys(("constraints", "behavior", "communication", "modes"), "say it in the prompt, below"),
-    **dict.fromkeys(("integration", "optimization", "execution"), "say it in the prompt, below"),
-    "limits": "`maxTurns` limits an agent, and settings what it may spend",
-    "temperature": "newer models take none; `effort` says how hard one tries",
+    **dict.fromkeys(("constraints", "behavior", "communication", "modes"), "write it in the prompt, below"),
+    **dict.fromkeys(("integration", "optimization", "execution"), "write it in the prompt, below"),
+    "limits": "`maxTurns` limits an agent, and settings limit its spending",
+    "temperature": "newer models do not support it; use `effort`",
 }
-"""Keys that real files have and that are not used, with what to do instead, if there is something."""
+"""Known keys of other products that are not used, with the reason or an alternative."""
 
 
 def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FileProblem]]:
-    """Read *text*, the content of *path*, whatever it is.
+    """Parse *text*, the content of *path*.
 
-    Without a name and a description there is no definition; the problems say why. Raises `ConfigInvalid` only when
-    the table of models cannot be used.
+    Without a name and a description there is no definition; the problems contain the reason. Raises `ConfigInvalid`
+    only if the table of models is invalid.
     """
     reader = _DefinitionParser(path=path, front=parse_front_matter(text))
     definition = reader.parse(scope)
@@ -67,7 +67,7 @@ class _DefinitionParser(FrontMatterFields):
             self.add_problem("note", note.line, note.reason)
         if self.front.line is None:
             self.add_problem(
-                "error", 1, "no front matter: begin with a line `---`, then name and description, then `---`"
+                "error", 1, "no front matter: start with a line `---`, then name and description, then `---`"
             )
             return None
         self.match_keys()
@@ -75,7 +75,9 @@ class _DefinitionParser(FrontMatterFields):
         if name is None or description is None:
             return None
         if not name.isprintable():
-            self.add_error("name", "error", f"{quote_text(name)} cannot be a name: it must be one line of plain text")
+            self.add_error(
+                "name", "error", f"{quote_text(name)} is not a valid name: it must be one line of plain text"
+            )
             return None
         return self._definition(name, description, scope)
 
@@ -83,7 +85,7 @@ class _DefinitionParser(FrontMatterFields):
         prompt = self.front.body.strip()
         if not prompt:
             self.add_problem(
-                "warning", self.front.line or 1, "there is no prompt: say below the front matter how to work"
+                "warning", self.front.line or 1, "the prompt is empty: write the instructions below the front matter"
             )
         servers = self._servers()
         return AgentDefinition(
@@ -110,10 +112,10 @@ class _DefinitionParser(FrontMatterFields):
         )
 
     def report_unknown(self, key: str, line: int) -> None:
-        """As above, and what to write instead of a key that people take from elsewhere."""
+        """Report an unknown key; for `allowed-tools` of other products, name the right key."""
         if squash(key) == "allowedtools":
             self.add_problem(
-                "warning", line, f"unknown key {quote_text(key)} is ignored; `tools` says what an agent may use"
+                "warning", line, f"unknown key {quote_text(key)} is ignored; use `tools` to limit the tools of an agent"
             )
         else:
             super().report_unknown(key, line)
@@ -124,10 +126,10 @@ class _DefinitionParser(FrontMatterFields):
         if text is None and isinstance(metadata, dict) and isinstance(nested := metadata.get(key), str):
             text = nested.strip() or None
             self.add_problem(
-                "note", self.front.lines["metadata"], f"{key} is taken from metadata; write it at the margin"
+                "note", self.front.lines["metadata"], f"{key} is taken from metadata; write it as a top-level key"
             )
         if text is None:
-            self.add_error(key, "error", f"there is no {key}: add a line such as `{EXAMPLES[key]}`")
+            self.add_error(key, "error", f"{key} is missing: add a line such as `{EXAMPLES[key]}`")
         return text
 
     def _tools(self, key: str) -> tuple[str, ...] | None:
@@ -137,7 +139,7 @@ class _DefinitionParser(FrontMatterFields):
                 self.add_error(key, "warning", f"{key} is empty and is ignored; `[]` is an empty list")
             return None
         if isinstance(value, dict):
-            # A limit that cannot be read must not become no limit.
+            # An unreadable limit must not become no limit.
             self.add_error(key, "warning", f"{key} must be a list, not a mapping; until then no tool may be used")
             return () if key == "tools" else ("*",)
         names = tool_names(value)
@@ -158,12 +160,14 @@ class _DefinitionParser(FrontMatterFields):
         if "(" in entry and not entry.endswith(")"):
             self.add_error(key, "warning", f"{quote_text(entry)} in {key} has no closing bracket")
         if entry in OTHER_NAMES:
-            self.add_error(key, "note", f"{quote_text(entry)} in {key} is read as {' and '.join(OTHER_NAMES[entry])}")
+            self.add_error(
+                key, "note", f"{quote_text(entry)} in {key} is replaced by {' and '.join(OTHER_NAMES[entry])}"
+            )
         elif name not in known and not name.startswith("mcp__"):
             self.add_error(key, "note", f"unknown tool {quote_text(name)} in {key}{spelling_hint(name, known)}")
 
     def _skills(self) -> tuple[str, ...]:
-        """The names of skills; whether there are such is known where the agent works."""
+        """Return the names of the skills; the agent process checks that they exist."""
         value = self.value("skills")
         names = None if value is None else tool_names(value)
         if isinstance(value, dict) or (value is not None and names is None):
@@ -179,15 +183,15 @@ class _DefinitionParser(FrontMatterFields):
         if table.find(name) is not None:
             return name
         near = closest_match(name, [*table.models, *table.aliases])
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(table.aliases)}"
-        self.add_error("model", "warning", f"{quote_text(name)} is not a known model and is ignored; {hint}")
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known models: {', '.join(table.aliases)}"
+        self.add_error("model", "warning", f"unknown model {quote_text(name)} is ignored; {hint}")
         return None
 
     def _effort(self) -> Effort | None:
         effort, model = self.choice("effort", get_args(Effort)), self.text("model")
         found = None if model is None else known_models().find(model)
         if effort is not None and found is not None and "effort" in found.refuses:
-            self.add_error("effort", "warning", f"effort has no effect: {found.id} takes none")
+            self.add_error("effort", "warning", f"effort has no effect: {found.id} does not support it")
         return effort
 
     def _color(self) -> str | None:
@@ -195,5 +199,5 @@ class _DefinitionParser(FrontMatterFields):
         code = None if word is None else color_code(word)
         if word is not None and code is None:
             hint = spelling_hint(word, COLORS) or f"; it can be {', '.join(COLORS)}, or a code such as #3b82f6"
-            self.add_error("color", "warning", f"color is {quote_text(word)} and is ignored{hint}")
+            self.add_error("color", "warning", f"unknown color {quote_text(word)} is ignored{hint}")
         return code

@@ -1,4 +1,4 @@
-"""Fields of front matter, read one by one with their problems, and colour names."""
+"""Fields of front matter, parsed one by one with their problems, and color names."""
 
 import difflib
 import re
@@ -13,7 +13,10 @@ from coterie.memory.front_matter.front_matter import FrontMatter
 from coterie.memory.front_matter.yaml_fields import Value, quote_text
 
 SIMILARITY = 0.75
-"""Files bring many keys and tools of other products; only a near miss of ours is a misspelling."""
+"""Minimum similarity of a misspelling to a known name.
+
+It is high because files contain many keys and tools of other products.
+"""
 FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 Choice = TypeVar("Choice", bound=str)
@@ -21,33 +24,33 @@ Choice = TypeVar("Choice", bound=str)
 
 @attrs.define(eq=False, kw_only=True)
 class FrontMatterFields:
-    """Reads the fields of one file; who reads a kind of file says which keys there are."""
+    """Parses the fields of one file; subclasses define the known keys."""
 
     path: Path
     front: FrontMatter
     problems: list[FileProblem] = attrs.field(factory=list)
     spelling: dict[str, str] = attrs.field(factory=dict)
-    """Our key -> as the file spells it."""
+    """Known keys of the file, each with its spelling in the file."""
 
     keys: ClassVar[Sequence[str]] = ()
-    """Those that are used."""
+    """Keys that are used."""
     set_aside: ClassVar[Mapping[str, str]] = {}
-    """Those that are known and not used, with the reason."""
+    """Keys that are known but not used, with the reason."""
 
     def sorted_problems(self) -> list[FileProblem]:
-        """What was told, in the order of lines."""
+        """Return the problems in the order of their lines."""
         return sorted(self.problems, key=lambda problem: problem.line)
 
     def add_problem(self, severity: Severity, line: int, reason: str) -> None:
-        """Tell of something in *line*."""
+        """Add a problem in *line*."""
         self.problems.append(FileProblem(path=self.path, line=line, severity=severity, reason=reason))
 
     def add_error(self, key: str, severity: Severity, reason: str) -> None:
-        """Tell of something about *key*, where the file has it."""
+        """Add a problem of *key*, with the line of the key."""
         self.add_problem(severity, self.front.lines.get(self.spelling.get(key, key), self.front.line or 1), reason)
 
     def match_keys(self) -> None:
-        """Find out which of our keys the file has, also under another spelling, and tell of all the others."""
+        """Match the keys of the file with the known keys, including other spellings, and report all others."""
         squashed = {squash(key): key for key in self.keys}
         self.spelling = {key: key for key in self.keys if key in self.front.fields}
         for written, line in self.front.lines.items():
@@ -56,12 +59,12 @@ class FrontMatterFields:
                 continue
             if meant is not None and meant not in self.spelling:
                 self.spelling[meant] = written
-                self.add_problem("note", line, f"{quote_text(written)} is read as {meant!r}")
+                self.add_problem("note", line, f"{quote_text(written)} is interpreted as {meant!r}")
             else:
                 self.report_unknown(written, line)
 
     def report_unknown(self, key: str, line: int) -> None:
-        """Tell of a *key* that is not used: it may be misspelt."""
+        """Report an unused *key*, with a suggestion if it may be misspelled."""
         if reason := next((why for known, why in self.set_aside.items() if squash(known) == squash(key)), None):
             self.add_problem("note", line, f"{quote_text(key)} is ignored: {reason}")
             return
@@ -69,12 +72,12 @@ class FrontMatterFields:
         self.add_problem("warning" if hint else "note", line, f"unknown key {quote_text(key)} is ignored{hint}")
 
     def value(self, key: str) -> Value | None:
-        """What the file says for *key*; None if nothing."""
+        """Return the value of *key*; None if it is missing or empty."""
         value = self.front.fields.get(self.spelling.get(key, key))
         return value.strip() or None if isinstance(value, str) else value
 
     def text(self, key: str) -> str | None:
-        """The text of *key*; None if there is none."""
+        """Return the text of *key*; None if it is missing or not a text."""
         value = self.value(key)
         if value is None or isinstance(value, str):
             return value
@@ -82,42 +85,40 @@ class FrontMatterFields:
         return None
 
     def choice(self, key: str, choices: Sequence[Choice]) -> Choice | None:
-        """The one of *choices* that *key* names."""
+        """Return the choice that *key* names; None if it names none."""
         word = self.text(key)
         chosen = next((choice for choice in choices if choice == word), None)
         if word is not None and chosen is None:
-            self.add_error(
-                key, "warning", f"{key} is {quote_text(word)} and is ignored; it can be {', '.join(choices)}"
-            )
+            self.add_error(key, "warning", f"{key} {quote_text(word)} is ignored; it can be {', '.join(choices)}")
         return chosen
 
     def count(self, key: str) -> int | None:
-        """The whole number above 0 that *key* has."""
+        """Return the positive integer of *key*; None if there is none."""
         word = self.text(key)
         if word is None:
             return None
         if word.isdecimal() and len(word) < 10 and int(word) > 0:
             return int(word)
-        self.add_error(key, "warning", f"{key} is {quote_text(word)} and is ignored; it must be a whole number above 0")
+        self.add_error(key, "warning", f"{key} {quote_text(word)} is ignored; it must be a whole number above 0")
         return None
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """Whether *key* says yes."""
+        """True if the value of *key* means yes."""
         word = self.text(key)
         if word is not None and word.casefold() not in FLAGS:
-            self.add_error(key, "warning", f"{key} is {quote_text(word)} and is ignored; it can be true or false")
+            self.add_error(key, "warning", f"{key} {quote_text(word)} is ignored; it can be true or false")
         return default if word is None else FLAGS.get(word.casefold(), default)
 
 
 def spelling_hint(name: str, known: Iterable[str]) -> str:
-    """The one of *known* that *name* is a misspelling of, as the end of a sentence; empty if it is none."""
+    """Return a suggestion from *known* for *name*, as the end of a sentence; empty if none is similar."""
     folded = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=SIMILARITY)
     return f"; did you mean {folded[near[0]]}?" if near else ""
 
 
 def squash(key: str) -> str:
-    """*key* without what tells `maxTurns` from `max-turns` and `max_turns`."""
+    """Normalize *key*, so that `maxTurns`, `max-turns` and `max_turns` are equal."""
     return key.casefold().replace("-", "").replace("_", "")
 
 
@@ -143,10 +144,10 @@ COLORS = {
     "gray": "#9ca3af",
     "white": "#f9fafb",
 }
-"""By the names that people use in definitions; tones that can be read on dark and on light."""
+"""Color codes by common color names; readable on dark and on light terminals."""
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 def color_code(word: str) -> str | None:
-    """The colour that *word* is, as `#rrggbb`: a name, or such a code itself; None for neither."""
+    """Return the color *word* as `#rrggbb`, from a name or such a code; None for neither."""
     return word.lower() if _HEX.fullmatch(word) else COLORS.get(word.casefold().replace("grey", "gray"))

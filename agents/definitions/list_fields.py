@@ -22,23 +22,23 @@ OTHER_NAMES = {
     "TodoRead": ("TaskList",),
     "TodoWrite": ("TaskCreate", "TaskUpdate"),
 }
-"""What tools of other products, or of earlier days, are here; limits that name them are to hold."""
+"""Tools of other products or older versions, with the tools that replace them; limits that name them must hold."""
 
 
 def tool_names(value: Value) -> list[str] | None:
-    """The entries of *value*, a list or one string, in order and once each; None for everything.
+    """Return the entries of *value*, a list or one string, in order and without duplicates; None for all tools.
 
-    An entry may carry arguments, as in `Bash(git add:*, git commit:*)`.
+    An entry may have arguments, as in `Bash(git add:*, git commit:*)`.
     """
     texts = list(_texts(value))
     if any(text.strip().casefold() in ALL for text in texts):
         return None
-    # Joined first: YAML cuts `[Bash(a, b), Read]` at the comma inside the brackets.
+    # Joined first, because YAML splits `[Bash(a, b), Read]` at the comma inside the brackets.
     return list(dict.fromkeys(_split(", ".join(texts))))
 
 
 def bare_name(entry: str) -> str:
-    """The tool that *entry* is about, without its arguments."""
+    """Return the tool name of *entry*, without its arguments."""
     return entry.partition("(")[0]
 
 
@@ -49,12 +49,12 @@ def _texts(value: Value) -> Iterator[str]:
         for item in value:
             yield from _texts(item)
     else:
-        # `- Bash(git: x)` is a mapping in YAML.
+        # YAML parses `- Bash(git: x)` as a mapping.
         yield from (f"{key}: {text}" for key, below in value.items() for text in _texts(below))
 
 
 def _split(text: str) -> list[str]:
-    """Cut at commas and spaces that stand outside brackets."""
+    """Split at commas and spaces outside of brackets."""
     cuts, depth = [-1], 0
     for at, character in enumerate(text):
         depth = max(0, depth + (character == "(") - (character == ")"))
@@ -66,30 +66,30 @@ def _split(text: str) -> list[str]:
 
 @attrs.frozen(kw_only=True)
 class ServerList:
-    """What `mcpServers` says."""
+    """Parsed value of `mcpServers`."""
 
     names: tuple[str, ...]
-    """Of all servers that an agent of this kind may use, plain."""
+    """Plain names of all servers that an agent of this type may use."""
     own: tuple[ServerConfig, ...]
-    """Those of them that are configured right there."""
+    """Servers that the definition itself configures."""
 
 
-def parse_server_list(value: Value, tell: ReportProblem) -> ServerList:
-    """Read names of servers, and servers by name; what cannot be one is told, and left out."""
+def parse_server_list(value: Value, report: ReportProblem) -> ServerList:
+    """Parse server names and server configurations; invalid entries are reported and left out."""
     names: list[str] = []
     own: dict[str, ServerConfig] = {}
     for name, config in _entries(value):
         if config is None:
             names.append(plain_name(name))
-        elif (read := parse_server(name, config, tell)) is not None:
-            names.append(read.name)
-            # It is there for agents of one kind, so nobody else has it open.
-            own[read.name] = attrs.evolve(read, is_shared=False)
+        elif (server := parse_server(name, config, report)) is not None:
+            names.append(server.name)
+            # Only agents of one type use this server, so each gets its own connection.
+            own[server.name] = attrs.evolve(server, is_shared=False)
     return ServerList(names=tuple(dict.fromkeys(filter(None, names))), own=tuple(own.values()))
 
 
 def _entries(value: Value) -> Iterator[tuple[str, Value | None]]:
-    """Names, and with them the configuration of a server that is not configured elsewhere."""
+    """Yield each server name, with its configuration if the definition contains one."""
     if isinstance(value, str):
         yield from ((name.strip(), None) for name in value.split(","))
     elif isinstance(value, list):
@@ -103,26 +103,26 @@ FIELD = "hooks"
 
 
 def parse_hook_field(reader: FrontMatterFields, text: str) -> tuple[Hook, ...]:
-    """What the field says; what is wrong with it is told by *reader*, with its line in *text*."""
+    """Parse the `hooks` field; problems are added to *reader*, with their line in *text*."""
     value = reader.value(FIELD)
     if value is None:
         return ()
     hooks = HookParser(str(reader.path))
     found = hooks.parse(value)
-    for flaw in hooks.problems:
-        reader.add_problem("warning", _line(reader, text, flaw.place), flaw.reason)
+    for problem in hooks.problems:
+        reader.add_problem("warning", _line(reader, text, problem.place), problem.reason)
     for event in hooks.elsewhere:
         reader.add_problem(
-            "note", _line(reader, text, (event,)), f"{event} does not happen here, so its hooks do not run"
+            "note", _line(reader, text, (event,)), f"the event {event} does not exist here, so its hooks do not run"
         )
     return found
 
 
 def _line(reader: FrontMatterFields, text: str, place: JsonKeyPath) -> int:
-    """Where the keys that lead to *place* stand, one below the other; of several alike, the first."""
+    """Return the line of the keys that lead to *place*; if several match, the first one."""
     lines = text.splitlines()
     line = reader.front.lines.get(reader.spelling.get(FIELD, FIELD), reader.front.line or 1)
     for key in (step for step in place if isinstance(step, str)):
-        wanted = re.compile(rf"""\s*(?:-\s+)?["']?{re.escape(key)}["']?\s*:""")
-        line = next((at for at in range(line + 1, len(lines) + 1) if wanted.match(lines[at - 1])), line)
+        key_line = re.compile(rf"""\s*(?:-\s+)?["']?{re.escape(key)}["']?\s*:""")
+        line = next((at for at in range(line + 1, len(lines) + 1) if key_line.match(lines[at - 1])), line)
     return line

@@ -1,4 +1,4 @@
-"""Definition store: all agent definitions of a project, and which of two with one name counts."""
+"""Definition store: all agent definitions of a project, with precedence between equal names."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,44 +17,44 @@ BUILT_IN = Path(__file__).with_name("built_in")
 
 @attrs.frozen(kw_only=True)
 class AgentDefinitions:
-    """What was found, by name."""
+    """Loaded definitions by name, and the problems in their files."""
 
     by_name: Mapping[str, AgentDefinition]
     problems: tuple[FileProblem, ...]
     files: int
-    """How many files were looked at."""
+    """Number of files that were read."""
 
     def get(self, name: str) -> AgentDefinition:
-        """The definition called *name*; raises `ConfigInvalid` with the nearest names."""
+        """Return the definition *name*. Raises `ConfigInvalid` with similar names."""
         if name not in self.by_name:
-            raise ConfigInvalid("agent", f"there is no agent {name!r}; {did_you_mean(name, self.by_name)}")
+            raise ConfigInvalid("agent", f"unknown agent type {name!r}; {did_you_mean(name, self.by_name)}")
         return self.by_name[name]
 
 
 def load_definitions(directory: Path) -> AgentDefinitions:
-    """Read all definitions that hold for work in *directory*.
+    """Load all definitions for work in *directory*.
 
-    Built-in, the user's, those in the project's `.claude/agents`, the project's own: of one name the later counts.
-    Nothing about a file raises; it is among the problems.
+    Order: built-in, of the user, of the project in `.claude/agents`, of the project in its own directory; a later
+    definition replaces an earlier one of the same name. Problems in files do not raise; they are in the result.
     """
     return _load((scope, find_files(place)) for place, scope in definition_directories(directory).items())
 
 
 def definition_directories(directory: Path) -> dict[Path, Scope]:
-    """The directories whose definitions hold for work in *directory*; of one name the later counts."""
+    """Return the directories with definitions for work in *directory*; later ones take precedence."""
     places: dict[Path, Scope] = {
         BUILT_IN: "built-in",
         home_directory() / "agents": "user",
         project_root(directory) / ".claude" / "agents": "claude",
     }
     own = project_directory(directory) / "agents"
-    # The project's directory may be .claude itself; then its definitions are the project's own, and weigh as such.
+    # The project's directory may be .claude itself; its definitions then have the scope of the project.
     places.pop(own, None)
     return {**places, own: "project"}
 
 
 def load_path(path: Path) -> AgentDefinitions:
-    """Read the file *path*, or all definitions below the directory *path*, as those of a project."""
+    """Load the file *path*, or all definitions below the directory *path*, with the scope of a project."""
     return _load([("project", find_files(path) if path.is_dir() else [path])])
 
 
@@ -68,8 +68,8 @@ def _load(places: Iterable[tuple[Scope, Iterable[Path | FileProblem]]]) -> Agent
                 problems.append(path)
                 continue
             files += 1
-            definition, told = _read(path, scope)
-            problems += told
+            definition, file_problems = _read(path, scope)
+            problems += file_problems
             if definition is not None:
                 problems += _shadowing(path, definition, by_name.get(definition.name))
                 by_name[definition.name] = definition
@@ -81,10 +81,12 @@ def _read(path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FilePr
     return (None, [text]) if isinstance(text, FileProblem) else parse_definition(text, path=path, scope=scope)
 
 
-def _shadowing(path: Path, winner: AgentDefinition, loser: AgentDefinition | None) -> list[FileProblem]:
-    """That *loser* no longer counts; in one place that is an accident, across places it is how to override."""
-    if loser is None:
+def _shadowing(path: Path, new: AgentDefinition, replaced: AgentDefinition | None) -> list[FileProblem]:
+    """Return a problem if *replaced* is replaced: a warning within one directory, a note between directories."""
+    if replaced is None:
         return []
-    other = f"the built-in {loser.name!r}" if loser.scope == "built-in" else f"{loser.name!r} of {loser.source}"
-    severity: Severity = "warning" if winner.scope == loser.scope else "note"
-    return [FileProblem(path=path, line=1, severity=severity, reason=f"takes the place of {other}")]
+    other = (
+        f"the built-in {replaced.name!r}" if replaced.scope == "built-in" else f"{replaced.name!r} of {replaced.source}"
+    )
+    severity: Severity = "warning" if new.scope == replaced.scope else "note"
+    return [FileProblem(path=path, line=1, severity=severity, reason=f"replaces {other}")]

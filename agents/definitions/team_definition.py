@@ -15,17 +15,17 @@ from coterie.session_directory import COORDINATOR, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class TeamLead:
-    """What the agent is that the user talks to."""
+    """Lead of a team, the agent that the user talks to."""
 
     agent: str | None = None
-    """Its kind; None for what the settings say."""
+    """Agent type of the lead; None for the type in the settings."""
     model: str | None = None
-    """An id or alias; None for what the settings say."""
+    """Model id or alias; None for the model in the settings."""
 
 
 @attrs.frozen(kw_only=True)
 class TeamMember(SpawnOptions):
-    """Teammate that the lead has from the beginning, with the names of the keys of its file."""
+    """Teammate that the lead has from the start; the fields are the keys of the team file."""
 
     name: str
     type: str
@@ -33,10 +33,10 @@ class TeamMember(SpawnOptions):
     prompt: str = ""
     """First message to the member; empty for a member that waits for messages."""
     worktree: bool = False
-    """True if the member works in a git worktree of its own."""
+    """True if the member works in a separate git worktree."""
 
     def request(self) -> SpawnRequest:
-        """Request that spawns the member as a teammate, with all of its options."""
+        """Return the request that spawns the member as a teammate, with all of its options."""
         return SpawnRequest(
             task=self.prompt,
             definition=self.type,
@@ -49,49 +49,52 @@ class TeamMember(SpawnOptions):
 
 @attrs.frozen(kw_only=True)
 class TeamTask:
-    """What is on the task list from the beginning."""
+    """Task that is on the task list from the start."""
 
     key: str
-    """What other tasks of the file call it; on the list it has a number."""
+    """Name of the task in the team file; on the task list it has a number."""
     subject: str
     description: str = ""
     owner: str | None = None
-    """Whom it is meant for; None for whoever claims it."""
+    """Member that the task is meant for; None for any member."""
     blocked_by: tuple[str, ...] = ()
-    """The keys of the tasks that must be done before."""
+    """Keys of the tasks that must be done first."""
 
 
 @attrs.frozen(kw_only=True)
 class TeamDefinition:
-    """A team that can be started; `load_team` has found no flaw in it."""
+    """A team that can be started; `load_team` has validated it."""
 
     name: str
     coordinator: bool = False
-    """Whether the lead only delegates."""
+    """True if the lead only delegates."""
     lead: TeamLead | None = None
     members: tuple[TeamMember, ...] = ()
     tasks: tuple[TeamTask, ...] = ()
-    """A task stands behind those that it waits for: they get their numbers in this order, from 1."""
+    """Tasks in the order of their numbers, from 1; each task follows the tasks that block it."""
 
     @property
     def lead_type(self) -> str | None:
-        """What kind of agent leads; None for what the settings say."""
+        """Agent type of the lead; None for the type in the settings."""
         if self.coordinator:
             return COORDINATOR
         return None if self.lead is None else self.lead.agent
 
     @property
     def lead_model(self) -> str | None:
-        """Which model it has; None for what the settings say."""
+        """Model of the lead; None for the model in the settings."""
         return None if self.lead is None else self.lead.model
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """Which number each task has on the list of a session that begins with this team, by key."""
+        """Numbers of the tasks on the task list of a new session, by key."""
         return {task.key: number for number, task in enumerate(self.tasks, 1)}
 
     def requests(self) -> tuple[SpawnRequest, ...]:
-        """What starts the members, in the order of the file; who begins at once is told which tasks are for it."""
+        """Return the requests that spawn the members, in the order of the file.
+
+        The first message of a member contains the tasks that are meant for it.
+        """
         return tuple(self._request(member) for member in self.members)
 
     def _request(self, member: TeamMember) -> SpawnRequest:
@@ -99,15 +102,15 @@ class TeamDefinition:
         meant = [f"{numbers[task.key]} ({task.subject})" for task in self.tasks if task.owner == member.name]
         if not request.task or not meant:
             return request
-        return attrs.evolve(request, task=f"{request.task}\n\nOn the task list are meant for you: {', '.join(meant)}.")
+        return attrs.evolve(request, task=f"{request.task}\n\nTasks on the task list for you: {', '.join(meant)}.")
 
     def to_bytes(self) -> bytes:
-        """JSON that people can read, too, with the fields in their order here."""
+        """Encode the team as indented JSON, with the fields in the order of their declaration."""
         return msgspec.json.format(msgspec.json.encode(attrs.asdict(self)), indent=2) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "TeamDefinition":
-        """The team that `to_bytes` wrote. Raises `ValueError`, whatever *data* is."""
+        """Decode the result of `to_bytes`. Raises `ValueError` for any invalid *data*."""
         try:
             return _decoder.decode(data)
         except (msgspec.DecodeError, RecursionError) as exc:
@@ -117,12 +120,12 @@ class TeamDefinition:
 _decoder = msgspec.json.Decoder(TeamDefinition)
 
 PURPOSE_LENGTH = 200
-"""Characters of a member's prompt that its lead is told."""
-APPROVERS = {"lead": "the lead", "human": "the user", None: "whom the settings name"}
+"""Maximum length of a member's prompt in the briefing of the lead, in characters."""
+APPROVERS = {"lead": "the lead", "human": "the user", None: "the approver in the settings"}
 
 
 def team_briefing(team: TeamDefinition) -> str:
-    """The members and the first tasks of *team*; the same for the same team, whoever has begun by now."""
+    """Return the text about the members and first tasks of *team*; it does not depend on the state of the session."""
     texts = []
     if team.members:
         texts.append(render("team", name=team.name, members="\n".join(map(_member, team.members))))
@@ -132,16 +135,16 @@ def team_briefing(team: TeamDefinition) -> str:
 
 
 def plan_notice(plan: PlanPolicy) -> str:
-    """Who approves a plan."""
+    """Return the name of a plan's approver."""
     return f"the rule {', '.join(plan.paths)}" if plan.by == "rule" else APPROVERS[plan.by]
 
 
 def _member(member: TeamMember) -> str:
-    words = " ".join(member.prompt.split())
-    purpose = escape(words if len(words) <= PURPOSE_LENGTH else f"{words[:PURPOSE_LENGTH]}...")
+    text = " ".join(member.prompt.split())
+    purpose = escape(text if len(text) <= PURPOSE_LENGTH else f"{text[:PURPOSE_LENGTH]}...")
     facts = [
-        f"kind {member.type}",
-        "in a git worktree of its own" if member.worktree else "",
+        f"type {member.type}",
+        "in a separate git worktree" if member.worktree else "",
         f"its plan is approved by {'you' if member.plan.by == 'lead' else plan_notice(member.plan)}"
         if member.plan
         else "",
@@ -163,11 +166,11 @@ def _state(team: TeamDefinition, task: TeamTask) -> str:
 
 
 TEAM_FILE = "team.json"
-"""In the directory of a session that was begun with a team."""
+"""File name in the directory of a session that began with a team."""
 
 
 def load_recorded_team(session: SessionDirectory) -> TeamDefinition | None:
-    """The team that *session* was begun with; None if with none. Blocks. Raises `ConfigInvalid`."""
+    """Load the team that *session* began with; None without a team. Blocks. Raises `ConfigInvalid`."""
     path = session.directory / TEAM_FILE
     try:
         return TeamDefinition.from_bytes(path.read_bytes())

@@ -6,11 +6,11 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base of all events. A reader passes over kinds and members that it does not know."""
+    """Base of all events. A reader ignores kinds and members that it does not know."""
 
 
 class RunStarted(Event, tag="started", frozen=True):
-    """A run of the agent begins, its first or, after a resume, a later one."""
+    """A run of the agent has started: the first run, or a later run after a resume."""
 
     session: str
     incarnation: int
@@ -20,35 +20,35 @@ class RunStarted(Event, tag="started", frozen=True):
     tools: list[str]
     definition: str | None = None
     sandbox: str | None = None
-    """What holds its commands; None if nothing does."""
+    """Backend of the sandbox around commands; None without a sandbox."""
     color: str | None = None
-    """In which a terminal shows its name, as `#rrggbb`; None for no particular one."""
+    """Color of the agent's name on a terminal, as `#rrggbb`; None for no particular color."""
 
 
 class TextEmitted(Event, tag="text", frozen=True):
-    """The model is saying this: a part of a reply that is not whole yet. A retry says it again."""
+    """Text of the model, part of an unfinished reply. A retry emits the text again."""
 
     turn: int
     text: str
 
 
 class Retrying(Event, tag="retrying", frozen=True):
-    """A model call failed and will be made again."""
+    """A model call failed and will be retried."""
 
     error: str
     seconds: float
-    """How long it waits first."""
+    """Seconds until the retry."""
 
 
 class ToolStarted(Event, tag="tool_started", frozen=True):
-    """A call begins; its input stands in the transcript."""
+    """A tool call has started; its input is in the transcript."""
 
     id: str
     name: str
 
 
 class ToolEnded(Event, tag="tool_ended", frozen=True):
-    """A call has its result, which is in the transcript once all calls of the turn are done."""
+    """A tool call has its result, which is in the transcript after all calls of the turn have ended."""
 
     id: str
     name: str
@@ -56,11 +56,11 @@ class ToolEnded(Event, tag="tool_ended", frozen=True):
     seconds: float
     characters: int
     reason: str | None = None
-    """Of an error, its first line."""
+    """First line of an error; None for a success."""
 
 
 class PermissionDecided(Event, tag="decided", frozen=True):
-    """A call was allowed or denied by something other than the mode."""
+    """A tool call was allowed or denied by something other than the mode."""
 
     tool: str
     verdict: str
@@ -69,46 +69,46 @@ class PermissionDecided(Event, tag="decided", frozen=True):
 
 
 class HookRan(Event, tag="hook_ran", frozen=True):
-    """A command of the user's ran because something happened, and this is what it said to it."""
+    """A hook command of the user ran at an event; the members have its result."""
 
     event: str
     command: str
     source: str
-    """The file it stands in."""
+    """File that defines the hook."""
     exit_code: int | None
-    """None if it could not be started, or took too long."""
+    """None if the command could not be started or timed out."""
     seconds: float
     decision: Literal["none", "allow", "ask", "block", "stop", "failed"]
-    """failed: the command itself went wrong, and nothing follows from it."""
+    """Effect of the hook; "failed" means that the command itself failed and has no effect."""
     reason: str = ""
     message: str = ""
-    """What it has to say to the user."""
+    """Message of the hook to the user."""
     tool: str | None = None
     tool_use_id: str | None = None
     changed_input: str | None = None
-    """What the call is made with instead, as JSON; its beginning."""
+    """Beginning of the changed input of the call, as JSON; None if the input is unchanged."""
 
 
 class ProgressSummarized(Event, tag="progress", frozen=True):
-    """What the agent is at, in a few words of a small model."""
+    """Current activity of the agent, summarized by a small model."""
 
     text: str
     turn: int
-    """How far it was then."""
+    """Turn of the agent at the time of the summary."""
     seconds: float
     cost_usd: str
 
 
 class Noticed(Event, tag="noticed", frozen=True):
-    """Something in the user's files was passed over or looks wrong."""
+    """Something in the user's files was ignored or looks wrong."""
 
     source: str
     reason: str
 
     @classmethod
     def untrusted_mail(cls, mailbox: str, detail: str) -> Self:
-        """Report a message that was not signed by its sender."""
-        return cls(source=f"the mailbox of {mailbox}", reason=f"a message is not believed: {detail}")
+        """Return the event for a message without a valid signature of its sender."""
+        return cls(source=f"the mailbox of {mailbox}", reason=f"a message is not trusted: {detail}")
 
 
 class Finished(Event, tag="finished", frozen=True):
@@ -116,11 +116,11 @@ class Finished(Event, tag="finished", frozen=True):
 
     reason: str
     result: str
-    """The text of the last reply."""
+    """Text of the last reply."""
     turns: int
     usage: dict[str, int]
     cost_usd: str
-    """Exact, as a decimal number."""
+    """Exact dollars, as a decimal number."""
     error: str | None = None
     is_unreachable: bool = False
-    """Whether the error is that no model could be asked."""
+    """True if the run failed because no model could be reached."""

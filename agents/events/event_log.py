@@ -1,7 +1,7 @@
 """Event log: one file of typed events for each process.
 
-An event says what is recorded nowhere else. Messages, and what each reply used, stand in the transcript already;
-whoever reads a session puts the two together.
+Events contain only what no other file records. Messages, and the usage of each reply, are in the transcript; a reader
+of a session merges both.
 """
 
 from pathlib import Path
@@ -90,7 +90,7 @@ EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)
 
 @attrs.define(eq=False)
 class EventLog:
-    """The events of one process, in a file that only it writes."""
+    """Events of one process, in a file that only this process writes."""
 
     agent: str
     _clock: Clock
@@ -98,7 +98,7 @@ class EventLog:
 
     @classmethod
     def open(cls, path: Path, agent: str, clock: Clock) -> "EventLog":
-        """Open or create *path*; a line that a crash left unfinished is ended first. Raises `OSError`."""
+        """Open or create *path*; terminate a line that a crash left unfinished. Raises `OSError`."""
         appender = Appender.open(path)
         if not _ends_with_newline(path):
             appender.append(b"\n")
@@ -109,7 +109,7 @@ class EventLog:
         self._appender.append(write_event(event, self.agent, self._clock.now()))
 
     def close(self) -> None:
-        """Close the file; telling afterwards is an error."""
+        """Close the file; a later `emit` is an error."""
         self._appender.close()
 
     def __enter__(self) -> Self:
@@ -120,13 +120,13 @@ class EventLog:
 
 
 def write_event(event: Event, agent: str, at: float) -> bytes:
-    """The line of *event*: version, time and agent first, then its own members."""
+    """Encode *event* as one line: version, time and agent first, then its members."""
     start = msgspec.json.encode({"v": VERSION, "at": at, "agent": agent})
     return start[:-1] + b"," + msgspec.json.encode(event)[1:] + b"\n"
 
 
 def discard_event(_event: Event) -> None:
-    """What an agent tells that nobody watches."""
+    """Ignore an event; for agents without an event log."""
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -21,11 +21,11 @@ class MessageRecorded(Event, frozen=True, kw_only=True, tag="message"):
 
     role: Role
     content: list[dict[str, Any]]
-    """Its blocks, as the API has them."""
+    """Content blocks of the message, as in the API."""
 
 
 class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
-    """A model call was answered: what it used."""
+    """A model call has a reply; the members have its usage."""
 
     turn: int
     message_id: str
@@ -33,17 +33,17 @@ class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
     stop_reason: str
     usage: Usage
     cost_usd: str
-    """Dollars, exact, as a decimal number."""
+    """Exact dollars, as a decimal number."""
     max_tokens: int
     seconds: float
     first_byte: float
     attempts: int
     is_taken: bool
-    """False for a reply that was cut off and is asked for again."""
+    """False for a reply that was cut off and will be requested again."""
 
 
 class MailDelivered(Event, frozen=True, kw_only=True, tag="delivered"):
-    """Mail of other agents is in the message that was recorded last."""
+    """The last recorded message contains mail of other agents."""
 
     ids: list[str]
 
@@ -53,22 +53,22 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
     epoch: int
     kept: int
-    """Segments of the conversation that stayed as they were."""
+    """Number of segments that stayed unchanged."""
     messages: int
-    """How many there are now."""
+    """Number of messages after the rewrite."""
 
 
 class LineUnreadable(Event, frozen=True, kw_only=True, tag="unreadable"):
-    """A line of a log is not what was written."""
+    """A line of a log is damaged."""
 
     file: str
-    """Within the session's directory."""
+    """Path relative to the session directory."""
     line: int
     reason: str
 
 
 DERIVED_EVENTS: tuple[type[Event], ...] = (MessageRecorded, ReplyRecorded, MailDelivered, EpochBegan, LineUnreadable)
-"""What a reader makes of transcripts and of damage; no process writes these to its event log."""
+"""Events that a reader derives from transcripts and from damage; no process writes them to its event log."""
 
 _KINDS = frozenset(kind.__struct_config__.tag for kind in EVENTS)
 
@@ -90,56 +90,57 @@ class SessionEvent:
     session: str
     agent: str
     at: float
-    """Seconds since 1970; 0 where none was recorded."""
+    """Seconds since 1970; 0 if no time was recorded."""
     kind: str
     event: Event | None
-    """What it says; None for a kind or a version that this program does not know."""
+    """The decoded event; None for a kind or a version that this program does not know."""
     members: Mapping[str, Any]
-    """All of it as JSON, also what this program does not know."""
+    """All members as JSON, including members that this program does not know."""
 
     @property
     def line(self) -> bytes:
-        """The event as a line of JSON."""
+        """The event as one line of JSON."""
         return msgspec.json.encode(self.members) + b"\n"
 
 
 def make_session_event(event: Event, *, session: str, agent: str, at: float) -> SessionEvent:
-    """An event that stands in no event log."""
-    told = msgspec.to_builtins(event)
-    members = {"v": VERSION, "at": at, "session": session, "agent": agent, **told}
-    return SessionEvent(session=session, agent=agent, at=at, kind=told["kind"], event=event, members=members)
+    """Return a session event for *event*, which is in no event log."""
+    content = msgspec.to_builtins(event)
+    members = {"v": VERSION, "at": at, "session": session, "agent": agent, **content}
+    return SessionEvent(session=session, agent=agent, at=at, kind=content["kind"], event=event, members=members)
 
 
 def parse_event(line: bytes, *, session: str) -> SessionEvent:
-    """The event on a line of an event log. Raises `ValueError` for a line that is not as it was written."""
+    """Decode one line of an event log. Raises `ValueError` for a damaged line."""
     try:
-        told = _anything.decode(line)
+        content = _anything.decode(line)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
-    head = msgspec.convert(told, _Head)
+    head = msgspec.convert(content, _Head)
     is_known = head.kind in _KINDS and head.v == VERSION
-    event: Event | None = msgspec.convert(told, AnyEvent) if is_known else None
-    members = {"v": head.v, "at": head.at, **told, "session": session}
+    event: Event | None = msgspec.convert(content, AnyEvent) if is_known else None
+    members = {"v": head.v, "at": head.at, **content, "session": session}
     return SessionEvent(session=session, agent=head.agent, at=head.at, kind=head.kind, event=event, members=members)
 
 
 LOG_TAIL_BYTES = 1024 * 1024
-"""Bytes at the end of an event log that are looked at; the longest result of a run is shorter."""
+"""Number of bytes read from the end of an event log; the longest result of a run is shorter."""
 
 
 def last_agent_changes(session: SessionDirectory) -> dict[tuple[str, int], AgentChanged]:
-    """What the root last told of each start of each agent, by name and incarnation. Blocks on the disk."""
-    told: dict[tuple[str, int], AgentChanged] = {}
-    for observed in read_log_backwards(session.directory / EVENT_LOG):
-        if isinstance(event := observed.event, AgentChanged):
-            told.setdefault((event.name, event.incarnation), event)
-    return told
+    """Return the last reported state of each incarnation of each agent, by name and number. Blocks on the disk."""
+    latest: dict[tuple[str, int], AgentChanged] = {}
+    for session_event in read_log_backwards(session.directory / EVENT_LOG):
+        if isinstance(event := session_event.event, AgentChanged):
+            latest.setdefault((event.name, event.incarnation), event)
+    return latest
 
 
 def read_log_backwards(path: Path, *kinds: bytes) -> Iterator[SessionEvent]:
-    """The events at the end of a log, the last one first; with *kinds*, as they stand in a line, only these.
+    """Yield the events at the end of a log, the last one first.
 
-    Nearly all lines of an agent are parts of what it says, and need not be parsed to be passed over.
+    With *kinds*, yield only lines that contain one of these byte strings. The filter avoids parsing, because nearly all
+    lines of an agent are parts of replies.
     """
     try:
         with path.open("rb") as file:
@@ -152,5 +153,5 @@ def read_log_backwards(path: Path, *kinds: bytes) -> Iterator[SessionEvent]:
             continue
         try:
             yield parse_event(line, session="")
-        except ValueError:  # blank, torn, or where the reading began
+        except ValueError:  # A blank or torn line, or the line where reading started.
             continue

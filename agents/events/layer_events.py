@@ -7,14 +7,17 @@ import msgspec
 from coterie.agents.events.agent_events import Event
 
 Mechanism = Literal["time", "cache", "api", "size"]
-"""How tool results left the context: by time, by an edit of the cache, by the API, or by the size of images and
-documents, of which there were more than a request may hold. Views write "left the context by" before it."""
+"""Way in which tool results left the context.
+
+By time, by an edit of the cache, by the API, or by the size of images and documents, which exceeded the limit of a
+request. Views write "left the context by" before the value.
+"""
 Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
-"""Why a cache was missed; server: nothing that we know of."""
+"""Cause of a cache miss; "server" means that no known cause applies."""
 
 
 class ResultsStored(Event, tag="results_stored", frozen=True):
-    """Layer 1: results too long for the conversation are on disk, with their beginning left in place."""
+    """Layer 1: long results were stored on disk; their beginning stays in the conversation."""
 
     paths: list[str]
     characters_before: int
@@ -29,123 +32,123 @@ class ResultsCleared(Event, tag="results_cleared", frozen=True):
     tokens_before: int
     tokens_after: int
     where: str
-    """The file in which they can be read again."""
+    """File that contains the results."""
 
 
 class NotesUpdated(Event, tag="notes_updated", frozen=True):
-    """Layer 3: the session notes know what happened up to here."""
+    """Layer 3: the session notes are up to date with the conversation."""
 
     path: str
     tokens: int
-    """Of the notes."""
+    """Size of the notes."""
     edits: int
     trimmed: list[str]
-    """Headings of sections that were over their limit."""
+    """Headings of sections that exceeded their limit."""
     seconds: float
     cost_usd: str
 
 
 class Compacted(Event, tag="compacted", frozen=True):
-    """Layers 3 and 4: a summary stands for the older part of the conversation."""
+    """Layers 3 and 4: a summary replaces the older part of the conversation."""
 
     trigger: str
     by: str
-    """notes, summary, chunks, or rule."""
+    """One of notes, summary, chunks and rule."""
     tokens_before: int
     tokens_after: int
     left: int
-    """Messages that left the context."""
+    """Number of messages that left the context."""
     kept: int
     words: int
-    """Messages of the human, and the task, all of which are still there word for word."""
+    """Number of messages of the user, including the task; all of them are still in the context, unchanged."""
     words_added: int
-    """Those of them that the summary did not hold, and that were put beside it."""
+    """Number of user messages that the summary did not contain and that were added to it."""
     restored: list[str]
-    """Files that the model has in view again."""
+    """Files that were put back into the context."""
     dropped: list[str]
-    """Paths, names and numbers of the last turns that are no longer in the context; the first of them."""
+    """Paths, names and numbers of the last turns that are no longer in the context; only the first ones."""
     dropped_count: int
     seconds: float
     cost_usd: str
     where: str
-    """The file in which all that left can be read again."""
+    """File that contains everything that left the context."""
     skills: list[str] = msgspec.field(default_factory=list)
-    """Skills whose text the model has in view again."""
+    """Skills whose text was put back into the context."""
     passed_over: dict[str, str] = msgspec.field(default_factory=dict)
-    """Why a cheaper way was not taken, by way."""
+    """Reasons why cheaper strategies were not used, by strategy."""
 
 
 class SkillLoaded(Event, tag="skill_loaded", frozen=True):
-    """The model was shown the text of a skill."""
+    """The text of a skill was shown to the model."""
 
     name: str
     by: Literal["model", "user", "definition"]
-    """Who wanted it: the agent, the user as `/name`, or the definition of the agent's kind."""
+    """Origin of the request: the agent, the user as `/name`, or the definition of the agent type."""
     path: str
     characters: int
 
 
 class MemoryChanged(Event, tag="memory_changed", frozen=True):
-    """A memory was written or removed; what it was before stands in the store's history."""
+    """A memory was written or removed; its earlier content is in the history of the store."""
 
     path: str
     change: str
-    """The id of the change, by which it can be shown and undone."""
+    """Id of the change, which can be shown and undone."""
     action: Literal["added", "changed", "removed"]
     by: Literal["agent", "extraction", "dream", "user"]
 
 
 class Recalled(Event, tag="recalled", frozen=True):
-    """Memories that may be of use for what the human said were looked for."""
+    """Memories that fit the user's message were searched for."""
 
     by: Literal["model", "local"]
     candidates: int
     chosen: list[str]
     left_out: dict[str, str]
-    """Why not, by file; the first of them."""
+    """Reasons why other memories were not chosen, by file; only the first ones."""
     bytes: int
-    """Of what is shown to the model."""
+    """Size of the memories that are shown to the model."""
     seconds: float
     cost_usd: str
 
 
 class MemoryExtracted(Event, tag="memory_extracted", frozen=True):
-    """Layer 5: what is worth keeping of the last messages is in the memory, or there was nothing."""
+    """Layer 5: the last messages were searched for memories; `saved` may be empty."""
 
     saved: list[str]
     turns: int
     seconds: float
     cost_usd: str
     skipped: str | None = None
-    """Why no model was asked."""
+    """Reason why no model was called; None if one was."""
 
 
 class Dreamed(Event, tag="dreamed", frozen=True):
-    """Layer 6: a dream is in another phase, or has ended."""
+    """Layer 6: a dream has entered another phase, or has ended."""
 
     state: Literal["starting", "updating", "completed", "failed", "killed"]
     change: str | None = None
-    """The id of what it changed, by which it can be shown and undone."""
+    """Id of the change, which can be shown and undone; None without a change."""
     applied: int = 0
-    """Hunks that are in the memory."""
+    """Number of hunks that were applied to the memory."""
     waiting: int = 0
-    """Hunks that wait for the user."""
+    """Number of hunks that wait for the user."""
     dropped: int = 0
-    """Hunks whose file has changed meanwhile."""
+    """Number of hunks whose file has changed since the dream started."""
     reason: str | None = None
     seconds: float = 0.0
     cost_usd: str = "0"
 
 
 class BreakerTripped(Event, tag="breaker_tripped", frozen=True):
-    """Summaries have failed too often: from here on the oldest messages leave by rule, and no model is asked."""
+    """Summaries have failed too often: from now on the oldest messages are removed by rule, without a model."""
 
     failures: int
     reason: str
 
 
 class CacheBroke(Event, tag="cache_broke", frozen=True):
-    """The prompt cache gave less than before, and nobody had announced it."""
+    """The prompt cache returned fewer tokens than before, for no announced reason."""
 
     cause: Cause
     detail: str
@@ -154,7 +157,7 @@ class CacheBroke(Event, tag="cache_broke", frozen=True):
 
 
 class WindowFilling(Event, tag="window_filling", frozen=True):
-    """The context has grown over a threshold."""
+    """The size of the context has exceeded a threshold."""
 
     level: Literal["warn", "compact", "block"]
     tokens: int
@@ -162,7 +165,7 @@ class WindowFilling(Event, tag="window_filling", frozen=True):
 
 
 class LayerFailed(Event, tag="layer_failed", frozen=True):
-    """A layer could not do its work; the agent goes on without it."""
+    """A layer failed; the agent continues without it."""
 
     layer: str
     reason: str

@@ -7,83 +7,83 @@ from coterie.agents.events.agent_events import Event
 AgentState = Literal[
     "starting", "running", "waiting", "idle", "plan_pending", "stopping", "done", "failed", "killed", "stalled"
 ]
-"""waiting: for something that it names. stalled: alive, and nothing was heard of it for too long."""
+"""State of an agent. "waiting" comes with a description; "stalled" means alive, but silent for too long."""
 
 
 class ApprovalAsked(Event, tag="approval_asked", frozen=True):
-    """Told by the root: somebody must say yes before an agent goes on. It waits, also over a crash."""
+    """An agent waits for an approval; it continues to wait after a crash. Emitted by the root."""
 
     id: str
     what: Literal["plan", "permission"]
     name: str
-    """The agent that asks."""
+    """Agent that waits."""
     incarnation: int
     by: str
-    """Who decides: lead, human, or rule."""
+    """Approver: lead, human or rule."""
     subject: str
-    """The first line of the plan, or the call."""
+    """First line of the plan, or the call."""
 
 
 class ApprovalDecided(Event, tag="approval_decided", frozen=True):
-    """Told by the root: an approval that was asked for is not open any more."""
+    """An approval is no longer open. Emitted by the root."""
 
     id: str
     name: str
     verdict: Literal["approved", "rejected", "withdrawn"]
     by: str
-    """lead, human, rule; of one that was withdrawn, the agent itself."""
+    """Approver: lead, human or rule; for a withdrawn approval, the agent itself."""
     feedback: str = ""
 
 
 class ApprovalRejected(Event, tag="answer_refused", frozen=True):
-    """Told by the root: an answer to an approval that does not count, and changes nothing."""
+    """An answer to an approval was rejected and has no effect. Emitted by the root."""
 
     id: str
     by: str
-    """Who gave it, or the file in which it stood."""
+    """Sender of the answer, or the file that contained it."""
     reason: str
 
 
 class McpChanged(Event, tag="mcp_changed", frozen=True):
-    """Told by the root: an MCP server is connected, could not be, or was lost."""
+    """An MCP server is connected, failed to connect, or was lost. Emitted by the root."""
 
     server: str
     state: Literal["connected", "failed", "lost"]
     reason: str = ""
     owner: str | None = None
-    """Which start of which agent it is for alone; None for the connection that all share."""
+    """Incarnation of the agent that has this connection for itself; None for the connection that all agents share."""
     pid: int | None = None
 
 
 class Budgeted(Event, tag="budgeted", frozen=True):
-    """Told by the root when it begins: what all agents of the session may spend together."""
+    """Dollars that all agents of the session may spend together. Emitted by the root when it starts."""
 
     dollars: str | None
-    """Exact, as a decimal number; None if there is no limit any more."""
+    """Exact dollars, as a decimal number; None for no limit."""
 
 
 class AgentChanged(Event, tag="agent_changed", frozen=True):
-    """Told by the root: the process of an agent is in another state."""
+    """The state of an agent process has changed. Emitted by the root."""
 
     name: str
     incarnation: int
     state: AgentState
     what: str = ""
-    """What it waits for, or why it has ended."""
+    """Description of what the agent waits for, or why it has ended."""
     pid: int | None = None
     parent: str | None = None
     report: str | None = None
-    """Of one that has ended: the id of the message that tells its parent what came of the task."""
+    """Id of the message with the report to the parent, for an agent that has ended."""
 
 
 class CleanedUp(Event, tag="cleaned_up", frozen=True):
-    """Told by the janitor, in the log of a root that was killed: what was done about all that it left."""
+    """The cleanup daemon has cleaned up after a killed root, and logs it in the event log of this root."""
 
     killed: int
-    """Processes."""
+    """Number of killed processes."""
     mended: list[str]
-    """Records and files, and what was done about each."""
+    """Records and files that were repaired, with the repair."""
     failures: list[str]
-    """What could not be ended or mended, and why."""
+    """Processes and files that could not be killed or repaired, with the reason."""
     is_taken_over: bool = False
-    """A new root came first, and the rest is its."""
+    """True if a new root started first and does the remaining repairs."""

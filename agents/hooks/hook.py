@@ -21,55 +21,55 @@ HookEvent = Literal[
 ]
 HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 ENDS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop", "TeammateIdle"})
-"""An agent has nothing more to do; which of them it is depends on what it is there for."""
+"""Events of an agent that has finished its work; the role of the agent selects one of them."""
 
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 600.0
-"""Less than what an agent may be silent for before it counts as stalled."""
+"""Maximum timeout in seconds; shorter than the silence after which an agent counts as stalled."""
 
 
 @attrs.frozen(kw_only=True)
 class Hook:
-    """A command that runs at one event, where its matcher fits."""
+    """Command that runs at one event if its matcher matches."""
 
     event: HookEvent
     command: str
-    """For a shell."""
+    """Command line for a shell."""
     matcher: str = ""
-    """Which tools, triggers or kinds it is for; see `matches`."""
+    """Pattern of tools, triggers or agent types; see `matches`."""
     timeout: float = DEFAULT_TIMEOUT
-    """Seconds after which it is killed."""
+    """Seconds after which the command is killed."""
     source: str
-    """The file it stands in."""
+    """File that defines the hook."""
 
 
 def content_of(hooks: Iterable[Hook]) -> bytes:
-    """All that *hooks* would do, as bytes that differ if any of it does; where they stand is no part of it."""
+    """Return bytes that identify the behavior of *hooks*; the source file does not affect them."""
     return json.dumps([[hook.event, hook.matcher, hook.command, hook.timeout] for hook in hooks]).encode()
 
 
 MATCH_ALL = ("", "*")
 _NAMES = re.compile(r"[\w|]+")
 ALIASES = {"Agent": ("Task",)}
-"""Other names that people know a tool by."""
+"""Other names of a tool that users know."""
 
 
 def check_matcher(matcher: str) -> str | None:
-    """Why *matcher* is none; None if it is one."""
+    """Return the reason why *matcher* is invalid; None if it is valid."""
     if matcher in MATCH_ALL or _NAMES.fullmatch(matcher):
         return None
     try:
         re.compile(matcher)
     except (re.error, RecursionError) as exc:
-        return f"{matcher!r} is no regular expression: {exc}"
+        return f"{matcher!r} is not a regular expression: {exc}"
     return None
 
 
 def matches(matcher: str, subject: str) -> bool:
-    """Whether *subject*, such as the name of a tool, is meant.
+    """True if *matcher* matches *subject*, such as the name of a tool.
 
-    Nothing and `*` mean all. A word, or several with `|` between them, are names. All else is a regular expression
-    that is looked for anywhere in the name.
+    An empty matcher and `*` match everything. A word, or several words separated by `|`, are names. Anything else is a
+    regular expression that may match anywhere in the name.
     """
     if matcher in MATCH_ALL:
         return True
@@ -80,7 +80,7 @@ def matches(matcher: str, subject: str) -> bool:
 
 
 def matching_hooks(hooks: Iterable[Hook], event: HookEvent, subject: str) -> list[Hook]:
-    """The *hooks* for this event, in their order; of several with the same command, the first."""
+    """Return the *hooks* that match this event, in order; of several with the same command, the first."""
     by_command: dict[str, Hook] = {}
     for hook in hooks:
         if hook.event == event and matches(hook.matcher, subject):

@@ -22,12 +22,12 @@ CLAUDE = ".claude"
 CLAUDE_FILE = "settings.json"
 CLAUDE_LOCAL_FILE = "settings.local.json"
 MAX_HOOK_FILE_BYTES = 1_000_000
-"""Bytes of a file of settings that are read."""
+"""Maximum size of a settings file that is read."""
 SWITCH_KEYS = tuple(field.name for field in attrs.fields(HookSettings))
-"""What stands beside events in `[hooks]`."""
+"""Keys in `[hooks]` that are settings and not events."""
 
 FileOwner = Literal["machine", "user", "project"]
-"""Whose file it is. A repository brings its project's along, so what stands there must be approved."""
+"""Owner of a hook file. Project files come with the repository, so their hooks need an approval."""
 LineOf = Callable[..., int]
 
 
@@ -38,42 +38,42 @@ class HookSource:
     path: Path
     owner: FileOwner
     hooks: tuple[Hook, ...] = ()
-    flaws: tuple[str, ...] = ()
-    """What is wrong with it, each with its line, and what would be right."""
+    problems: tuple[str, ...] = ()
+    """Problems in the file, each with its line and the correction."""
     note: str | None = None
-    """What it says rightly, and has no effect here."""
+    """Notice about valid entries that have no effect in this product; None without any."""
     is_off: bool = False
-    """Whether it says that no hooks are to run."""
+    """True if the file switches off all hooks."""
 
     @property
     def content(self) -> bytes:
-        """What an approval of it is about."""
+        """Bytes that an approval of the file covers."""
         return content_of(self.hooks)
 
 
 def hook_sources(directory: Path, settings: HookSettings, managed: Path = MANAGED_FILE) -> list[HookSource]:
-    """The files with hooks, or with trouble, that hold for work in *directory*, in the order their hooks run.
+    """Return the files with hooks or problems for work in *directory*, in the order in which their hooks run.
 
-    Blocks on the disk; nothing about a file raises.
+    Blocks on the disk. Problems in files do not raise.
     """
-    ours = project_directory(directory)
-    is_home = ours.resolve() == home_directory().resolve()
+    own_directory = project_directory(directory)
+    is_home = own_directory.resolve() == home_directory().resolve()
     found = [_read_toml(managed, "machine"), _read_toml(home_directory() / SETTINGS_FILE, "user")]
     if settings.claude:
         found += _claude_sources(project_root(directory))
-    found += [] if is_home else [_read_toml(ours / SETTINGS_FILE, "project")]
-    found.append(_read_toml(ours / LOCAL_SETTINGS_FILE, "project"))
+    found += [] if is_home else [_read_toml(own_directory / SETTINGS_FILE, "project")]
+    found.append(_read_toml(own_directory / LOCAL_SETTINGS_FILE, "project"))
     return [source for source in found if source is not None]
 
 
-def definition_source(kind: AgentDefinition) -> HookSource:
-    """The hooks of a definition, whose flaws `coterie agents check` tells."""
-    owner: FileOwner = "project" if kind.scope in ("claude", "project") else "user"
-    return HookSource(path=kind.source or Path(kind.name), owner=owner, hooks=kind.hooks)
+def definition_source(definition: AgentDefinition) -> HookSource:
+    """Return the hooks of a definition; `coterie agents check` reports the problems in them."""
+    owner: FileOwner = "project" if definition.scope in ("claude", "project") else "user"
+    return HookSource(path=definition.source or Path(definition.name), owner=owner, hooks=definition.hooks)
 
 
 def claude_home() -> Path:
-    """Where another product keeps this user's files; they are only read."""
+    """Directory of the user's files of another product; these files are only read."""
     return Path(os.environ.get(CLAUDE_HOME_VARIABLE) or "~/.claude").expanduser()
 
 
@@ -84,7 +84,7 @@ def _claude_sources(root: Path) -> list[HookSource | None]:
     names = () if (root / CLAUDE).resolve() == claude_home().resolve() else (CLAUDE_FILE, CLAUDE_LOCAL_FILE)
     projects = [_read_json(root / CLAUDE / name, "project") for name in names]
     if any(source is not None and source.is_off for source in projects):
-        # A project may do without its own hooks, but not without the user's.
+        # A project may switch off its own hooks, but not those of the user.
         projects = [None if source is None else attrs.evolve(source, hooks=()) for source in projects]
     return [user, *projects]
 
@@ -96,9 +96,9 @@ def _read_json(path: Path, owner: FileOwner) -> HookSource | None:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        return HookSource(path=path, owner=owner, flaws=(f"{path}: not readable JSON, so its hooks do not run: {exc}",))
+        return HookSource(path=path, owner=owner, problems=(f"{path}: not valid JSON, so its hooks do not run: {exc}",))
     if not isinstance(table, dict):
-        return HookSource(path=path, owner=owner, flaws=(f"{path}: must be a JSON object; its hooks do not run",))
+        return HookSource(path=path, owner=owner, problems=(f"{path}: must be a JSON object; its hooks do not run",))
     is_off = table.get("disableAllHooks") is True
     found = _read_hooks(path, owner, table.get("hooks", {}), lambda *place: JsonPositions.parse(text).line_of(*place))
     return attrs.evolve(found, is_off=is_off) if found else HookSource(path=path, owner=owner, is_off=is_off)
@@ -111,7 +111,7 @@ def _read_toml(path: Path, owner: FileOwner) -> HookSource | None:
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as exc:
-        return HookSource(path=path, owner=owner, flaws=(f"{path}: not readable TOML, so its hooks do not run: {exc}",))
+        return HookSource(path=path, owner=owner, problems=(f"{path}: not valid TOML, so its hooks do not run: {exc}",))
     hooks = table.get("hooks", {})
     if isinstance(hooks, dict):
         hooks = {name: value for name, value in hooks.items() if name not in SWITCH_KEYS}
@@ -121,29 +121,29 @@ def _read_toml(path: Path, owner: FileOwner) -> HookSource | None:
 def _read_hooks(path: Path, owner: FileOwner, value: Any, line_of: LineOf) -> HookSource | None:
     reader = HookParser(str(path))
     hooks = reader.parse(value)
-    flaws = tuple(f"{path}:{line_of('hooks', *flaw.place)}: {flaw.reason}" for flaw in reader.problems)
+    problems = tuple(f"{path}:{line_of('hooks', *problem.place)}: {problem.reason}" for problem in reader.problems)
     names = ", ".join(reader.elsewhere)
-    note = f"{path}: events that do not happen here, so their hooks do not run: {names}" if names else None
-    if not (hooks or flaws or note):
+    note = f"{path}: these events do not exist here, so their hooks do not run: {names}" if names else None
+    if not (hooks or problems or note):
         return None
-    return HookSource(path=path, owner=owner, hooks=hooks, flaws=flaws, note=note)
+    return HookSource(path=path, owner=owner, hooks=hooks, problems=problems, note=note)
 
 
 def _text(path: Path, owner: FileOwner) -> str | HookSource | None:
-    """The text of *path*; None if there is no such file. Never waits for a pipe."""
+    """Return the text of *path*, None if it does not exist, or a source with a problem. Never blocks on a pipe."""
     try:
         if not path.exists():
             return None
         if not path.is_file() or path.stat().st_size > MAX_HOOK_FILE_BYTES:
             reason = f"not a file of at most {MAX_HOOK_FILE_BYTES:,} bytes"
-            return HookSource(path=path, owner=owner, flaws=(f"{path}: {reason}; its hooks do not run",))
+            return HookSource(path=path, owner=owner, problems=(f"{path}: {reason}; its hooks do not run",))
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as exc:
-        return HookSource(path=path, owner=owner, flaws=(f"{path}: cannot be read, so its hooks do not run: {exc}",))
+        return HookSource(path=path, owner=owner, problems=(f"{path}: cannot be read, so its hooks do not run: {exc}",))
 
 
 def count_hooks(sources: list[HookSource]) -> Iterator[str]:
-    """Each of *sources* with the number of its hooks."""
+    """Yield a description of each source with the number of its hooks."""
     for source in sources:
         number = len(source.hooks)
         yield f"{source.path} ({number} hook{'' if number == 1 else 's'})"
@@ -151,26 +151,26 @@ def count_hooks(sources: list[HookSource]) -> Iterator[str]:
 
 @attrs.frozen(kw_only=True)
 class HookSelection:
-    """What holds, and what would if the user approved it."""
+    """Hook sources, separated into approved ones and those that wait for an approval."""
 
     approved: tuple[HookSource, ...]
     waiting: tuple[HookSource, ...]
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
-        """Those that may run."""
+        """Hooks that may run."""
         return tuple(hook for source in self.approved for hook in source.hooks)
 
     def notice(self) -> str | None:
-        """That some do not run, and what to do about it; None if all do."""
+        """Return a notice about hooks that do not run, with the command that approves them; None if all run."""
         if not self.waiting:
             return None
         names = ", ".join(count_hooks(list(self.waiting)))
-        return f"not approved, so they do not run: {names}; `coterie hooks approve` shows them and approves"
+        return f"not approved, so they do not run: {names}; review and approve them with `coterie hooks approve`"
 
 
 def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelection:
-    """Which of *sources* hold for work in *directory*. Blocks; raises `ConfigInvalid` as the record does."""
+    """Select the approved *sources* for work in *directory*. Blocks; raises `ConfigInvalid` for damaged approvals."""
     record = TrustedContents.of(project_root(directory), "hooks")
     found = [source for source in sources if source.hooks]
     waiting = [source for source in found if source.owner == "project" and source.content not in record]
@@ -181,5 +181,5 @@ def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelectio
 
 
 def approve_sources(directory: Path, sources: Iterable[HookSource]) -> None:
-    """Let the hooks of *sources* run as they are now. Blocks; raises as `TrustedContents.approve` does."""
+    """Approve the current hooks of *sources*. Blocks; raises as `TrustedContents.approve` does."""
     TrustedContents.of(project_root(directory), "hooks").approve(*(source.content for source in sources))

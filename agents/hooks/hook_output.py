@@ -1,4 +1,4 @@
-"""Output of hooks, parsed from exit code and text, and the decision that several of them lead to."""
+"""Output of hooks, parsed from exit code and text, and the combined decision of several hooks."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,93 +9,93 @@ import attrs
 from coterie.agents.hooks.hook import HookEvent
 from coterie.agents.hooks.hook_process import CommandResult
 
-BLOCKS = 2
-"""The exit code by which a hook objects."""
-LONGEST = 10_000
-"""Characters of what a hook says that reach the model or the log."""
+BLOCKING_EXIT_CODE = 2
+"""Exit code by which a hook blocks."""
+MAX_CHARACTERS = 10_000
+"""Maximum length of hook output for the model and the log, in characters."""
 CANNOT_BLOCK: frozenset[HookEvent] = frozenset({"SessionStart", "SessionEnd", "PostCompact"})
-"""Events that nobody can object to: they have happened."""
+"""Events that a hook cannot block, because they have already happened."""
 
 OutputDecision = Literal["none", "allow", "ask", "block", "stop", "failed"]
-"""failed: the hook itself went wrong, which stops nobody. stop: the whole run is to end."""
+"""Decision of one hook. "failed": the hook itself failed, without an effect. "stop": end the whole run."""
 
 
 @attrs.frozen(kw_only=True)
 class HookOutput:
-    """What one run of a hook says."""
+    """Parsed output of one run of a hook."""
 
     decision: OutputDecision = "none"
     reason: str = ""
-    """Why, in words for the model; of a failure, for the user."""
+    """Reason of the decision, as a text for the model; of a failure, for the user."""
     context: str = ""
-    """What the model should know besides."""
+    """Additional information for the model."""
     updated_input: Mapping[str, Any] | None = None
-    """What the call is to be made with instead."""
+    """New input of the tool call; None for no change."""
     message: str = ""
-    """For the user."""
+    """Message for the user."""
 
 
 @attrs.frozen(kw_only=True)
 class HookDecision:
-    """What all hooks of one event say together: who objects wins, and who asks wins over who allows."""
+    """Combined output of all hooks of one event: "block" wins, and "ask" wins over "allow"."""
 
     outputs: tuple[HookOutput, ...] = ()
 
     @property
     def objections(self) -> tuple[str, ...]:
-        """Why not, each a reason."""
+        """Reasons of all hooks that block."""
         return tuple(each.reason for each in self.outputs if each.decision == "block")
 
     @property
     def stop(self) -> str | None:
-        """Why the run is to end; None if it is not."""
+        """Reason to end the run; None to continue."""
         return next((each.reason for each in self.outputs if each.decision == "stop"), None)
 
     @property
     def vote(self) -> Literal["allow", "ask"] | None:
-        """What they want of the permission for a call."""
+        """Combined vote on the permission of a tool call; None for no vote."""
         decisions = {each.decision for each in self.outputs}
         return "ask" if "ask" in decisions else "allow" if "allow" in decisions else None
 
     @property
     def vote_reason(self) -> str:
-        """Why they want that."""
+        """Reason of the vote."""
         return next((each.reason for each in self.outputs if each.decision == self.vote), "")
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """What the model should know, from each that has something to say."""
+        """Information for the model, from each hook that has some."""
         return tuple(each.context for each in self.outputs if each.context)
 
     @property
     def updated_input(self) -> Mapping[str, Any] | None:
-        """What the call is to be made with; of several, the last hook's."""
+        """New input of the tool call; of several, that of the last hook."""
         updates = [each.updated_input for each in self.outputs if each.updated_input is not None]
         return updates[-1] if updates else None
 
 
-def combine_outputs(said: Iterable[HookOutput]) -> HookDecision:
-    """What they say together, in the order of the hooks, whoever was ready first."""
-    return HookDecision(outputs=tuple(said))
+def combine_outputs(outputs: Iterable[HookOutput]) -> HookDecision:
+    """Combine *outputs*, which are in the order of the hooks."""
+    return HookDecision(outputs=tuple(outputs))
 
 
 def parse_output(event: HookEvent, ran: CommandResult) -> HookOutput:
-    """What a run of a hook for *event* says."""
-    errors, output = ran.errors.strip()[:LONGEST], ran.output.strip()
+    """Parse the result of a hook for *event*."""
+    errors, output = ran.errors.strip()[:MAX_CHARACTERS], ran.output.strip()
     if ran.exit_code is None:
         return HookOutput(decision="failed", reason=ran.failure)
-    if ran.exit_code == BLOCKS and event not in CANNOT_BLOCK:
-        return HookOutput(decision="block", reason=errors or "It gave no reason.")
+    if ran.exit_code == BLOCKING_EXIT_CODE and event not in CANNOT_BLOCK:
+        return HookOutput(decision="block", reason=errors or "No reason was given.")
     if ran.exit_code != 0:
-        return HookOutput(decision="failed", reason=errors or f"it ended with {ran.exit_code}")
+        return HookOutput(decision="failed", reason=errors or f"exit code {ran.exit_code}")
     if output.startswith("{"):
         return _read(event, output)
-    # Of other events what is printed is for nobody, as with a program that runs well.
-    return HookOutput(context=output[:LONGEST] if event == "SessionStart" else "")
+    # For other events, plain text output is ignored, as with a program that succeeds.
+    return HookOutput(context=output[:MAX_CHARACTERS] if event == "SessionStart" else "")
 
 
-class _Unfit(ValueError):
-    """What a hook printed cannot be used."""
+class _InvalidOutput(ValueError):
+    """Error: the output of a hook is invalid."""
 
 
 def _read(event: HookEvent, output: str) -> HookOutput:
@@ -103,31 +103,31 @@ def _read(event: HookEvent, output: str) -> HookOutput:
         value = json.loads(output)
         return _parse_object(event, value)
     except (ValueError, RecursionError) as exc:
-        words = str(exc) if isinstance(exc, _Unfit) else f"it printed what is no JSON: {exc}"
-        return HookOutput(decision="failed", reason=words[:LONGEST])
+        message = str(exc) if isinstance(exc, _InvalidOutput) else f"the output is not valid JSON: {exc}"
+        return HookOutput(decision="failed", reason=message[:MAX_CHARACTERS])
 
 
 def _parse_object(event: HookEvent, value: dict[str, Any]) -> HookOutput:
-    own = _own(event, value)
-    said = HookOutput(context=_text(own, "additionalContext"), message=_text(value, "systemMessage"))
+    own = _event_specific(event, value)
+    parsed = HookOutput(context=_text(own, "additionalContext"), message=_text(value, "systemMessage"))
     if event == "PreToolUse":
         updated = own.get("updatedInput")
         if updated is not None and not isinstance(updated, dict):
-            raise _Unfit("updatedInput must be an object")
-        said = attrs.evolve(said, updated_input=updated)
+            raise _InvalidOutput("updatedInput must be an object")
+        parsed = attrs.evolve(parsed, updated_input=updated)
     if value.get("continue") is False:
-        return attrs.evolve(said, decision="stop", reason=_text(value, "stopReason") or "A hook has ended the run.")
+        return attrs.evolve(parsed, decision="stop", reason=_text(value, "stopReason") or "A hook has ended the run.")
     decision, reason = _decision(event, value, own)
-    return attrs.evolve(said, decision=decision, reason=reason)
+    return attrs.evolve(parsed, decision=decision, reason=reason)
 
 
-def _own(event: HookEvent, value: dict[str, Any]) -> dict[str, Any]:
-    """The part that is about this event alone."""
+def _event_specific(event: HookEvent, value: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of the output that is specific to *event*."""
     own = value.get("hookSpecificOutput", {})
     if not isinstance(own, dict):
-        raise _Unfit("hookSpecificOutput must be an object")
+        raise _InvalidOutput("hookSpecificOutput must be an object")
     if (name := own.get("hookEventName", event)) != event:
-        raise _Unfit(f"hookEventName is {name!r}, but this was {event}")
+        raise _InvalidOutput(f"hookEventName is {name!r}, but the event is {event}")
     return own
 
 
@@ -140,10 +140,10 @@ def _decision(event: HookEvent, value: dict[str, Any], own: dict[str, Any]) -> t
         words |= {"deny": "block", "allow": "allow", "ask": "ask", "approve": "allow"}
     if not isinstance(word, str | None) or word not in words:
         known = ", ".join(repr(each) for each in words if each is not None)
-        raise _Unfit(f"the decision is {word!r}; of {event} it can be {known}")
+        raise _InvalidOutput(f"the decision is {word!r}; for {event} it can be {known}")
     if words[word] == "block" and event in CANNOT_BLOCK:
-        raise _Unfit(f"{event} has happened and cannot be blocked")
-    return words[word], reason or ("It gave no reason." if words[word] == "block" else "")
+        raise _InvalidOutput(f"{event} has already happened and cannot be blocked")
+    return words[word], reason or ("No reason was given." if words[word] == "block" else "")
 
 
 def _text(value: dict[str, Any], key: str) -> str:
@@ -151,5 +151,5 @@ def _text(value: dict[str, Any], key: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise _Unfit(f"{key} must be a text")
-    return text[:LONGEST]
+        raise _InvalidOutput(f"{key} must be a text")
+    return text[:MAX_CHARACTERS]

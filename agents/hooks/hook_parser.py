@@ -17,17 +17,17 @@ ELSEWHERE = frozenset(
         *("FileChanged", "WorktreeCreate", "WorktreeRemove", "Elicitation", "ElicitationResult", "Setup"),
     }
 )
-"""Events that other products have, and that do not happen here."""
+"""Events of other products that do not exist here."""
 GROUP_KEYS = ("matcher", "hooks")
 COMMAND_KEYS = ("type", "command", "timeout")
-PASSED_OVER = frozenset({"statusMessage", "description"})
-"""Keys that change nothing of what a hook does."""
+IGNORED_KEYS = frozenset({"statusMessage", "description"})
+"""Keys that do not affect the behavior of a hook."""
 CONDITION = "if"
 
 
 @attrs.frozen
 class HookProblem:
-    """Something that was meant and has no effect."""
+    """Problem in a hook definition, which therefore has no effect."""
 
     place: JsonKeyPath
     reason: str
@@ -35,15 +35,15 @@ class HookProblem:
 
 @attrs.define(eq=False)
 class HookParser:
-    """Reads the hooks of one file."""
+    """Parses the hooks of one file."""
 
     source: str
     problems: list[HookProblem] = attrs.field(factory=list, init=False)
     elsewhere: list[str] = attrs.field(factory=list, init=False)
-    """Events that the file is right to name, but that do not happen here."""
+    """Valid events of other products in the file, which do not exist here."""
 
     def parse(self, value: object) -> tuple[Hook, ...]:
-        """The hooks in *value*, lists of groups by event, in the order of the file. Never raises."""
+        """Parse *value*, lists of groups by event, and return the hooks in the order of the file. Never raises."""
         if not isinstance(value, Mapping):
             self._add_problem((), f"hooks must be a table of events, not {_type_name(value)}")
             return ()
@@ -55,8 +55,8 @@ class HookParser:
             self.elsewhere.append(name)
         elif event is None:
             near = closest_match(name, HOOK_EVENTS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(HOOK_EVENTS)}"
-            self._add_problem((name,), f"there is no event {name!r}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"the events are {', '.join(HOOK_EVENTS)}"
+            self._add_problem((name,), f"unknown event {name!r}; {hint}")
         elif not isinstance(groups, list):
             self._add_problem((name,), f"{name} must be a list, not {_type_name(groups)}")
         else:
@@ -72,11 +72,11 @@ class HookParser:
         matcher = group.get("matcher", "")
         problem = check_matcher(matcher) if isinstance(matcher, str) else f"must be a text, not {_type_name(matcher)}"
         if problem is not None:
-            # One that runs where it was not meant to would be worse than one that does not run.
+            # A hook that runs in unintended cases would be worse than a hook that does not run.
             self._add_problem((*place, "matcher"), f"matcher {problem}; the hooks with it do not run")
             return
         if "hooks" not in group:
-            # One command needs no list.
+            # A group of one command needs no list.
             yield from self._command(event, matcher, place, {k: v for k, v in group.items() if k != "matcher"})
             return
         self._check_keys(group, GROUP_KEYS, place)
@@ -92,16 +92,16 @@ class HookParser:
             self._add_problem(place, f"a hook of {event} must be a table with a command, not {_type_name(given)}")
             return
         if (type_ := given.get("type", "command")) != "command":
-            self._add_problem((*place, "type"), f"a hook of the type {type_!r} cannot be run; there is 'command'")
+            self._add_problem((*place, "type"), f"a hook of the type {type_!r} cannot run; the only type is 'command'")
             return
         command = given.get("command")
         if not isinstance(command, str) or not command.strip() or "\0" in command:
             self._add_problem((*place, "command"), f"a hook of {event} needs a command, a text for a shell")
             return
         if CONDITION in given:
-            # As with a matcher: it would run where it was not meant to.
+            # As with a matcher: the hook would run in unintended cases.
             self._add_problem(
-                (*place, CONDITION), f"{CONDITION!r} is not known, so this hook does not run; use a matcher"
+                (*place, CONDITION), f"{CONDITION!r} is not supported, so this hook does not run; use a matcher"
             )
             return
         self._check_keys(given, COMMAND_KEYS, place)
@@ -117,14 +117,14 @@ class HookParser:
             seconds = math.nan
         if 0 < seconds <= LONGEST_TIMEOUT:
             return seconds
-        reason = f"timeout must be seconds above 0 and at most {LONGEST_TIMEOUT:g}; {DEFAULT_TIMEOUT:g} is taken"
+        reason = f"timeout must be seconds above 0 and at most {LONGEST_TIMEOUT:g}; {DEFAULT_TIMEOUT:g} is used"
         self._add_problem(place, reason)
         return DEFAULT_TIMEOUT
 
     def _check_keys(self, given: Mapping[Any, Any], known: tuple[str, ...], place: JsonKeyPath) -> None:
         for key in map(str, given):
-            if key not in known and key not in PASSED_OVER:
-                self._add_problem((*place, key), f"{key!r} is not known and is ignored; {did_you_mean(key, known)}")
+            if key not in known and key not in IGNORED_KEYS:
+                self._add_problem((*place, key), f"unknown key {key!r} is ignored; {did_you_mean(key, known)}")
 
     def _add_problem(self, place: JsonKeyPath, reason: str) -> None:
         self.problems.append(HookProblem(place, reason))

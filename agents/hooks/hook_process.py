@@ -12,40 +12,40 @@ import trio
 from coterie.agents.tools.worker_process import BoundedOutput
 from coterie.agents.tools.workspace.shell_process import SHELL, open_output_reader, wait_or_kill
 
-KEPT = 500_000
-"""Characters of an output that are kept at its beginning, and again at its end."""
+KEPT_CHARACTERS = 500_000
+"""Number of characters kept from the beginning of an output, and again from its end."""
 GRACE = 1.0
-"""Seconds between asking a command to end and killing it."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 @attrs.frozen(kw_only=True)
 class CommandResult:
-    """What came of a command."""
+    """Result of a command."""
 
     exit_code: int | None
-    """None if it could not be started, or was ended because its time was up."""
+    """None if the command could not be started, or was killed because of its timeout."""
     output: str = ""
     errors: str = ""
     seconds: float
     failure: str = ""
-    """Why there is no exit code."""
+    """Reason why there is no exit code."""
 
 
 async def run_command(
     command: str, given: bytes, directory: Path, environment: Mapping[str, str], *, limit: float, grace: float = GRACE
 ) -> CommandResult:
-    """Run *command* in a shell, with *given* on its standard input, for *limit* seconds at most.
+    """Run *command* in a shell with *given* on its standard input, for at most *limit* seconds.
 
-    It need not read what it is given. When it has ended, when its time is up and when this is cancelled, its whole
-    group is ended; what has left the group is waited for no longer than a moment. Never returns before the shell is
-    reaped. Does not raise for what the command does, nor where it cannot be started.
+    The command may ignore its input. After its exit, after the timeout and after a cancellation, the whole process
+    group is killed; processes that have left the group are waited for only briefly. Never returns before the shell is
+    reaped. A command that fails, or that cannot be started, does not raise.
     """
     began = trio.current_time()
-    output, errors = BoundedOutput(KEPT), BoundedOutput(KEPT)
+    output, errors = BoundedOutput(KEPT_CHARACTERS), BoundedOutput(KEPT_CHARACTERS)
     try:
         process, streams = _start(command, directory, environment)
     except (OSError, ValueError) as exc:
-        return CommandResult(exit_code=None, seconds=0.0, failure=f"it could not be started: {exc}")
+        return CommandResult(exit_code=None, seconds=0.0, failure=f"could not be started: {exc}")
     try:
         async with (
             streams[0],
@@ -58,7 +58,7 @@ async def run_command(
             with trio.move_on_after(limit) as scope:
                 await wait_or_kill(process.pid, grace, ends_group=True)
     finally:
-        # Reaped only now: until then the number of the group cannot go to a stranger.
+        # Reaped only now: until then the kernel cannot reuse the id of the process group.
         process.poll()
     is_late = scope.cancelled_caught
     return CommandResult(
@@ -66,43 +66,46 @@ async def run_command(
         output=output.finish(),
         errors=errors.finish(),
         seconds=trio.current_time() - began,
-        failure=f"it took longer than {limit:g} s and was killed" if is_late else "",
+        failure=f"killed after {limit:g} s" if is_late else "",
     )
 
 
 def _start(
     command: str, directory: Path, environment: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], list[trio.lowlevel.FdStream]]:
-    """The shell, and our ends of its three streams. Inline: what dies with its parent dies with the parent's thread."""
+    """Start the shell and return its process and our ends of its three streams.
+
+    Runs in the calling thread, because children with a parent-death signal die with the thread that started them.
+    """
     pipes = [os.pipe() for _ in range(3)]
-    theirs, ours = [pipes[0][0], pipes[1][1], pipes[2][1]], [pipes[0][1], pipes[1][0], pipes[2][0]]
+    child_ends, own_ends = [pipes[0][0], pipes[1][1], pipes[2][1]], [pipes[0][1], pipes[1][0], pipes[2][0]]
     try:
-        process = subprocess.Popen(  # noqa: S603 - running what the user has approved is the purpose
+        process = subprocess.Popen(  # noqa: S603 - the purpose is to run commands that the user has approved
             [SHELL, "-c", command],
             cwd=directory,
             env=environment,
-            stdin=theirs[0],
-            stdout=theirs[1],
-            stderr=theirs[2],
+            stdin=child_ends[0],
+            stdout=child_ends[1],
+            stderr=child_ends[2],
             start_new_session=True,
         )
     except (OSError, ValueError):
-        for descriptor in ours:
+        for descriptor in own_ends:
             os.close(descriptor)
         raise
     finally:
-        for descriptor in theirs:
+        for descriptor in child_ends:
             os.close(descriptor)
-    return process, [trio.lowlevel.FdStream(descriptor) for descriptor in ours]
+    return process, [trio.lowlevel.FdStream(descriptor) for descriptor in own_ends]
 
 
 @asynccontextmanager
 async def _open_feed(stream: trio.lowlevel.FdStream, given: bytes) -> AsyncIterator[None]:
-    """Write *given* into the pipe while the block runs, and close it behind."""
+    """Write *given* into the pipe while the block runs, then close the pipe."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_feed, stream, given)
         yield
-        # Who has ended without reading all of it did not want it.
+        # A command that exits without reading all of its input does not need the rest.
         nursery.cancel_scope.cancel()
 
 
@@ -111,4 +114,4 @@ async def _feed(stream: trio.lowlevel.FdStream, given: bytes) -> None:
         try:
             await stream.send_all(given)
         except trio.BrokenResourceError:
-            return  # it has closed its standard input: it wants no more
+            return  # The command has closed its standard input.

@@ -1,4 +1,4 @@
-"""Hook registry of one agent: an event runs the hooks that match it, all at once."""
+"""Hook registry of one agent: an event runs all matching hooks concurrently."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,58 +14,58 @@ from coterie.agents.hooks.hook_output import HookDecision, HookOutput, combine_o
 from coterie.agents.hooks.hook_process import run_command
 
 LOGGED = 2_000
-"""Characters of a changed input that an event holds."""
+"""Maximum length of a changed input in an event, in characters."""
 
 
 @attrs.frozen(kw_only=True)
 class HookRegistry:
-    """Those of one agent, and what they are told each time."""
+    """Hooks of one agent, and the input that every hook gets."""
 
     hooks: tuple[Hook, ...]
     facts: Callable[[], Mapping[str, Any]]
-    """What every hook is told: the session, the transcript, the directory, the mode."""
+    """Returns the input of every hook: the session, the transcript, the directory, the mode."""
     directory: Path
-    """Where they run."""
+    """Working directory of the hooks."""
     environment: Mapping[str, str]
     emit: Callable[[Event], None]
 
     def has(self, event: HookEvent) -> bool:
-        """Whether there is any for *event*."""
+        """True if there is a hook for *event*."""
         return any(hook.event == event for hook in self.hooks)
 
     async def fire(self, event: HookEvent, subject: str = "", **facts: Any) -> HookDecision:
-        """Run the hooks that *event* concerns, all at once, and return what they say together.
+        """Run the hooks that match *event* concurrently, and return their combined decision.
 
-        *subject* is what matchers are held against; *facts* are what this event has to tell. Each run is an event of
-        its own. When cancelled, all are ended first. Raises nothing for what hooks do.
+        *subject* is compared with the matchers; *facts* is the input specific to this event. Each run emits an event.
+        Cancellation kills all hooks first. Hooks that fail do not raise.
         """
         hooks = matching_hooks(self.hooks, event, subject)
         if not hooks:
             return HookDecision()
-        # The standard library's JSON, because it keeps names that are not UTF-8.
+        # The standard library's JSON encoder, because it accepts file names that are not UTF-8.
         given = json.dumps({**self.facts(), "hook_event_name": event, **facts}).encode()
-        said: dict[int, HookOutput] = {}
+        outputs: dict[int, HookOutput] = {}
         async with trio.open_nursery() as nursery:
             for at, hook in enumerate(hooks):
-                nursery.start_soon(self._run, at, hook, given, facts, said)
-        return combine_outputs(said[at] for at in range(len(hooks)))
+                nursery.start_soon(self._run, at, hook, given, facts, outputs)
+        return combine_outputs(outputs[at] for at in range(len(hooks)))
 
     async def _run(
-        self, at: int, hook: Hook, given: bytes, facts: Mapping[str, Any], said: dict[int, HookOutput]
+        self, at: int, hook: Hook, given: bytes, facts: Mapping[str, Any], outputs: dict[int, HookOutput]
     ) -> None:
-        ran = await run_command(hook.command, given, self.directory, self.environment, limit=hook.timeout)
-        words = said[at] = parse_output(hook.event, ran)
-        changed = None if words.updated_input is None else json.dumps(words.updated_input)[:LOGGED]
+        result = await run_command(hook.command, given, self.directory, self.environment, limit=hook.timeout)
+        output = outputs[at] = parse_output(hook.event, result)
+        changed = None if output.updated_input is None else json.dumps(output.updated_input)[:LOGGED]
         self.emit(
             HookRan(
                 event=hook.event,
                 command=hook.command,
                 source=hook.source,
-                exit_code=ran.exit_code,
-                seconds=round(ran.seconds, 6),
-                decision=words.decision,
-                reason=words.reason,
-                message=words.message,
+                exit_code=result.exit_code,
+                seconds=round(result.seconds, 6),
+                decision=output.decision,
+                reason=output.reason,
+                message=output.message,
                 tool=facts.get("tool_name"),
                 tool_use_id=facts.get("tool_use_id"),
                 changed_input=changed,

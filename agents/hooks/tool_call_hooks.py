@@ -18,26 +18,26 @@ from coterie.agents.tools.tool import ToolResult, call_tool
 
 @attrs.frozen(kw_only=True)
 class ToolCallHooks:
-    """The `Caller` of an agent with hooks.
+    """`Caller` of an agent with hooks.
 
-    What the model has sent stays in the conversation as it is; an input that a hook has changed is checked as any
-    other, and permissions judge that one.
+    The conversation keeps the input as the model sent it. An input that a hook has changed is validated like any other,
+    and permissions are checked against the changed input.
     """
 
     hooks: HookRegistry
     authority: Authorizer
-    remarks: HookMessages
+    messages: HookMessages
 
     async def __call__(self, agent: Agent, call: dict[str, Any]) -> ToolResult:
-        """Answer *call*."""
+        """Run *call* with its hooks and return the result."""
         name, id_ = call["name"], call["id"]
         if name not in agent.tools:
             return await call_without_hooks(agent, call)
-        if self.remarks.stop is not None:  # by a call before this one, in the same turn
-            return _denied(self.remarks.stop)
+        if self.messages.stop is not None:  # Requested by an earlier call of the same turn.
+            return _denied(self.messages.stop)
         facts = {"tool_name": name, "tool_use_id": id_}
         before = await self.hooks.fire("PreToolUse", name, tool_input=call["input"], **facts)
-        self.remarks.record(id_, "PreToolUse", before.contexts)
+        self.messages.record(id_, "PreToolUse", before.contexts)
         if reason := self._refusal(before):
             return _denied(reason)
         given = call["input"] if before.updated_input is None else before.updated_input
@@ -46,16 +46,16 @@ class ToolCallHooks:
         result = await call_tool(agent.tools, name, given, agent.workspace, denial)
         if result.is_error:
             return result
-        said = _response(name, given, result)
-        after = await self.hooks.fire("PostToolUse", name, tool_input=given, tool_response=said, **facts)
-        self.remarks.record(id_, "PostToolUse", (*after.objections, *after.contexts))
+        response = _response(name, given, result)
+        after = await self.hooks.fire("PostToolUse", name, tool_input=given, tool_response=response, **facts)
+        self.messages.record(id_, "PostToolUse", (*after.objections, *after.contexts))
         self._refusal(after)
         return result
 
-    def _refusal(self, advice: HookDecision) -> str | None:
-        """Why a call is not made; None if it is. One that ends the run is kept in mind."""
-        self.remarks.stop = self.remarks.stop or advice.stop
-        reasons = (*advice.objections, *(() if advice.stop is None else (advice.stop,)))
+    def _refusal(self, decision: HookDecision) -> str | None:
+        """Return the reason to deny a call; None if it may run. Also records a request to end the run."""
+        self.messages.stop = self.messages.stop or decision.stop
+        reasons = (*decision.objections, *(() if decision.stop is None else (decision.stop,)))
         return "\n".join(reasons) or None
 
 
@@ -64,7 +64,7 @@ def _denied(reason: str) -> ToolResult:
 
 
 def _response(name: str, given: Mapping[str, Any], result: ToolResult) -> dict[str, Any]:
-    """What hooks are told of *result*, also by the names that they know from elsewhere."""
+    """Return *result* as input for hooks, with the additional member names of another product."""
     response: dict[str, Any] = {"text": result.text, "is_error": result.is_error}
     if name == "Bash":
         response |= {"stdout": result.text, "stderr": "", "interrupted": False}

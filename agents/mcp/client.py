@@ -17,7 +17,7 @@ from coterie.mailbox.transports.bridge.socket_path import check_uid, read_creden
 
 @attrs.frozen(kw_only=True)
 class McpAccess:
-    """How an agent reaches the servers of its session; passed over sockets, and in no environment."""
+    """Address and token of the MCP host, passed to agents over sockets and never in the environment."""
 
     address: str
     token: str = attrs.field(repr=False)
@@ -25,21 +25,24 @@ class McpAccess:
 
 @attrs.define(eq=False)
 class McpClient:
-    """Calls tools for one agent. Made by `open_mcp_client`; may be used by several tasks at once."""
+    """Calls tools for one agent. Created by `open_mcp_client`; tasks may use it concurrently."""
 
     agent: str
     access: McpAccess | None
-    """None where the session has no servers, or none any more."""
+    """Access to the MCP host; None if the session has no servers."""
     seconds: float
-    """How long a call may take."""
-    _presence: trio.SocketStream | None = None
+    """Timeout of a call, in seconds."""
+    _lifetime: trio.SocketStream | None = None
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolCalled:
-        """What *server* answers. Cancelled, the call is given up there too. Raises `ToolFailed`."""
+        """Call a tool of *server* and return its result.
+
+        Cancellation also cancels the call in the host. Raises `ToolFailed`.
+        """
         if self.access is None:
             raise ToolFailed(f"The MCP server {server} is not connected in this run of the session.")
         await self._hold_connection(self.access)
-        question = CallTool(
+        request = CallTool(
             token=self.access.token,
             agent=self.agent,
             server=server,
@@ -49,35 +52,37 @@ class McpClient:
         )
         try:
             async with await _connect(self.access.address) as stream:
-                await write_frame(stream, msgspec.json.encode(question))
+                await write_frame(stream, msgspec.json.encode(request))
                 frame = await read_frame(stream, FRAME_LIMIT)
         except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
             raise ToolFailed(f"The MCP server {server} cannot be reached: {exc}") from exc
-        if frame is None:  # whoever takes its place does not know us
+        if frame is None:  # A new host process does not know this agent, so the connection is opened again.
             await self.close()
         return _read(frame, server)
 
     async def _hold_connection(self, access: McpAccess) -> None:
-        """Let the servers know until when they are wanted: this connection ends with us, however we end."""
-        if self._presence is None:
-            with contextlib.suppress(OSError, PeerInvalid, trio.BrokenResourceError):  # the call finds out too
+        """Open a connection that tells the host how long this agent exists; the kernel closes it even after a crash."""
+        if self._lifetime is None:
+            with contextlib.suppress(
+                OSError, PeerInvalid, trio.BrokenResourceError
+            ):  # The call itself reports this error.
                 stream = await _connect(access.address)
-                if self._presence is not None:  # another call was faster
+                if self._lifetime is not None:  # A concurrent call has opened the connection.
                     await trio.aclose_forcefully(stream)
                     return
-                self._presence = stream
+                self._lifetime = stream
                 await write_frame(stream, msgspec.json.encode(KeepConnection(token=access.token, agent=self.agent)))
 
     async def close(self) -> None:
-        """Say that nothing is wanted any more."""
-        if self._presence is not None:
-            presence, self._presence = self._presence, None
-            await trio.aclose_forcefully(presence)
+        """Close the connection, so that the host closes the agent's own servers."""
+        if self._lifetime is not None:
+            lifetime, self._lifetime = self._lifetime, None
+            await trio.aclose_forcefully(lifetime)
 
 
 @asynccontextmanager
 async def open_mcp_client(agent: str, access: McpAccess | None, seconds: float) -> AsyncIterator[McpClient]:
-    """Call tools for *agent* until the block ends; what servers have for it alone is then closed."""
+    """Open the client of *agent* until the block ends, which closes the servers for this agent alone."""
     caller = McpClient(agent, access, seconds)
     try:
         yield caller
@@ -86,7 +91,7 @@ async def open_mcp_client(agent: str, access: McpAccess | None, seconds: float) 
 
 
 async def _connect(address: str) -> trio.SocketStream:
-    """Raises `OSError`, and `PeerInvalid` if another user's process listens there."""
+    """Connect to *address*. Raises `OSError`, and `PeerInvalid` if a process of another user listens there."""
     sock = trio.socket.socket(trio.socket.AF_UNIX)
     try:
         await sock.connect(address)
@@ -101,8 +106,8 @@ async def _connect(address: str) -> trio.SocketStream:
 def _read(frame: bytes | None, server: str) -> ToolCalled:
     if frame is None:
         raise ToolFailed(
-            f"The process that holds the MCP servers ended in the middle of this call of {server}. "
-            "Nobody knows whether the call was carried out; it is started again for the next one."
+            f"The MCP host process ended in the middle of this call of {server}. It is unknown whether the call was "
+            "executed. The host is started again for the next call."
         )
     answer = reply_decoder.decode(frame)
     if isinstance(answer, CallFailed):

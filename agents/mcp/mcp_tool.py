@@ -17,14 +17,14 @@ from coterie.agents.tools.files.images import media_type_of, show_image
 from coterie.agents.tools.tool import Access, ExternalInput, Image, ToolResult, Workspace
 
 RESULT_CAP = 100_000
-"""Characters over which a result is stored: some 25,000 tokens."""
+"""Length above which a result is stored, in characters: about 25,000 tokens."""
 PICTURES = 10
-"""Images of one result that the model is shown."""
+"""Maximum number of images of one result that the model gets."""
 
 
 @attrs.frozen(kw_only=True)
 class McpTool:
-    """One tool of one server, for one agent. What it does is the server's to know, so it may do anything."""
+    """One tool of one server, for one agent. Its effects are unknown, so the access is that of a command."""
 
     listed: ListedTool
     caller: McpClient
@@ -36,44 +36,44 @@ class McpTool:
 
     @property
     def name(self) -> str:
-        """With its server's."""
+        """Name of the tool, with the name of its server."""
         return self.listed.name
 
     @property
     def description(self) -> str:
-        """The server's words."""
+        """Description by the server."""
         return self.listed.description
 
     @property
     def schema(self) -> msgspec.Raw:
-        """As `ExternalTool.schema`."""
+        """Input schema by the server; as `ExternalTool.schema`."""
         return self.listed.schema
 
     def paths_affected(self, _arguments: ExternalInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """Nobody knows."""
+        """Return no paths, because the effects of the tool are unknown."""
         return ()
 
     async def run(self, arguments: ExternalInput, _workspace: Workspace) -> ToolResult:
-        """What the server answers; what it calls an error is one."""
+        """Call the tool and return the result of the server, which may be an error."""
         answer = await self.caller.call(self.listed.server, self.listed.tool, arguments.values)
-        if answer.is_error:  # the API takes no images in what is an error
+        if answer.is_error:  # The API does not accept images in an error result.
             return ToolResult(text=answer.text, is_error=True)
         shown = [_shown(picture, number) for number, picture in enumerate(answer.pictures[:PICTURES], 1)]
         words = [answer.text, *(text for text, _ in shown)]
         if len(answer.pictures) > PICTURES:
-            words.append(f"[{len(answer.pictures) - PICTURES} more images are left out]")
+            words.append(f"[{len(answer.pictures) - PICTURES} more images are omitted]")
         return ToolResult(
             text="\n".join(filter(None, words)), images=tuple(image for _, image in shown if image is not None)
         )
 
 
 def mcp_tools(listed: Sequence[ListedTool], caller: McpClient) -> Mapping[str, McpTool]:
-    """The tools of a session's servers for one agent, in the order of a request."""
+    """Return the tools of the session's servers for one agent, in the order of a request."""
     return {each.name: McpTool(listed=each, caller=caller) for each in listed}
 
 
 def _shown(picture: ToolImage, number: int) -> tuple[str, Image | None]:
-    """What is said of an image, and the image if the model can be shown it."""
+    """Return a text about an image, and the image if the model can read it."""
     try:
         content = base64.b64decode(picture.data, validate=True)
     except binascii.Error:

@@ -5,39 +5,39 @@ import msgspec
 from coterie.agents.root_link.wire_format import WireMessage
 
 FRAME_LIMIT = 32 * 1024 * 1024
-"""Bytes of a question or an answer, pictures included."""
+"""Maximum size of a request or a reply, in bytes, including images."""
 
 
 class CallTool(WireMessage, tag="call_tool", frozen=True):
-    """Call a tool. Whoever closes the connection before the answer does not want it any more."""
+    """Request to call a tool. Closing the connection before the reply cancels the call."""
 
     token: str
-    """Which every agent of the session has, and nothing that it starts."""
+    """Token that every agent of the session has, but no program that an agent starts."""
     agent: str
     server: str
     tool: str
     arguments: msgspec.Raw
     seconds: float
-    """How long it may take."""
+    """Timeout of the call, in seconds."""
 
 
 class KeepConnection(WireMessage, tag="stay", frozen=True):
-    """Keep what servers have for this agent alone until it closes this connection."""
+    """Request to keep the servers of this agent until it closes this connection."""
 
     token: str
     agent: str
 
 
 class ToolImage(msgspec.Struct, frozen=True, kw_only=True):
-    """An image, as the server has it."""
+    """An image, as the server sent it."""
 
     media_type: str
     data: str
-    """In base64."""
+    """Content in base64."""
 
 
 class ToolCalled(WireMessage, tag="tool_called", frozen=True):
-    """What the server answered."""
+    """Result of a tool call."""
 
     text: str
     pictures: list[ToolImage] = msgspec.field(default_factory=list)
@@ -45,7 +45,7 @@ class ToolCalled(WireMessage, tag="tool_called", frozen=True):
 
 
 class CallFailed(WireMessage, tag="not_called", frozen=True):
-    """There is no answer of the server, and why."""
+    """Reply to a call that the server did not answer, with the reason."""
 
     reason: str
 

@@ -17,50 +17,50 @@ STDIO_KEYS = ("command", "args", "env", "cwd")
 HTTP_KEYS = ("url", "headers")
 SHARED_KEYS = ("type", "shared", "disabled")
 KINDS: Mapping[str, Transport] = {"stdio": "stdio", "http": "http", "streamable-http": "http"}
-"""What people write for `type`."""
+"""Values of `type` in configuration files."""
 LONGEST_NAME = 64
-"""Characters: the names of its tools must have room behind it."""
+"""Maximum length of a server name, in characters; the name of the tool must fit behind it."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 ReportProblem = Callable[[str, str | None], None]
-"""Told what is wrong, and with which key of the server if it is about one."""
+"""Called with a problem, and with the key of the server that has the problem, or None."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerConfig:
-    """One server, as it is written: variables are not filled in yet, so it holds no secret that they stand for."""
+    """Configuration of one server. Variables are not replaced yet, so it contains no secrets from the environment."""
 
     name: str
-    """Plain, see `plain_name`."""
+    """Plain name, see `plain_name`."""
     transport: Transport
     command: tuple[str, ...] = ()
-    """The program of a stdio server, and its arguments."""
+    """Program of a stdio server, and its arguments."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     is_shared: bool = True
-    """Whether one connection serves all agents of a session."""
+    """True if one connection serves all agents of a session."""
 
     @property
     def content(self) -> bytes:
-        """All of it, as bytes that the user approves: whatever changes, changes them."""
+        """Bytes that the user approves; every change of the configuration changes them."""
         return msgspec.json.encode(attrs.asdict(self), order="sorted")
 
     @property
     def where(self) -> str:
-        """What it runs, or where it is, in one line and without the values of variables."""
+        """Command or URL of the server in one line, without the values of variables."""
         return " ".join(self.command) if self.transport == "stdio" else self.url
 
     @property
     def variables(self) -> frozenset[str]:
-        """The names of all variables that it is written with."""
+        """Names of all variables in the configuration."""
         texts = (*self.command, *self.env.values(), self.cwd or "", self.url, *self.headers.values())
         return frozenset(name for text in texts for name, _ in _VARIABLE.findall(text))
 
     def with_variables(self, environ: Mapping[str, str]) -> "ServerConfig":
-        """With `${VAR}` and `${VAR:-default}` replaced. Raises `ConfigInvalid` for a variable that is not set."""
+        """Replace `${VAR}` and `${VAR:-default}`. Raises `ConfigInvalid` for a variable that is not set."""
 
         def fill(text: str) -> str:
             return _VARIABLE.sub(lambda match: _value(match, self.name, environ), text)
@@ -75,86 +75,86 @@ class ServerConfig:
         )
 
 
-def parse_server(name: str, value: object, tell: ReportProblem) -> ServerConfig | None:
-    """The server that *value* configures; None, and *tell* is told why, for one that cannot be or is disabled.
+def parse_server(name: str, value: object, report: ReportProblem) -> ServerConfig | None:
+    """Parse the configuration of a server; None for a disabled server, and for an invalid one after *report*.
 
-    A key that is not known is told too, and passed over. Booleans may be words, as front matter has them.
+    Unknown keys are reported and ignored. Booleans may be strings, as in front matter.
     """
     plain = plain_name(name)
     if not plain or len(plain) > LONGEST_NAME:
-        tell(f"the name of a server has 1 to {LONGEST_NAME} letters, digits, - or _, and {name!r} does not", None)
+        report(f"invalid server name {name!r}; use 1 to {LONGEST_NAME} letters, digits, - or _", None)
         return None
     if not isinstance(value, dict):
-        tell(f"{name} must be an object with a command, or with a url", None)
+        report(f"{name} must be an object with a command, or with a url", None)
         return None
     fields = cast("dict[str, Any]", value)
-    transport = _transport(name, fields, tell)
-    if transport is None or _flag(fields, "disabled", tell, default=False):
+    transport = _transport(name, fields, report)
+    if transport is None or _flag(fields, "disabled", report, default=False):
         return None
-    _report_unknown(name, fields, transport, tell)
-    shared = _flag(fields, "shared", tell, default=True)
+    _report_unknown(name, fields, transport, report)
+    shared = _flag(fields, "shared", report, default=True)
     read = _parse_stdio if transport == "stdio" else _parse_http
-    config = read(plain, fields, tell)
+    config = read(plain, fields, report)
     return None if config is None else attrs.evolve(config, is_shared=shared)
 
 
-def _transport(name: str, fields: Mapping[str, Any], tell: ReportProblem) -> Transport | None:
-    kind = fields.get("type", "http" if "url" in fields and "command" not in fields else "stdio")
-    if kind == "sse":
-        tell(f"{name} is of the type sse, which is no longer spoken; use its address for streamable HTTP: http", "type")
+def _transport(name: str, fields: Mapping[str, Any], report: ReportProblem) -> Transport | None:
+    type_ = fields.get("type", "http" if "url" in fields and "command" not in fields else "stdio")
+    if type_ == "sse":
+        report(f"{name} is of the type sse, which is not supported; use the URL for streamable HTTP: http", "type")
         return None
-    if kind not in KINDS:
-        tell(f"{name} is of the type {kind!r}; it can be stdio or http", "type")
+    if type_ not in KINDS:
+        report(f"{name} is of the unknown type {type_!r}; it can be stdio or http", "type")
         return None
-    return KINDS[kind]
+    return KINDS[type_]
 
 
-def _report_unknown(name: str, fields: Mapping[str, Any], transport: Transport, tell: ReportProblem) -> None:
+def _report_unknown(name: str, fields: Mapping[str, Any], transport: Transport, report: ReportProblem) -> None:
     known = (*(STDIO_KEYS if transport == "stdio" else HTTP_KEYS), *SHARED_KEYS)
     for key in fields:
         if key not in known:
             near = closest_match(key, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"a {transport} server has {', '.join(known)}"
-            tell(f"{name} has a key {key!r} that is not known and is ignored; {hint}", key)
+            report(f"{name} has a key {key!r} that is not known and is ignored; {hint}", key)
 
 
-def _parse_stdio(name: str, fields: Mapping[str, Any], tell: ReportProblem) -> ServerConfig | None:
+def _parse_stdio(name: str, fields: Mapping[str, Any], report: ReportProblem) -> ServerConfig | None:
     command, args, cwd = fields.get("command"), fields.get("args", []), fields.get("cwd")
-    env = _texts(name, fields, "env", tell)
+    env = _texts(name, fields, "env", report)
     if not isinstance(command, str) or not command.strip():
-        tell(f"{name} has no command: say which program is the server", "command")
+        report(f"{name} has no command: name the program of the server", "command")
     elif not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        tell(f"the args of {name} must be a list of strings", "args")
+        report(f"the args of {name} must be a list of strings", "args")
     elif cwd is not None and not isinstance(cwd, str):
-        tell(f"the cwd of {name} must be a path", "cwd")
+        report(f"the cwd of {name} must be a path", "cwd")
     elif env is not None:
         return ServerConfig(name=name, transport="stdio", command=(command, *args), env=env, cwd=cwd)
     return None
 
 
-def _parse_http(name: str, fields: Mapping[str, Any], tell: ReportProblem) -> ServerConfig | None:
-    url, headers = fields.get("url"), _texts(name, fields, "headers", tell)
+def _parse_http(name: str, fields: Mapping[str, Any], report: ReportProblem) -> ServerConfig | None:
+    url, headers = fields.get("url"), _texts(name, fields, "headers", report)
     if not isinstance(url, str) or not url.startswith(("http://", "https://", "${")):
-        tell(f"{name} has no url that begins with http:// or https://", "url")
+        report(f"{name} has no url that starts with http:// or https://", "url")
         return None
     return None if headers is None else ServerConfig(name=name, transport="http", url=url, headers=headers)
 
 
-def _texts(name: str, fields: Mapping[str, Any], key: str, tell: ReportProblem) -> dict[str, str] | None:
-    """The strings by name that *key* holds; None if it holds something else."""
+def _texts(name: str, fields: Mapping[str, Any], key: str, report: ReportProblem) -> dict[str, str] | None:
+    """Return the mapping of strings in *key*; None if it has another type."""
     given = fields.get(key, {})
     if isinstance(given, dict) and all(isinstance(value, str) for value in given.values()):
         return cast("dict[str, str]", given)
-    tell(f"the {key} of {name} must be strings by name", key)
+    report(f"the {key} of {name} must be a mapping of strings", key)
     return None
 
 
-def _flag(fields: Mapping[str, Any], key: str, tell: ReportProblem, *, default: bool) -> bool:
+def _flag(fields: Mapping[str, Any], key: str, report: ReportProblem, *, default: bool) -> bool:
     value = fields.get(key, default)
     if value in (True, "true"):
         return True
     if value not in (False, "false"):
-        tell(f"{key} is {value!r} and is ignored; it can be true or false", key)
+        report(f"{key} is {value!r} and is ignored; it can be true or false", key)
         return default
     return False
 

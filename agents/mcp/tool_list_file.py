@@ -1,7 +1,7 @@
 """Tool list of a session's MCP servers, in a file.
 
-Tools stand at the very beginning of a request. A server that lists others later would make another prefix of it, so
-what the servers listed first holds for the whole session.
+Tools are at the beginning of every request. A server that lists other tools later would change the cached prefix, so
+the first list of each server is used for the whole session.
 """
 
 from pathlib import Path
@@ -20,15 +20,15 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     """One tool of a server."""
 
     name: str
-    """What the model calls it by."""
+    """Name for the model."""
     server: str
     tool: str
-    """What the server calls it."""
+    """Name on the server."""
     description: str
     schema: msgspec.Raw
-    """Of its input, as the server has it."""
+    """Input schema, as the server sent it."""
     kinds: list[str] | None = None
-    """The kinds of agents that it is there for, by whose definitions the server is configured; None for everyone."""
+    """Agent types whose definitions configure the server; None for a server of all agents."""
 
 
 class McpToolList(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,26 +37,26 @@ class McpToolList(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
     tools: list[ListedTool] = msgspec.field(default_factory=list)
     instructions: dict[str, str] = msgspec.field(default_factory=dict)
-    """What servers say on how to use them, by server."""
+    """Instructions for the use of each server, by server."""
 
     def to_text(self) -> str:
-        """The instructions, as an agent is told them before its task; empty if there are none."""
-        told = [f"## {server}\n\n{text}" for server, text in sorted(self.instructions.items())]
-        return render("mcp", words="\n\n".join(told)) if told else ""
+        """Return the instructions as a text for agents; empty if there are none."""
+        texts = [f"## {server}\n\n{text}" for server, text in sorted(self.instructions.items())]
+        return render("mcp", words="\n\n".join(texts)) if texts else ""
 
     def save(self, session: Path) -> None:
-        """Put it into the directory of a session. Blocks. Raises `OSError`."""
+        """Write the list to the directory of a session. Blocks. Raises `OSError`."""
         replace_file(session / FILE, msgspec.json.encode(self) + b"\n", mode=0o600)
 
 
 def load_tool_list(session: Path) -> McpToolList | None:
-    """The listing in the directory of a *session*; None if it has none. Blocks. Raises `ConfigInvalid`, `OSError`."""
+    """Load the list of a *session* directory; None without a list. Blocks. Raises `ConfigInvalid` and `OSError`."""
     try:
-        listing = msgspec.json.decode((session / FILE).read_bytes(), type=McpToolList)
+        tool_list = msgspec.json.decode((session / FILE).read_bytes(), type=McpToolList)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as exc:
-        raise ConfigInvalid(str(session / FILE), f"is no list of tools: {exc}") from exc
-    if listing.v != VERSION:
-        raise ConfigInvalid(str(session / FILE), f"is of version {listing.v}; this program reads {VERSION}")
-    return listing
+        raise ConfigInvalid(str(session / FILE), f"is not a list of tools: {exc}") from exc
+    if tool_list.v != VERSION:
+        raise ConfigInvalid(str(session / FILE), f"has version {tool_list.v}; this program supports version {VERSION}")
+    return tool_list

@@ -1,4 +1,4 @@
-"""Authorizer of a running agent: its permissions, and prompts where they leave a call open."""
+"""Authorizer of a running agent: its permissions, and prompts for calls that they do not decide."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -25,35 +25,38 @@ USER = "user"
 
 @attrs.frozen(kw_only=True)
 class PermissionDecision:
-    """A step in deciding over a call that was not simply allowed by the mode; for the record."""
+    """Record of a decision, or of a prompt, about a call that the mode did not simply allow."""
 
     tool: str
     verdict: Literal["allowed", "asked", "denied"]
     by: str
-    """The rule, the mode, the role limit, `hook`, or `user`."""
+    """Rule, mode, role limit, `hook` or `user` that decided."""
     reason: str = ""
 
 
 @attrs.define(eq=False)
 class Authorizer:
-    """Decides over the calls of one agent; what the user grants is kept here, in memory only."""
+    """Decides over the calls of one agent; rules that the user grants are kept in memory only."""
 
     permissions: Permissions
-    """May be replaced at any time; holds from the next call on."""
+    """May be replaced at any time; takes effect at the next call."""
     asker: UserPrompter | None = None
     on_decision: Callable[[PermissionDecision], None] = lambda _: None
     granted: list[Rule] = attrs.field(factory=list)
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace, vote: Vote | None = None) -> str | None:
-        """The reason for a denial, for the model, or None. Raises `ToolFailed` as `paths_affected` does.
+        """Return the reason for a denial, as a text for the model, or None.
 
-        *vote* is what hooks want. One question is asked at a time. Cancellation while one is open grants nothing.
+        Raises `ToolFailed` as `paths_affected` does.
+
+        *vote* is the combined vote of hooks. Only one prompt is open at a time. Cancellation of an open prompt grants
+        nothing.
         """
         verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
         if isinstance(verdict, NeedsPrompt) and self.asker is not None:
             async with self._asking:
-                # The answer to the question before may have settled this one.
+                # The answer to the previous prompt may have granted a rule for this call.
                 verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
                 if isinstance(verdict, NeedsPrompt):
                     verdict = await self._ask(self.asker, verdict)

@@ -9,8 +9,10 @@ TOOL_NAMES = (
     *("SearchTranscript", "SendMessage", "TaskCreate", "TaskList", "TaskClaim", "TaskUpdate"),
     *("Agent", "TaskStop", "ExitPlanMode", "Skill", "WebFetch"),
 )
-"""Names of all tools, in the order of a request: those of `BUILT_IN` first. Written out, so that reading rules and
-definitions imports no tool; a test compares them with the tools."""
+"""Names of all tools, in the order of a request; those of `BUILT_IN` come first.
+
+Listed here so that parsing rules and definitions imports no tool; a test compares the list with the tools.
+"""
 
 DOMAIN_EXAMPLE = "WebFetch(domain:example.org)"
 
@@ -19,20 +21,20 @@ _PATTERN = re.compile(r"domain:\s*((?:\*\.)?[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?
 
 @attrs.frozen
 class DomainPattern:
-    """One host, or all below one."""
+    """Pattern of one host, or of all hosts below a domain."""
 
     host: str
 
     @classmethod
     def parse(cls, text: str) -> "DomainPattern":
-        """Read what stands between the brackets. Raises `ValueError`."""
+        """Parse the text between the brackets. Raises `ValueError`."""
         match = _PATTERN.fullmatch(text)
         if match is None:
-            raise ValueError("a rule for pages says which host: domain: and its name")
+            raise ValueError("a rule for web pages needs a host: domain: and its name")
         return cls(match[1].strip("[]").lower().rstrip("."))
 
     def covers(self, host: str) -> bool:
-        """Whether *host* is meant. A name alone means that host, and none below it."""
+        """True if the pattern matches *host*. A name without wildcard matches this host only, not its subdomains."""
         return self.host in (host, "*") or (self.host.startswith("*.") and host.endswith(self.host[1:]))
 
 
@@ -41,18 +43,18 @@ AGENT_TYPE_EXAMPLE = "Agent(reviewer)"
 
 @attrs.frozen
 class AgentTypePattern:
-    """Some kinds, by name."""
+    """Pattern of agent types, by name."""
 
     agent_types: frozenset[str]
 
     @classmethod
     def parse(cls, text: str) -> "AgentTypePattern":
-        """Read what stands between the brackets. Raises `ValueError`."""
-        kinds = frozenset(kind.strip() for kind in text.split(","))
-        if "" in kinds:
-            raise ValueError("a rule for agents names their kinds, with a comma between two")
-        return cls(kinds)
+        """Parse the text between the brackets. Raises `ValueError`."""
+        agent_types = frozenset(agent_type.strip() for agent_type in text.split(","))
+        if "" in agent_types:
+            raise ValueError("a rule for agents needs the names of agent types, separated by commas")
+        return cls(agent_types)
 
-    def covers(self, kind: str) -> bool:
-        """Whether an agent of this *kind* is meant."""
-        return kind in self.agent_types
+    def covers(self, agent_type: str) -> bool:
+        """True if the pattern contains *agent_type*."""
+        return agent_type in self.agent_types

@@ -10,33 +10,31 @@ import attrs
 from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
 EXAMPLE = "Edit(src/**)"
-LOOKED_AT = 10_000
-"""Files and directories among which a match is sought; where there are more, there may be one."""
+SEARCH_LIMIT = 10_000
+"""Maximum number of files and directories that are searched for a match; a larger tree counts as a match."""
 
 
 @attrs.frozen(kw_only=True)
 class PathPattern:
-    """Describes paths as `.gitignore` does; paths are compared after their links were followed."""
+    """Pattern of paths as in `.gitignore`, compared with resolved paths."""
 
     anchor: Path | None
-    """Where the pattern begins; None for the root of the workspace."""
+    """Directory that the pattern is relative to; None for the root of the workspace."""
     fixed: tuple[str, ...]
-    """The directories and the file before the first wildcard."""
+    """Parts of the path before the first wildcard."""
     wildcard: GlobPattern | None
-    """What follows; None for everything."""
+    """Pattern behind the fixed parts; None to match everything below them."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a path with wildcards; one without a slash is a name that may stand anywhere below the root.
+        """Parse a path with wildcards; a text without a slash is a name that may occur anywhere below the root.
 
-        Raises `ValueError` with what is wrong.
+        Raises `ValueError` with the problem.
         """
         anchor, pattern = _anchor(text)
         parts = [part for part in pattern.split("/") if part not in ("", ".")]
         if ".." in parts:
-            raise ValueError(
-                f"{text!r} leads out of its directory; write an absolute path, as in Read(/usr/include/**)"
-            )
+            raise ValueError(f"{text!r} leaves its directory; write an absolute path, as in Read(/usr/include/**)")
         if anchor is None and "/" not in text.rstrip("/"):
             parts.insert(0, "**")
         while parts and parts[-1] == "**":
@@ -47,22 +45,22 @@ class PathPattern:
 
     @classmethod
     def exactly(cls, path: Path) -> Self:
-        """The pattern of *path*, an absolute one, and of what is below it."""
+        """Return the pattern of *path*, which is absolute, and of everything below it."""
         return cls(anchor=Path("/"), fixed=path.parts[1:], wildcard=None)
 
     def is_exactly(self, path: Path, root: Path) -> bool:
-        """Whether the pattern names *path* itself."""
+        """True if the pattern names *path* itself."""
         return self.wildcard is None and self._base(root) == path
 
     def covers(self, path: Path, root: Path) -> bool:
-        """Whether *path*, and all that is below it, surely is what the pattern describes.
+        """True if *path* and everything below it certainly match.
 
-        A link in the pattern itself is not followed: whoever can change the link would move the permission.
+        Links in the pattern itself are not followed, because changing such a link would move the permission.
         """
         return self._describes(path, self._base(root))
 
     def may_be_in(self, path: Path, root: Path) -> bool:
-        """Whether *path*, or something below it, is what the pattern describes, with links followed in both."""
+        """True if *path*, or something below it, may match, with links followed in both."""
         for base in self._bases(root):
             if self._describes(path, base):
                 return True
@@ -78,7 +76,7 @@ class PathPattern:
         yield base
         try:
             resolved = base.resolve()
-        except (OSError, RuntimeError):  # links that lead round in a circle lead to no file
+        except (OSError, RuntimeError):  # A cycle of links leads to no file.
             return
         if resolved != base:
             yield resolved
@@ -91,13 +89,13 @@ class PathPattern:
         return wildcard is None or any(wildcard.matches("/".join(parts[: n + 1])) for n in range(len(parts)))
 
     def _is_below(self, directory: Path, base: Path) -> bool:
-        """Whether a search of *directory* could meet what the pattern describes."""
+        """True if a search of *directory* could find a match."""
         if self.wildcard is None:
             return base.is_relative_to(directory) and base.exists()
         if not base.is_relative_to(directory) and not directory.is_relative_to(base):
             return False
         top = base if base.is_relative_to(directory) else directory
-        return any(count == LOOKED_AT or self._describes(path, base) for count, path in enumerate(_walk(top)))
+        return any(count == SEARCH_LIMIT or self._describes(path, base) for count, path in enumerate(_walk(top)))
 
 
 def _anchor(text: str) -> tuple[Path | None, str]:
@@ -111,7 +109,7 @@ def _is_wild(part: str) -> bool:
 
 
 def _walk(top: Path) -> Iterator[Path]:
-    """What stands below *top*, but for what a search leaves out."""
+    """Yield everything below *top*, except directories that searches skip."""
     for parent, directories, files in os.walk(top):
         directories[:] = [name for name in directories if name not in LEFT_OUT]
         for name in (*directories, *files):

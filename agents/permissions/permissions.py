@@ -1,7 +1,7 @@
 """Permissions of one agent, and the verdict over one tool call.
 
-A denied call is answered with the reason, so that the model can do without it. Tools are never taken out of the
-request for it: prefixes stay shared.
+The model gets the reason of a denial as the result, so that it can continue without the call. Tools are never removed
+from the request instead, so that prefixes stay shared.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,17 +20,17 @@ from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Externa
 from coterie.agents.tools.web.web_fetch import WebFetchInput
 
 HOOK = "hook"
-"""Who decides where a hook's vote counts."""
+"""`by` of a verdict that a hook's vote decided."""
 SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path", "url"})
-"""What a question shows as its subject."""
+"""Arguments that a prompt shows as its subject."""
 
 
 @attrs.frozen(kw_only=True)
 class Permissions:
-    """The mode and the rules of one agent, and through `within` those of its parents.
+    """Mode and rules of one agent and, set by `within`, of its ancestors.
 
-    default: tools that read may read inside the workspace; the rest is asked. acceptEdits: tools that edit may edit
-    there too. plan: only reading. dontAsk: as default, but what would be asked is denied. bypassPermissions:
+    Modes: "default" allows reading inside the workspace and asks for the rest. "acceptEdits" also allows edits there.
+    "plan" allows only reading. "dontAsk" is like "default", but denies where that would ask. "bypassPermissions" allows
     everything that no rule and no role limit denies.
     """
 
@@ -40,10 +40,13 @@ class Permissions:
     deny: tuple[Rule, ...] = ()
     limits: tuple[RoleLimit, ...] = ()
     parent: "Permissions | None" = None
-    """What this agent's own permissions cannot exceed."""
+    """Permissions of the parent, which this agent cannot exceed."""
 
     def within(self, parent: "Permissions") -> "Permissions":
-        """These permissions, but no call is judged more mildly than by *parent*, whose role limits stay its own."""
+        """Return these permissions, limited so that no verdict is milder than that of *parent*.
+
+        The role limits of *parent* are not inherited.
+        """
         outer = parent if self.parent is None else self.parent.within(parent)
         return attrs.evolve(self, parent=attrs.evolve(outer, limits=()))
 
@@ -55,19 +58,19 @@ class Permissions:
         granted: Sequence[Rule] = (),
         vote: Vote | None = None,
     ) -> Verdict:
-        """The verdict over one call; *granted* is what the user has allowed since, *vote* what hooks want.
+        """Return the verdict over one call; *granted* are rules granted by the user, *vote* is the vote of hooks.
 
-        Links are followed and directories looked into, as they are now. Raises `ToolFailed` as `paths_affected` does.
+        Follows links and searches directories in their current state. Raises `ToolFailed` as `paths_affected` does.
         """
         call = ToolCallFacts.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):
             return Denied(by=limit.name, reason=limit.reason)
-        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self._layers()])  # noqa: SLF001 - of the same class
+        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self._layers()])  # noqa: SLF001 - same class
 
     def _layers(self) -> Iterator["Permissions"]:
         yield self
         if self.parent is not None:
-            yield from self.parent._layers()  # noqa: SLF001 - of the same class
+            yield from self.parent._layers()  # noqa: SLF001 - same class
 
     def _evaluate_own(
         self, call: ToolCallFacts, workspace: Workspace, granted: Sequence[Rule], vote: Vote | None
@@ -79,7 +82,7 @@ class Permissions:
         if self.mode == "bypassPermissions":
             return Allowed()
         verdict = self._evaluate_undenied(call, workspace, granted)
-        # A rule that asks means the user; only where nothing but the mode asks, a hook can say yes instead.
+        # An ask rule requires the user; only where just the mode would ask, a hook can allow the call.
         is_open = isinstance(verdict, NeedsPrompt) and verdict.by == self.mode
         return Allowed(by=HOOK) if vote is not None and is_open else verdict
 
@@ -87,7 +90,7 @@ class Permissions:
         rule = next((rule for rule in self.ask if rule.may_be(call)), None)
         if rule is not None and not _is_waived(call, granted):
             return self._ask(call, rule, ())
-        if self._is_free(call, workspace):
+        if self._is_allowed_by_mode(call, workspace):
             return Allowed()
         if call.command is not None and workspace.sandbox is not None and workspace.sandbox.asks_no_more:
             return Allowed(by="sandbox")
@@ -102,15 +105,15 @@ class Permissions:
         if self.mode == "bypassPermissions":
             return None
         if path := next((path for path in call.paths if _is_closed(path, call, workspace)), None):
-            reason = "is protected: what stands there decides over later runs, so only the user may change it."
+            reason = "is protected: it affects later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{display_path(path, call.root)} {reason}")
         if self.mode == "plan" and call.tool.access in ("edit", "run") and not _is_shared(call, workspace):
             reason = f"In plan mode you may only read; {call.tool.name} has to wait until your plan is approved."
             return Denied(by=self.mode, reason=reason)
         return None
 
-    def _is_free(self, call: ToolCallFacts, workspace: Workspace) -> bool:
-        """Whether the mode lets the call happen by itself."""
+    def _is_allowed_by_mode(self, call: ToolCallFacts, workspace: Workspace) -> bool:
+        """True if the mode allows the call without a prompt."""
         if call.tool.access in ("session", "spawn"):
             return True
         if (
@@ -130,13 +133,13 @@ class Permissions:
     def _ask(
         self, call: ToolCallFacts, rule: Rule | None, allow: Sequence[Rule], vote: Vote | None = None
     ) -> NeedsPrompt | Denied:
-        # A yes for the whole session would not keep the hook from asking again.
+        # An answer for the whole session would not keep the hook from asking again.
         rules = () if vote is not None else proposed_rules(call, allow, is_exact=rule is not None)
         question = Question(
             tool=call.tool.name,
             subject=_subject(call),
             details=_details(call),
-            reason=_why(call, rule, self.mode)
+            reason=_prompt_reason(call, rule, self.mode)
             if vote is None
             else f"a hook asks for it: {vote.reason or 'it gave no reason'}",
             rules=_texts(rules),
@@ -153,12 +156,12 @@ def _is_closed(path: Path, call: ToolCallFacts, workspace: Workspace) -> bool:
 
 
 def _is_shared(call: ToolCallFacts, workspace: Workspace) -> bool:
-    """Whether *call* edits only what the agents of the session share: planners, too, put there what they find."""
+    """True if *call* only edits the directory that the agents of the session share, where planners may write too."""
     return call.tool.access == "edit" and bool(call.paths) and all(_is_scratch(path, workspace) for path in call.paths)
 
 
 def _is_open(path: Path, workspace: Workspace) -> bool:
-    """Whether *path* is for agents to read and write: their memory, or what they share."""
+    """True if agents may always read and write *path*: their memory, or the shared directory."""
     return _is_memory(path, workspace) or _is_scratch(path, workspace)
 
 
@@ -171,7 +174,7 @@ def _is_memory(path: Path, workspace: Workspace) -> bool:
 
 
 def _is_waived(call: ToolCallFacts, granted: Sequence[Rule]) -> bool:
-    """Whether the user, asked about this very call, has said that there is no need to ask again."""
+    """True if the user has granted a rule for this very call when asked about it."""
     return bool(matching_rules([rule for rule in granted if rule.names(call)], call))
 
 
@@ -184,16 +187,16 @@ def _subject(call: ToolCallFacts) -> str:
 def _details(call: ToolCallFacts) -> dict[str, str]:
     if isinstance(call.arguments, ExternalInput):
         return {name: str(value) for name, value in call.arguments.values.items()}
-    usual = {field.name: field.default for field in attrs.fields(type(call.arguments))}
-    given = {name: getattr(call.arguments, name) for name in usual if name not in SUBJECT_ARGUMENTS}
-    return {name: str(value) for name, value in given.items() if value != usual[name]}
+    defaults = {field.name: field.default for field in attrs.fields(type(call.arguments))}
+    given = {name: getattr(call.arguments, name) for name in defaults if name not in SUBJECT_ARGUMENTS}
+    return {name: str(value) for name, value in given.items() if value != defaults[name]}
 
 
-def _why(call: ToolCallFacts, rule: Rule | None, mode: Mode) -> str:
+def _prompt_reason(call: ToolCallFacts, rule: Rule | None, mode: Mode) -> str:
     if rule is not None:
-        return f"the rule {rule.text} says so"
-    if call.command is not None and (obscure := opaque_reason(call.command)):
-        return f"what the command runs cannot be told before it runs: it has {obscure}"
+        return f"the rule {rule.text} asks for every such call"
+    if call.command is not None and (reason := opaque_reason(call.command)):
+        return f"the commands that would run are unknown before it runs: it has {reason}"
     if outside := next((path for path in call.paths if not is_inside(path, call.root)), None):
         return f"{display_path(outside, call.root)} is outside {call.root}"
     return f"no rule allows it and the mode {mode} does not"
@@ -207,7 +210,7 @@ def _remedy(call: ToolCallFacts, rules: Sequence[Rule]) -> str:
 
 
 def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
-    """A denial before a question before a permission; questions become one."""
+    """Combine verdicts: a denial wins over a prompt, a prompt over a permission; several prompts become one."""
     if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
         return denied
     asks = [verdict for verdict in verdicts if isinstance(verdict, NeedsPrompt)]

@@ -8,19 +8,19 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class PlanDecision:
-    """What was decided over a plan."""
+    """Decision over a plan."""
 
     approve: bool
     by: str
-    """lead, human or rule; root, if nobody was asked."""
+    """Approver: lead, human or rule; root if no approver was asked."""
     feedback: str = ""
 
 
 class PlanApprover(Protocol):
-    """Whoever brings a plan before those who decide."""
+    """Submits plans for a decision."""
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Wait for the judgement, however long that takes. Cancellation withdraws the plan."""
+        """Wait for the decision without a timeout. Cancellation withdraws the plan."""
         ...
 
 
@@ -32,21 +32,21 @@ RULE: Final = "rule"
 
 @attrs.frozen(kw_only=True)
 class PlanPolicy:
-    """Who decides over plans. It is no part of a prompt, and the asker cannot change it."""
+    """Approver of an agent's plan. The policy is not part of any prompt, and the agent cannot change it."""
 
     by: Approver | None = None
-    """None is what the settings say."""
+    """Approver; None for the approver in the settings."""
     paths: tuple[str, ...] = ()
-    """Of a rule: patterns, as `tests/**`, of the only files that may be changed, by the plan and by what follows."""
+    """For a rule: patterns such as `tests/**` of the only files that the plan and the work after it may change."""
 
     def resolve(self, *, is_lead: bool) -> "PlanPolicy":
-        """Who decides over one agent, once it is known which: the lead is nobody's to judge but the human's."""
+        """Return the policy of one agent with the approver set; only the user can approve a plan of the lead."""
         by = self.by or "lead"
         return attrs.evolve(self, by="human" if by == "lead" and is_lead else by)
 
     @property
     def description(self) -> str:
-        """Who decides, as the asker is told."""
+        """Description of the approver, as the agent gets it."""
         if self.by == "rule":
             return f"a rule, by which only {', '.join(self.paths)} may be changed and no command may be run"
         return "the user" if self.by == "human" else "the lead"

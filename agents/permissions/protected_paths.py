@@ -10,7 +10,7 @@ PROTECTED_DIRECTORIES = frozenset(
         *(".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"),
     }
 )
-"""Hooks, settings, definitions of agents, memory and tasks that editors run; and keys."""
+"""Directories with hooks, settings, agent definitions, memory, tasks that editors run, and keys."""
 PROTECTED_FILES = frozenset(
     {
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
@@ -21,18 +21,18 @@ PROTECTED_FILES = frozenset(
         *(".netrc", ".pgpass", ".npmrc", ".pypirc", ".curlrc", ".wgetrc"),
     }
 )
-"""Start-up files, git's configuration, servers of tools that are started, and passwords."""
+"""Start-up files, git configuration, configured tool servers, and passwords."""
 
 
 def is_inside(path: Path, directory: Path) -> bool:
-    """Whether *path*, resolved, is *directory* or below it, wherever links lead."""
+    """True if *path*, which is resolved, is *directory* or below it, with links of *directory* followed."""
     return path.is_relative_to(directory.resolve())
 
 
 def is_protected(path: Path, root: Path) -> bool:
-    """Whether only the user may change *path*, which is resolved; case makes no difference.
+    """True if only the user may change *path*, which is resolved; case is ignored.
 
-    The directories above *root* do not count: who lets an agent work there has decided about them.
+    Directories above *root* do not count, because the user has chosen *root* as the place of work.
     """
     root = root.resolve()
     below = path.relative_to(root) if path.is_relative_to(root) else path
@@ -45,10 +45,10 @@ def is_protected(path: Path, root: Path) -> bool:
 
 
 def _is_in_worktree(path: Path, root: Path) -> bool:
-    """Whether *path* is below a *root* that was made for an agent to work in."""
+    """True if *path* is below *root*, and *root* is a worktree created for an agent."""
     return path.is_relative_to(root) and is_inside(root, project_directory(root) / WORKTREES)
 
 
 def _is_inside_folded(path: Path, directory: Path) -> bool:
-    # On some file systems .GIT is .git.
+    # Some file systems ignore case, so that .GIT is .git.
     return Path(str(path).casefold()).is_relative_to(str(directory.resolve()).casefold())

@@ -1,4 +1,4 @@
-"""Proposed rules: the narrowest ones that a yes for the session adds."""
+"""Proposed rules: the narrowest rules that an approval for the session adds."""
 
 import glob
 import re
@@ -35,21 +35,21 @@ HAVE_SUBCOMMANDS = frozenset(
         *("bundle", "gem", "rails", "composer", "php", "mix", "aws", "gcloud", "az", "coterie"),
     }
 )
-"""Programs whose second word says what they do."""
+"""Programs whose second word selects the action."""
 ONLY_EXACT = WRAPPERS | {
     *("python", "python3", "node", "perl", "ruby", "php", "lua", "awk", "sed", "npx", "bunx", "uvx", "source", "."),
     *("rm", "rmdir", "mv", "dd", "shred", "truncate", "ln", "chmod", "chown", "kill", "pkill", "killall", "tee"),
     *("curl", "wget", "scp", "rsync", "nc", "cd", "export", "alias", "set", "shopt", "enable", "hash"),
 }
-"""Programs that can do anything, destroy or send: one answer is not for all their arguments."""
+"""Programs that can do anything, destroy or send data: an approval must not cover all their arguments."""
 
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
 
 def proposed_rules(call: ToolCallFacts, allow: Sequence[Rule] = (), *, is_exact: bool = False) -> tuple[Rule, ...]:
-    """The rules that, beside *allow*, would cover *call* and what is most like it; with *is_exact*, it alone.
+    """Return the rules that, in addition to *allow*, would cover *call* and similar calls.
 
-    Empty if no rule can cover it.
+    With *is_exact*, the rules cover only *call*. Empty if no rule can cover the call.
     """
     if call.command is not None:
         return _for_commands(call.command, allow, is_exact=is_exact)
@@ -89,9 +89,9 @@ def _for_path(call: ToolCallFacts, path: Path, *, is_exact: bool) -> Rule:
     tool = "Edit" if call.tool.access == "edit" else "Read"
     is_inside = path.is_relative_to(call.root)
     is_wide = call.tool.access == "edit" and is_inside and path.parent != call.root and not is_exact
-    meant = path.parent if is_wide else path
-    name = str(meant.relative_to(call.root) if is_inside else meant)
+    target = path.parent if is_wide else path
+    name = str(target.relative_to(call.root) if is_inside else target)
     text = glob.escape(name) + "/**" * is_wide
-    # A name alone would be meant wherever it stands.
+    # A name without a slash would match in every directory.
     text = text if "/" in text else f"./{text}"
-    return Rule(tool=tool, subject=PathPattern.exactly(meant), text=f"{tool}({text})")
+    return Rule(tool=tool, subject=PathPattern.exactly(target), text=f"{tool}({text})")

@@ -1,4 +1,4 @@
-"""Permission rules as people write them, and the tool calls that they match."""
+"""Permission rules as the user writes them, and the tool calls that they match."""
 
 import re
 from collections.abc import Sequence
@@ -27,35 +27,35 @@ AGENT = "Agent"
 
 _RULE = re.compile(r"(\*|mcp__[A-Za-z0-9_-]+\*?|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*)\))?", re.DOTALL)
 Subject = CommandPattern | PathPattern | DomainPattern | AgentTypePattern
-"""What some calls of a tool are about."""
+"""Pattern that restricts a rule to some calls of its tool."""
 _EXAMPLES = {
     "Bash": command_pattern.EXAMPLE,
     WebFetch.name: name_patterns.DOMAIN_EXAMPLE,
     AGENT: name_patterns.AGENT_TYPE_EXAMPLE,
 }
 _FAMILIES = {"read": "Read", "edit": "Edit"}
-"""Rules for these tools are for all tools that do the same to files."""
+"""Tools whose rules apply to all tools with the same access to files."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolCallFacts:
-    """One call of a tool, as rules see it."""
+    """One tool call, as rules see it."""
 
     tool: Tool
     arguments: attrs.AttrsInstance
     root: Path
     command: CommandLine | None
-    """What it would run, for a call of Bash."""
+    """Command line of a Bash call; None for other tools."""
     paths: tuple[Path, ...]
-    """Every path it touches, for a tool that reads or edits."""
+    """Every path that the call affects, for a tool that reads or edits files."""
     host: str | None = None
-    """Whom it would ask, for a call of WebFetch."""
+    """Host of a WebFetch call; None for other tools."""
     agent_type: str | None = None
-    """Of which kind the agent would be, for a call that starts one."""
+    """Agent type of an Agent call; None for other tools."""
 
     @classmethod
     def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
-        """Look at a call before it is made. Raises `ToolFailed` as `paths_affected` does."""
+        """Collect the facts of a call before it runs. Raises `ToolFailed` as `paths_affected` does."""
         return cls(
             tool=tool,
             arguments=arguments,
@@ -69,36 +69,36 @@ class ToolCallFacts:
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """Some calls of a tool, or all of them. Whether they are allowed, asked for or denied is said elsewhere."""
+    """Pattern of some or all calls of a tool. The list that contains the rule decides if it allows, asks or denies."""
 
     tool: str
     subject: Subject | None = None
-    """What the calls are about; None for every call."""
+    """Pattern of the calls; None for every call."""
     text: str
-    """As it was written."""
+    """Source text of the rule."""
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
-        """Read `Tool`, `Bash(words:*)`, `WebFetch(domain:host)`, `Agent(kind)` or `Tool(path)`.
+        """Parse `Tool`, `Bash(words:*)`, `WebFetch(domain:host)`, `Agent(type)` or `Tool(path)`.
 
-        *source* says where it stands. Raises `ConfigInvalid`.
+        *source* is the file or flag with the rule, for errors. Raises `ConfigInvalid`.
         """
         match = _RULE.fullmatch(text.strip())
         if match is None:
             examples = f"Read, {command_pattern.EXAMPLE} or {path_pattern.EXAMPLE}"
-            raise ConfigInvalid(source, f"{text!r} is not a rule; write a tool, or a tool and what for: {examples}")
+            raise ConfigInvalid(source, f"{text!r} is not a rule; write a tool, or a tool with a pattern: {examples}")
         tool, subject = match.groups()
-        meant = next((known for known in TOOL_NAMES if known.casefold() == tool.casefold()), tool)
-        if meant != tool:
-            raise ConfigInvalid(source, f"{text!r} names a tool that is called {meant}, with these capitals")
+        known_name = next((known for known in TOOL_NAMES if known.casefold() == tool.casefold()), tool)
+        if known_name != tool:
+            raise ConfigInvalid(source, f"{text!r} names an unknown tool; did you mean {known_name!r}?")
         try:
             return cls(tool=tool, subject=_subject(tool, subject), text=text.strip())
         except ValueError as exc:
             example = _EXAMPLES.get(tool, path_pattern.EXAMPLE)
-            raise ConfigInvalid(source, f"{text!r} cannot be used: {exc}; a rule looks like {example}") from exc
+            raise ConfigInvalid(source, f"{text!r} is not a valid rule: {exc}; write for example {example}") from exc
 
     def names(self, call: ToolCallFacts) -> bool:
-        """Whether it says no more than *call* does: one command, or one path; not a kind of them."""
+        """True if the rule names exactly *call*: one command or one path, without a wildcard."""
         if isinstance(self.subject, CommandPattern):
             return not self.subject.is_open
         if isinstance(self.subject, PathPattern):
@@ -110,7 +110,7 @@ class Rule:
         return call.command is None and not call.paths and call.host is None
 
     def may_be(self, call: ToolCallFacts) -> bool:
-        """Whether *call*, or any part of it, may be what the rule means: enough to deny it, or to ask."""
+        """True if *call*, or any part of it, may match: enough to deny or to ask."""
         if not self._is_for(call):
             return False
         if isinstance(self.subject, CommandPattern):
@@ -123,19 +123,19 @@ class Rule:
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
     def covers_command(self, command: SimpleCommand) -> bool:
-        """Whether the rule surely means *command*."""
+        """True if the rule certainly matches *command*."""
         return isinstance(self.subject, CommandPattern) and self.subject.covers(command)
 
     def covers_path(self, path: Path, call: ToolCallFacts) -> bool:
-        """Whether the rule surely means *path* in *call*."""
+        """True if the rule certainly matches *path* in *call*."""
         return isinstance(self.subject, PathPattern) and self._is_for(call) and self.subject.covers(path, call.root)
 
     def covers_host(self, call: ToolCallFacts) -> bool:
-        """Whether the rule means the host that *call* asks."""
+        """True if the rule matches the host of *call*."""
         return isinstance(self.subject, DomainPattern) and call.host is not None and self.subject.covers(call.host)
 
     def covers_agent_type(self, call: ToolCallFacts) -> bool:
-        """Whether the rule means the kind of agent that *call* starts."""
+        """True if the rule matches the agent type that *call* starts."""
         return (
             isinstance(self.subject, AgentTypePattern)
             and call.agent_type is not None
@@ -143,7 +143,7 @@ class Rule:
         )
 
     def covers_all(self, call: ToolCallFacts) -> bool:
-        """Whether the rule means every call of this tool."""
+        """True if the rule matches every call of this tool."""
         return self.subject is None and self._is_for(call)
 
     def _is_for(self, call: ToolCallFacts) -> bool:
@@ -152,9 +152,9 @@ class Rule:
 
 
 def matching_rules(rules: Sequence[Rule], call: ToolCallFacts) -> list[Rule]:
-    """The rules that together surely mean all of *call*; empty if some part of it is left over."""
-    if whole := next((rule for rule in rules if rule.covers_all(call)), None):
-        return [whole]
+    """Return rules that together certainly cover all parts of *call*; empty if a part is not covered."""
+    if unrestricted := next((rule for rule in rules if rule.covers_all(call)), None):
+        return [unrestricted]
     if call.command is not None:
         return _matching_command_rules(rules, call.command)
     if call.host is not None:
@@ -183,11 +183,11 @@ def _subject(tool: str, text: str | None) -> Subject | None:
     if text is None:
         return None
     if tool == EVERY_TOOL:
-        raise ValueError("a rule for every tool cannot say what for")
+        raise ValueError("a rule for every tool cannot have a pattern")
     if tool.startswith(PREFIX):
-        raise ValueError("a rule for the tools of a server cannot say what for")
+        raise ValueError("a rule for the tools of a server cannot have a pattern")
     if not text.strip():
-        raise ValueError("there is nothing between the brackets")
+        raise ValueError("the brackets are empty")
     if tool == "Bash":
         return None if text.strip() == "*" else CommandPattern.parse(text.strip())
     if tool == WebFetch.name:
@@ -199,23 +199,23 @@ def _subject(tool: str, text: str | None) -> Subject | None:
 
 @attrs.frozen(kw_only=True)
 class RoleLimit:
-    """Tools that an agent may not use because of what it is there for. It belongs to one agent, not to its children."""
+    """Tools that an agent may not use because of its type or task. Applies to one agent, not to its children."""
 
     name: str
     reason: str
-    """Why, in words for the model."""
+    """Reason of the limit, as a text for the model."""
     allowed: frozenset[str] | None = None
-    """The only tools that may be used; None for all."""
+    """Only tools that may be used; None for all tools."""
     denied: frozenset[str] = frozenset()
     only: tuple[Rule, ...] = ()
-    """Of the tools that these rules name, the calls that may be made."""
+    """Rules for some tools: of these tools, only calls that match are allowed."""
 
     def denies(self, call: ToolCallFacts) -> bool:
-        """Whether *call* may not be made."""
+        """True if the limit forbids *call*."""
         name = call.tool.name
         if EVERY_TOOL in self.denied or any_matches_tool(self.denied, name):
             return True
         if self.allowed is not None and not any_matches_tool(self.allowed, name):
             return True
-        narrowing = [rule for rule in self.only if rule.tool == name]
-        return bool(narrowing) and not matching_rules(narrowing, call)
+        rules = [rule for rule in self.only if rule.tool == name]
+        return bool(rules) and not matching_rules(rules, call)

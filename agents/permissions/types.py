@@ -15,66 +15,66 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """What a hook wants of a call. It denies none by this, and opens none that a rule, a limit or a mode denies."""
+    """Vote of hooks on a call. A vote never denies a call, and never overrides a rule, limit or mode that denies."""
 
     wants: Literal["allow", "ask"]
-    """allow: where the mode alone would ask the user, there is no need to. ask: the user is asked in any case."""
+    """"allow": skip the prompt where only the mode would ask. "ask": prompt the user in any case."""
     reason: str = ""
 
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """What the user is asked before a call is made."""
+    """Prompt for the user before a call runs."""
 
     tool: str
     subject: str
-    """The command, the paths, or the address; otherwise nothing."""
+    """Command, paths or address of the call; empty for other calls."""
     details: Mapping[str, str] = attrs.field(factory=dict)
-    """The other arguments of the call that are not as usual, by name."""
+    """Other arguments of the call that differ from their defaults, by name."""
     reason: str
-    """Why the user is asked."""
+    """Reason of the prompt."""
     rules: tuple[str, ...]
-    """The rules that an answer for the whole session would add, as text; empty if it can only be allowed once."""
+    """Rules, as text, that an approval for the session adds; empty if the call can only be allowed once."""
     remedy: str
-    """What the user can do to allow such calls beforehand, as in "allow it with ..."."""
+    """Ways to allow such calls beforehand, as in "allow it with ..."."""
     agent: str = ""
-    """Who wants to make the call; filled in by the root."""
+    """Agent that makes the call; set by the root."""
 
     def unanswered(self) -> str:
-        """The denial, in words for the model, where nobody can be asked."""
+        """Return the denial, as a text for the model, if there is no user to ask."""
         return (
-            f"{self.tool} needs the user's permission here, because {self.reason}, and nobody can be asked. "
+            f"{self.tool} needs the user's permission here, because {self.reason}, and there is no user to ask. "
             f"The user could allow it with {self.remedy}."
         )
 
 
 @attrs.frozen(kw_only=True)
 class Allowed:
-    """The call may be made."""
+    """Verdict: the call may run."""
 
     by: str | None = None
-    """The rules that allow it, or who; None if the mode does."""
+    """Rules or hook that allow the call; None for the mode."""
 
 
 @attrs.frozen(kw_only=True)
 class Denied:
-    """The call may not be made."""
+    """Verdict: the call may not run."""
 
     by: str
-    """The rule, limit or mode that denies it, or who."""
+    """Rule, limit, mode or user that denies the call."""
     reason: str
-    """In words for the model."""
+    """Reason, as a text for the model."""
 
 
 @attrs.frozen(kw_only=True)
 class NeedsPrompt:
-    """The call may be made if the user says so."""
+    """Verdict: the call may run if the user allows it."""
 
     by: str
-    """The rule or mode that asks."""
+    """Rule or mode that asks."""
     question: Question
     rules: "tuple[Rule, ...]"
-    """The rules that `AllowForSession` grants: those of the question."""
+    """Rules of the question, which `AllowForSession` grants."""
 
 
 Verdict = Allowed | Denied | NeedsPrompt
@@ -82,28 +82,28 @@ Verdict = Allowed | Denied | NeedsPrompt
 
 @attrs.frozen
 class AllowOnce:
-    """Yes, this call."""
+    """Answer: allow this call."""
 
 
 @attrs.frozen
 class AllowForSession:
-    """Yes, and whatever else the question's rules mean."""
+    """Answer: allow this call and all calls that match the rules of the question."""
 
 
 @attrs.frozen
 class DenyCall:
-    """No."""
+    """Answer: deny this call."""
 
     reason: str = ""
-    """What the model should know or do instead."""
+    """Text for the model: a reason, or what to do instead."""
 
 
 Answer = AllowOnce | AllowForSession | DenyCall
 
 
 class UserPrompter(Protocol):
-    """Somebody who can be asked."""
+    """Asks the user for permissions."""
 
     async def ask(self, question: Question) -> Answer:
-        """Wait for an answer, as long as it takes. Never called twice at the same time; may be cancelled."""
+        """Wait for the answer without a timeout. Not called concurrently; may be cancelled."""
         ...

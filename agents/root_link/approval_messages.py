@@ -10,38 +10,41 @@ from coterie.agents.root_link.wire_format import WireRequest
 
 
 class SubmitPlan(WireRequest[PlanDecision], tag="submit_plan", frozen=True):
-    """Asks for approval of the agent's plan, however long that takes. Cancellation withdraws the plan."""
+    """Request for approval of the agent's plan; waits for the decision without a timeout.
+
+    Cancellation withdraws the plan.
+    """
 
     plan: str
     files: tuple[str, ...] = ()
-    """The files that it would change, relative to where the agent works."""
+    """Files that the plan would change, relative to the working directory of the agent."""
 
 
 class PlanDecided(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to `DecidePlan`."""
+    """Reply to `DecidePlan`."""
 
     refusal: str | None = None
-    """Why the decision does not count; None if it does."""
+    """Reason why the decision was rejected; None if it was accepted."""
 
 
 class DecidePlan(WireRequest[PlanDecided], tag="decide_plan", frozen=True):
-    """Carries the decision of an agent over the plan of another."""
+    """Decision of one agent about the plan of another."""
 
     runs_to_end = True
     id: str
-    """Of the approval."""
+    """Id of the approval."""
     approve: bool
     feedback: str = ""
     asker: str | None = None
-    """The agent whose plan it is meant to be; None for any."""
+    """Agent that must have submitted the plan; None for any agent."""
 
 
 LONGEST_SHOWN = 20_000
-"""Characters of one argument in a question: more than anybody reads, and few enough for a frame."""
+"""Maximum length of one argument in a prompt, in characters: more than a user reads, and short enough for a frame."""
 
 
 class PromptAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to `PromptUser`."""
+    """Reply to `PromptUser`."""
 
     verdict: Literal["once", "session", "no"]
     reason: str = ""
@@ -61,9 +64,9 @@ class PromptAnswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=True):
-    """Asks the user for permission to make a call. Cancellation withdraws the prompt.
+    """Request to the user for permission to run a tool call. Cancellation withdraws the prompt.
 
-    It is also stored in approvals, so its JSON must not change.
+    Approvals store this message, so its JSON must not change.
     """
 
     call: int = 0
@@ -78,7 +81,7 @@ class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=Tr
 
     @classmethod
     def of(cls, question: Question) -> "PromptUser":
-        """Encode *question*; of what is too long to be looked at, its beginning."""
+        """Encode *question*, with long texts cut."""
         return cls(
             agent=question.agent,
             tool=question.tool,

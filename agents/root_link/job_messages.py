@@ -14,69 +14,69 @@ Side = Literal["from", "up_to"]
 
 @attrs.frozen(kw_only=True)
 class Pivot:
-    """A part of the conversation, by a message: all from it on, or all before it."""
+    """Part of a conversation relative to one message: everything from this message on, or everything before it."""
 
     side: Side
     message: int
-    """Counted from 1."""
+    """Number of the message, counted from 1."""
 
 
 class CompactionDone(WireMessage, tag="compaction", frozen=True):
-    """It was compacted; the event tells more."""
+    """Reply to `CompactJob` after a compaction; the event has the details."""
 
     by: Way
     tokens_before: int
     tokens_after: int
     left: int
-    """Messages that are no longer in the conversation."""
+    """Number of messages that were removed from the conversation."""
     kept: int
     cost_usd: str
 
     @classmethod
     def of(cls, event: Compacted) -> "CompactionDone":
-        """Take the facts from *event*."""
+        """Copy the facts of *event*."""
         return cls(**{name: getattr(event, name) for name in cls.__struct_fields__})
 
 
-AGENT_GONE = "it has ended before that was done"
-"""Reason of a compaction that was requested too late."""
+AGENT_GONE = "it ended before the compaction"
+"""Reason of a compaction request that arrived too late."""
 
 
 class NotCompacted(WireMessage, tag="not_compacted", frozen=True):
-    """It was not, and nothing has changed."""
+    """Reply to `CompactJob` if nothing was compacted or changed."""
 
     reason: str
     is_for_user: bool = False
-    """Whether what was asked for makes no sense."""
+    """True if the user made an invalid request."""
 
 
 class CompactJob(WireRequest[CompactionDone | NotCompacted], tag="compact", frozen=True):
-    """Compacts the conversation, or a part of it."""
+    """Request to compact the conversation, or a part of it."""
 
     runs_to_end = True
     pivot: Pivot | None = None
-    """None for the older part of it, as when it is nearly full."""
+    """Part to compact; None for the older part, as in an automatic compaction."""
 
 
 class ExtractJob(WireMessage, tag="extract", frozen=True):
-    """Take what is worth keeping from the conversation into the memory, however little is new in it."""
+    """Job to extract memories from the conversation, even if little in it is new."""
 
 
 class DreamJob(WireMessage, tag="dream", frozen=True):
-    """Consolidate the memory."""
+    """Job to consolidate the memory."""
 
     is_forced: bool = False
-    """Whether neither the time since the last dream nor the number of sessions matters."""
+    """True to ignore the time since the last dream and the number of sessions."""
     is_dry: bool = False
-    """Whether the memory stays as it is, and what would change is only kept to be looked at."""
+    """True to write a proposal and leave the memory unchanged."""
     deletions: Literal["ask", "apply"] = "ask"
-    """Whether what takes something away waits for the user."""
+    """"ask" if deletions wait for the approval of the user."""
 
 
 OfflineJob = CompactJob | ExtractJob | DreamJob
 
 
 def parse_offline_job(members: dict[str, Any] | None) -> OfflineJob | None:
-    """The chore that was written as JSON, with *members*; None for none. Raises `msgspec.ValidationError`."""
-    chore: OfflineJob | None = msgspec.convert(members, OfflineJob | None)
-    return chore
+    """Decode an offline job from JSON *members*; None for None. Raises `msgspec.ValidationError`."""
+    job: OfflineJob | None = msgspec.convert(members, OfflineJob | None)
+    return job

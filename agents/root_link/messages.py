@@ -14,21 +14,21 @@ from coterie.mailbox.envelope import Envelope, MessageId
 
 
 class AdmitCall(WireRequest[None], tag="admit", frozen=True):
-    """Asks for admission of a model call; refused with `BudgetSpent`. Ended by `CallAbandoned`, answered or not."""
+    """Request for admission of a model call; may fail with `BudgetSpent`. Always followed by `CallAbandoned`."""
 
     permit: int
-    """Names the permit; chosen by the agent, which may give it up before it knows the reply."""
+    """Number of the permit; chosen by the agent, so that it can abandon the call before the reply arrives."""
     intent: CallIntent
 
 
 class ReplyBegan(WireMessage, tag="began", frozen=True):
-    """The reply to a call has begun."""
+    """Message that the reply to a call has begun."""
 
     permit: int
 
 
 class CallUsed(WireMessage, tag="used", frozen=True):
-    """Reports the usage of a call."""
+    """Message with the usage of a call."""
 
     permit: int
     usage: Usage
@@ -36,55 +36,55 @@ class CallUsed(WireMessage, tag="used", frozen=True):
 
 
 class CallVoided(WireMessage, tag="voided", frozen=True):
-    """A call cost nothing."""
+    """Message that a call cost nothing."""
 
     permit: int
 
 
 class CallAbandoned(WireMessage, tag="left", frozen=True):
-    """A call is over, or not wanted any more."""
+    """Message that a call is over or was cancelled, also before its admission."""
 
     permit: int
 
 
 class RateLimited(WireMessage, tag="cool_down", frozen=True):
-    """The service told one of us to wait."""
+    """Message that the API asked for a pause."""
 
     seconds: float
 
 
 Activity = Literal["running", "waiting", "idle", "plan_pending"]
-"""What an agent says of itself. waiting: for something that it names. The other states are the supervisor's to know."""
+"""Activity that an agent reports. "waiting" comes with a description; the supervisor knows the other states."""
 
 
 class ActivityChanged(WireMessage, tag="doing", frozen=True):
-    """The agent does something else from now on."""
+    """Message that the activity of the agent has changed."""
 
     activity: Activity
     what: str = ""
-    """What it waits for."""
+    """Description of what the agent waits for."""
 
 
 class Spawn(WireRequest[Spawned], tag="spawn", frozen=True):
-    """Starts a subagent; refused with `SpawnRefused`."""
+    """Request to spawn a subagent; may fail with `SpawnRefused`."""
 
     runs_to_end = True
     request: SpawnRequest
 
 
 class StopTask(WireRequest[None], tag="stop_task", frozen=True):
-    """Stops an agent that this one has started, with all that it had started; refused with `SpawnRefused`."""
+    """Request to stop an agent that this agent spawned, with its descendants; may fail with `SpawnRefused`."""
 
     runs_to_end = True
     name: str
 
 
 class RequestShutdown(WireRequest[None], tag="ask_to_end", frozen=True):
-    """Forwards a shutdown request to an agent; refused with `SpawnRefused`."""
+    """Request to forward a shutdown request to an agent; may fail with `SpawnRefused`."""
 
     runs_to_end = True
     content: msgspec.Raw
-    """The bytes of an envelope, for one start of one agent."""
+    """Bytes of an envelope for one incarnation of one agent."""
 
     @classmethod
     def of(cls, envelope: Envelope) -> "RequestShutdown":
@@ -97,78 +97,78 @@ class RequestShutdown(WireRequest[None], tag="ask_to_end", frozen=True):
 
 
 class AwaitIdle(WireRequest[None], tag="await_rest", frozen=True):
-    """Waits until those whom this agent has started have nothing left to do.
+    """Request that returns when all descendants of this agent are idle.
 
-    None of them is at work then, and no mail waits in a file that would wake one.
+    None of them is running then, and no mail in a file would wake one of them.
     """
 
 
 class DeliverMessage(WireMessage, tag="deliver", frozen=True):
-    """A message that is believed because it comes this way."""
+    """Message with mail that the agent trusts because the root sent it."""
 
     content: msgspec.Raw
-    """The bytes of an envelope."""
+    """Bytes of an envelope."""
 
     @classmethod
     def of(cls, envelope: Envelope) -> "DeliverMessage":
-        """The word that hands over *envelope*."""
+        """Wrap *envelope*."""
         return cls(content=msgspec.Raw(envelope.to_bytes()))
 
     def envelope(self) -> Envelope:
-        """The message. Raises `EnvelopeCorrupt`."""
+        """Return the mail. Raises `EnvelopeCorrupt`."""
         return Envelope.from_bytes(bytes(self.content))
 
 
 class StopWaiting(WireMessage, tag="release", frozen=True):
-    """Do not wait any longer for this agent, which works on; its report will come as mail."""
+    """Message to stop waiting for an agent, which continues; its report will arrive as mail."""
 
     name: str
     why: str = ""
-    """Empty if the user says so."""
+    """Reason; empty if the user requested it."""
 
 
 class ExpectReport(WireMessage, tag="expect", frozen=True):
-    """Somebody was started for this agent, which has not asked for it: a report will come as mail."""
+    """Message that the root spawned a child for this agent without its request; a report will arrive as mail."""
 
     report: MessageId
 
 
 class StartInProcess(WireMessage, tag="run_here", frozen=True):
-    """Run this agent as a task of your process. It and the root talk on *line*, a new one inside this one."""
+    """Message to run an agent as a task of this process, with a new channel *line* inside this channel."""
 
     line: int
     duty: msgspec.Raw
-    """What a process of its own would be started with."""
+    """Spec of the agent."""
 
 
 class RelayedMessage(WireMessage, tag="relayed", frozen=True):
-    """What one end of a line inside this one says to the other."""
+    """Frame of the channel *line* inside this channel."""
 
     line: int
     said: msgspec.Raw
 
 
 class SignalAgent(WireMessage, tag="signal", frozen=True):
-    """What would be sent to a process: SIGKILL ends the agent on *line*, any other the turn that it is at."""
+    """Signal for the in-process agent of channel *line*: SIGKILL kills the agent, others interrupt its turn."""
 
     line: int
     number: int
 
 
 class RunOver(WireMessage, tag="over", frozen=True):
-    """The agent on *line* has ended, and nothing more comes of it."""
+    """Message that the in-process agent of channel *line* has ended and sends no more messages."""
 
     line: int
     status: int
-    """As that of a process: 0 for one that has done its work, negative for one that was made to end."""
+    """Exit status as of a process: 0 for success, negative for an agent that was killed."""
 
 
 class RunFailed(WireMessage, tag="unable", frozen=True):
-    """Who says it ends, because it cannot do its work."""
+    """Message that the sender ends because it cannot do its work."""
 
     reason: str
     is_for_user: bool = False
-    """Whether the user gave what cannot be used, and must mend it."""
+    """True if the user must correct an input."""
 
 
 OwnMessage = (
@@ -188,7 +188,7 @@ OwnMessage = (
     | SubmitPlan
     | DecidePlan
 )
-"""Messages and requests that an agent sends for itself."""
+"""Messages and requests that an agent sends about itself."""
 AgentMessage = OwnMessage | RelayedMessage | RunOver
 RootMessage = DeliverMessage | StopWaiting | ExpectReport | CompactJob | StartInProcess | RelayedMessage | SignalAgent
 AgentFrame = Frame[AgentMessage]

@@ -8,27 +8,27 @@ import msgspec
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.root_link.channel import OUTGOING_LIMIT, Heard, encode_frame
+from coterie.agents.root_link.channel import OUTGOING_LIMIT, Received, encode_frame
 from coterie.agents.root_link.messages import RelayedMessage
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.framing import FRAME_LIMIT
 
 
 @attrs.define(eq=False)
-class SubChannel(Generic[Heard]):
-    """A `MessageChannel` inside another one, made by `SubChannels.open`."""
+class SubChannel(Generic[Received]):
+    """A `MessageChannel` inside another channel, created by `SubChannels.open`."""
 
     _number: int
-    _say: Callable[[WireMessage], None]
+    _send: Callable[[WireMessage], None]
     _incoming: trio.MemoryReceiveChannel[msgspec.Raw]
-    _decoder: msgspec.json.Decoder[Heard]
+    _decoder: msgspec.json.Decoder[Received]
 
     def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
-        """As `MessageChannel.send`. An end that has closed ignores it."""
-        self._say(RelayedMessage(line=self._number, said=msgspec.Raw(encode_frame(message, limit))))
+        """Send *message* on the outer channel; as `MessageChannel.send`. A closed other end ignores the message."""
+        self._send(RelayedMessage(line=self._number, said=msgspec.Raw(encode_frame(message, limit))))
 
-    async def receive(self) -> Heard | None:
-        """As `MessageChannel.receive`."""
+    async def receive(self) -> Received | None:
+        """Return the next message; as `MessageChannel.receive`."""
         try:
             return self._decoder.decode(await self._incoming.receive())
         except trio.EndOfChannel:
@@ -38,32 +38,32 @@ class SubChannel(Generic[Heard]):
 
 
 @attrs.define(eq=False)
-class SubChannels(Generic[Heard]):
-    """The near ends of all channels inside one. Whoever receives on that one passes on what is for them."""
+class SubChannels(Generic[Received]):
+    """Local ends of all channels inside an outer channel. The receiver of the outer channel calls `handle`."""
 
-    _say: Callable[[WireMessage], None]
-    """Sends on the channel that they are inside of."""
-    _decoder: msgspec.json.Decoder[Heard]
+    _send: Callable[[WireMessage], None]
+    """Sends on the outer channel."""
+    _decoder: msgspec.json.Decoder[Received]
     _open: dict[int, trio.MemorySendChannel[msgspec.Raw]] = attrs.field(factory=dict, init=False)
 
-    def open(self, number: int) -> SubChannel[Heard]:
-        """Return the near end of a new channel; it receives until it is closed here."""
-        # As many as may wait for a socket: one task receives for all of them, and must not wait for any.
-        incoming, heard = trio.open_memory_channel[msgspec.Raw](OUTGOING_LIMIT)
+    def open(self, number: int) -> SubChannel[Received]:
+        """Open the local end of a new channel; it receives until `close` is called with its number."""
+        # As large as the queue of a socket: one task receives for all channels, and must not block on one of them.
+        incoming, received = trio.open_memory_channel[msgspec.Raw](OUTGOING_LIMIT)
         self._open[number] = incoming
-        return SubChannel(number, self._say, heard, self._decoder)
+        return SubChannel(number, self._send, received, self._decoder)
 
-    def handle(self, word: RelayedMessage) -> None:
-        """Pass *word* to its channel. One that does not receive is closed, and one that is closed receives nothing."""
-        if (incoming := self._open.get(word.line)) is None:
+    def handle(self, message: RelayedMessage) -> None:
+        """Pass *message* to its channel, unless that is closed. A channel with a full queue is closed."""
+        if (incoming := self._open.get(message.line)) is None:
             return
         try:
-            incoming.send_nowait(word.said)
+            incoming.send_nowait(message.said)
         except trio.WouldBlock:
-            self.close(word.line)
+            self.close(message.line)
 
     def close(self, number: int) -> None:
-        """Let a channel receive what was sent so far, and then its end; nothing happens if it is closed."""
+        """Close a channel after the messages received so far; does nothing if the channel is closed."""
         if (incoming := self._open.pop(number, None)) is not None:
             incoming.close()
 

@@ -45,23 +45,23 @@ class RemoteApprover:
     _channel: RequestChannel[Any]
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """As `PlanApprover.submit`. Raises `ControlLost`."""
+        """Submit *plan*; as `PlanApprover.submit`. Raises `ControlLost`."""
         return await self._channel.request(SubmitPlan(plan=plan, files=tuple(files)))
 
 
-NO_USER = "Nobody is there any more who could be asked."
+NO_USER = "There is no user to ask any longer."
 
 
 @attrs.define(eq=False)
 class RemotePrompter:
-    """A `UserPrompter` at the other end of a channel. Several may ask at once."""
+    """A `UserPrompter` at the other end of a channel. Several prompts may be open at the same time."""
 
     _channel: RequestChannel[Any]
     _open: set[trio.CancelScope] = attrs.field(factory=set, init=False)
     _has_left: bool = attrs.field(default=False, init=False)
 
     async def ask(self, question: Question) -> Answer:
-        """As `UserPrompter.ask`. Cancellation withdraws the prompt. Raises `ControlLost`."""
+        """Ask the user; as `UserPrompter.ask`. Cancellation withdraws the prompt. Raises `ControlLost`."""
         if self._has_left:
             return DenyCall(NO_USER)
         with trio.CancelScope() as scope:
@@ -73,14 +73,14 @@ class RemotePrompter:
         return DenyCall(NO_USER)
 
     def leave(self) -> None:
-        """Deny all that is asked, now and later: nobody answers any more."""
+        """Deny all open and later prompts, because the user has left."""
         self._has_left = True
         for scope in self._open:
             scope.cancel()
 
 
 MAX_SPAWN_BYTES = FRAME_LIMIT // 2
-"""Bytes of a spawn request: the spec that is made of it must fit into a frame as well."""
+"""Maximum size of a spawn request, in bytes: the spec made from it must fit into a frame too."""
 
 
 @attrs.frozen
@@ -90,26 +90,28 @@ class RemoteSpawner:
     _channel: RequestChannel[Any]
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`. Cancelled, the agent is started all the same, and its report comes as mail.
+        """Spawn an agent; as `Spawner.spawn`.
+
+        After a cancellation the agent is spawned nevertheless and reports by mail.
 
         Raises `ControlLost` too.
         """
         try:
             return await self._channel.request(Spawn(request=request), MAX_SPAWN_BYTES)
         except FrameTooLarge as exc:
-            reason = "The task is too long to be told; write it into a file, and tell the agent which."
+            reason = "The task is too long for a message; write it into a file, and tell the agent to read the file."
             raise SpawnRefused(reason) from exc
 
     async def stop(self, name: str) -> None:
-        """As `Spawner.stop`. Raises `ControlLost` too."""
+        """Stop an agent; as `Spawner.stop`. Raises `ControlLost` too."""
         await self._channel.request(StopTask(name=name))
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`. Raises `ControlLost` too."""
+        """Forward a shutdown request; as `Spawner.request_shutdown`. Raises `ControlLost` too."""
         await self._channel.request(RequestShutdown.of(request))
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`. Raises `ControlLost` too."""
+        """Wait until all descendants are idle; as `Spawner.wait_until_idle`. Raises `ControlLost` too."""
         await self._channel.request(AwaitIdle())
 
 
@@ -121,22 +123,22 @@ class RemoteMailAuthority:
     _spawner: RemoteSpawner
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """As `AuthorityPort.send`. Raises `ControlLost` too."""
+        """Send a message with authority; as `AuthorityPort.send`. Raises `ControlLost` too."""
         match BODIES[envelope.kind].from_body(envelope.body):
             case PlanApprovalResponse() as response:
                 refusal = await self._decide(envelope, response)
             case ShutdownRequest():
                 refusal = await self._request_shutdown(envelope)
             case _:
-                refusal = "the root takes no such message"
+                refusal = "the root does not accept this kind of message"
         if refusal is not None:
             sender, recipient = envelope.sender.name, envelope.recipient.name
             raise NotAllowed(sender=sender, recipient=recipient, kind=envelope.kind, reason=refusal)
         return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="control", stored=envelope.created)
 
     async def _decide(self, envelope: Envelope, response: PlanApprovalResponse) -> str | None:
-        """Return why the answer does not count; None if it does."""
-        assert envelope.in_reply_to is not None, "checked before it is sent"
+        """Return the reason why the decision was rejected; None if it was accepted."""
+        assert envelope.in_reply_to is not None, "checked by the sender"
         decision = DecidePlan(
             id=envelope.in_reply_to,
             approve=response.approve,
@@ -155,44 +157,44 @@ class RemoteMailAuthority:
 
 @attrs.define(eq=False)
 class RemotePermit:
-    """The right to one call; the root is told how it goes."""
+    """Permit for one call; it reports the progress of the call to the root."""
 
     _number: int
     _send: Callable[[AgentMessage], None]
 
     def begin(self) -> None:
-        """As `Permit.begin`."""
+        """Report that the reply has begun; as `Permit.begin`."""
         self._send(ReplyBegan(permit=self._number))
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """As `Permit.settle`."""
+        """Report the usage; as `Permit.settle`."""
         self._send(CallUsed(permit=self._number, usage=usage, is_whole=is_whole))
 
     def void(self) -> None:
-        """As `Permit.void`."""
+        """Report that the call cost nothing; as `Permit.void`."""
         self._send(CallVoided(permit=self._number))
 
 
 @attrs.define(eq=False)
 class RemoteGateway:
-    """The `Gateway` of the root. Everything raises `ControlLost`."""
+    """The `Gateway` of the root. Every method raises `ControlLost`."""
 
     _channel: RequestChannel[Any]
     _permits: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `Gateway.admit`. Cancellation while waiting withdraws the request."""
+        """Wait for admission of a model call; as `Gateway.admit`. Cancellation while waiting withdraws the request."""
         number = next(self._permits)
         try:
             await self._channel.request(AdmitCall(permit=number, intent=intent))
             yield RemotePermit(number, self._channel.send)
         finally:
-            # Said in any case: the permit may have been given when the request was cancelled. The task that receives
-            # ends the agent when the connection is lost; that must not take the place of another error.
+            # Sent in any case, because the permit may have been granted while the request was cancelled. A lost
+            # connection is reported by the receiving task and must not replace another error.
             with contextlib.suppress(ControlLost):
                 self._channel.send(CallAbandoned(permit=number))
 
     def cool_down(self, seconds: float) -> None:
-        """As `Gateway.cool_down`, for the whole session."""
+        """Pause the calls of the whole session for *seconds*; as `Gateway.cool_down`."""
         self._channel.send(RateLimited(seconds=seconds))

@@ -22,7 +22,7 @@ REMOTE_ERRORS: dict[str, type[BudgetSpent | SpawnRefused]] = {
     "BudgetSpent": BudgetSpent,
     "SpawnRefused": SpawnRefused,
 }
-"""Errors that a handler may raise to refuse a request; any other error is a bug of the handler."""
+"""Errors that a handler may raise to refuse a request; any other error is a bug in the handler."""
 
 Handled = TypeVar("Handled")
 
@@ -32,23 +32,23 @@ class MessageHandlers(Generic[Handled]):
     """Callbacks of one end of a channel."""
 
     on_message: Callable[[Handled], Awaitable[None]]
-    """Handles a message that is not answered; the next frame is read when it returns."""
+    """Handles a message that needs no reply; the next frame is read after it returns."""
     on_request: Callable[[Handled], Awaitable[object]]
-    """Returns the reply to a request, or raises one of `REMOTE_ERRORS`; runs in a task of its own."""
+    """Returns the reply to a request, or raises one of `REMOTE_ERRORS`; runs in its own task."""
     on_withdrawn: Callable[[Handled], Awaitable[None]] | None = None
-    """Called after a request was cancelled by the requester; not when the connection is lost."""
+    """Called after the requester has cancelled a request; not called if the connection is lost."""
 
 
 @attrs.define(eq=False)
 class _PendingRequest:
     reply: Frame[Any] | None = None
-    """None while there is none, and when the connection is lost."""
+    """Frame of the reply; None before it arrives, and if the connection is lost."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class ServedRequest(Generic[Body]):
-    """A request of the other end. Whoever receives it calls `answer`."""
+    """Request of the other end. The receiver must call `answer`."""
 
     request: Body
     _number: int
@@ -61,9 +61,9 @@ class ServedRequest(Generic[Body]):
         handle: Callable[[Body], Awaitable[object]],
         on_withdrawn: Callable[[Body], Awaitable[None]] | None = None,
     ) -> None:
-        """Send what *handle* returns, or the error that it raises. Raises `ControlLost`.
+        """Send the result of *handle*, or its error if that is in `REMOTE_ERRORS`. Raises `ControlLost`.
 
-        If the requester cancels, *handle* is cancelled, nothing is sent and *on_withdrawn* is called.
+        If the requester cancels, *handle* is cancelled, no reply is sent, and *on_withdrawn* is called.
         """
         try:
             with self._scope:
@@ -78,12 +78,12 @@ class ServedRequest(Generic[Body]):
             self._channel.forget(self._number)
 
     def withdraw(self) -> None:
-        """Cancel the handler, because the requester does not wait any more."""
+        """Cancel the handler, because the requester no longer waits."""
         self._is_withdrawn = True
         self._scope.cancel()
 
     def drop(self) -> None:
-        """Cancel the handler, because there is no requester any more."""
+        """Cancel the handler, because the connection to the requester is lost."""
         self._scope.cancel()
 
 
@@ -91,7 +91,8 @@ class ServedRequest(Generic[Body]):
 class RequestChannel(Generic[Body]):
     """One end of a channel: sends messages and requests, and serves those of the other end.
 
-    One task receives, by `serve` or `receive`; any may send. *Body* is the union of all that the other end sends.
+    One task receives, by `serve` or `receive`; every task may send. *Body* is the union of all types that the other end
+    sends.
     """
 
     _channel: MessageChannel[Frame[Body]]
@@ -99,18 +100,18 @@ class RequestChannel(Generic[Body]):
     _pending: dict[int, _PendingRequest] = attrs.field(factory=dict, init=False)
     _serving: dict[int, ServedRequest[Body]] = attrs.field(factory=dict, init=False)
     is_closed: bool = attrs.field(default=False, init=False)
-    """Whether no reply can come any more."""
+    """True if no more replies can arrive."""
 
     def send(self, message: WireMessage) -> None:
-        """Send *message* behind everything that was sent before. Raises `ControlLost` and `FrameTooLarge`."""
+        """Queue *message* for sending. Raises `ControlLost` and `FrameTooLarge`."""
         self._channel.send(Frame(body=message))
 
     async def request(self, message: WireRequest[Reply], limit: int = FRAME_LIMIT) -> Reply:
         """Send *message*, of at most *limit* bytes, and return the reply.
 
-        Cancelled, it cancels the request at the other end too, unless that `runs_to_end`; a reply that comes all the
-        same is ignored. Raises `ControlLost`, also when the connection is lost meanwhile, `FrameTooLarge`, and one of
-        `REMOTE_ERRORS` if the other end did.
+        Cancellation also cancels the request at the other end, unless the type has `runs_to_end`; a late reply is
+        ignored. Raises `ControlLost` if the connection is lost, `FrameTooLarge`, and the error of the other end, which
+        is one of `REMOTE_ERRORS`.
         """
         if self.is_closed:
             raise ControlLost(PEER_GONE)
@@ -121,7 +122,7 @@ class RequestChannel(Generic[Body]):
             await pending.is_over.wait()
         except trio.Cancelled:
             if not message.runs_to_end:
-                # The task that receives finds out that the connection is lost.
+                # The task that receives reports the lost connection.
                 with contextlib.suppress(ControlLost):
                     self._channel.send(Frame(cancel=number))
             raise
@@ -132,10 +133,10 @@ class RequestChannel(Generic[Body]):
         return _decode_reply(type(message), pending.reply)
 
     async def serve(self, handlers: MessageHandlers[Body], nursery: trio.Nursery) -> None:
-        """Handle what the other end sends until it closes; requests are handled in *nursery*.
+        """Handle messages and requests until the other end closes; each request runs in a task of *nursery*.
 
-        The caller cancels *nursery* then: what is unfinished is cancelled, and no withdrawal is reported. Raises
-        `ControlLost` for what cannot be understood.
+        The caller then cancels *nursery*, which cancels unfinished requests without a call of `on_withdrawn`. Raises
+        `ControlLost` for invalid data.
         """
         while (received := await self.receive()) is not None:
             if isinstance(received, ServedRequest):
@@ -144,17 +145,17 @@ class RequestChannel(Generic[Body]):
                 await handlers.on_message(received)
 
     async def receive(self) -> Body | ServedRequest[Body] | None:
-        """Return the next message or request, None when the other end has closed. Raises `ControlLost`.
+        """Return the next message or request, None if the other end has closed. Raises `ControlLost`.
 
-        Replies and cancellations that come before it take effect here.
+        Handles replies and cancellations that arrive before it.
         """
         while (frame := await self._channel.receive()) is not None:
             if frame.reply_to is not None:
-                if (pending := self._pending.get(frame.reply_to)) is not None:  # else it was cancelled
+                if (pending := self._pending.get(frame.reply_to)) is not None:  # The request may have been cancelled.
                     pending.reply = frame
                     pending.is_over.set()
             elif frame.cancel is not None:
-                if (served := self._serving.get(frame.cancel)) is not None:  # else the reply is on its way
+                if (served := self._serving.get(frame.cancel)) is not None:  # The reply may have been sent already.
                     served.withdraw()
             elif frame.body is None or isinstance(frame.body, WireRequest) != (frame.id is not None):
                 raise ControlLost("a frame is neither a message nor a request")
@@ -166,7 +167,7 @@ class RequestChannel(Generic[Body]):
         return None
 
     def close(self) -> None:
-        """Raise `ControlLost` in all requests that wait, and in all later ones; cancel what is served."""
+        """Raise `ControlLost` in all pending and later requests, and cancel the handlers of served requests."""
         self.is_closed = True
         for pending in self._pending.values():
             pending.is_over.set()
@@ -178,7 +179,7 @@ class RequestChannel(Generic[Body]):
         self._channel.send(frame)
 
     def forget(self, number: int) -> None:
-        """Drop the record of a request that is answered or cancelled."""
+        """Remove the record of a request that was answered or cancelled."""
         del self._serving[number]
 
 
@@ -191,20 +192,20 @@ def _to_remote(error: AgentError) -> RemoteError:
 
 
 def _decode_reply(kind: type[WireRequest[Reply]], frame: Frame[Any]) -> Reply:
-    """Return the result of *frame*, or raise its error. Raises `ControlLost` for what is neither."""
+    """Return the result of *frame*, or raise its error. Raises `ControlLost` for an invalid reply."""
     try:
         if frame.error is None:
             decoder: msgspec.json.Decoder[Reply] = _reply_decoder(kind)
             return decoder.decode(frame.result)
         error = msgspec.json.decode(frame.error.fields, type=REMOTE_ERRORS[frame.error.kind])
     except (KeyError, msgspec.DecodeError) as exc:
-        raise ControlLost(f"the reply to {kind.__name__} cannot be read: {exc}") from exc
-    # Made by its constructor, without which an exception has no arguments.
+        raise ControlLost(f"invalid reply to {kind.__name__}: {exc}") from exc
+    # Constructed again, because a decoded exception has no `args`.
     raise type(error)(**attrs.asdict(error, recurse=False))
 
 
 @cache
 def _reply_decoder(kind: type[WireRequest[Reply]]) -> msgspec.json.Decoder[Reply]:
-    """The decoder for the reply that *kind* declares: the parameter of `WireRequest`."""
-    [reply] = get_args(kind.__orig_bases__[0])  # type: ignore[attr-defined]  # set for each subclass of a generic
+    """Return the decoder for the reply type of *kind*, the parameter of `WireRequest`."""
+    [reply] = get_args(kind.__orig_bases__[0])  # type: ignore[attr-defined]  # set on each subclass of a generic class
     return msgspec.json.Decoder(reply)

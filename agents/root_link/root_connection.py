@@ -44,7 +44,7 @@ InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
 
 async def _not_begun(_job: CompactJob) -> CompactionDone | NotCompacted:
     """Refuse a compaction before the agent is built."""
-    return NotCompacted(reason="it has only begun")
+    return NotCompacted(reason="it has not started yet")
 
 
 async def _ended(_job: CompactJob) -> CompactionDone | NotCompacted:
@@ -54,19 +54,19 @@ async def _ended(_job: CompactJob) -> CompactionDone | NotCompacted:
 
 @attrs.frozen(kw_only=True)
 class AgentHandlers:
-    """Handlers of the root's messages about a built agent; the defaults serve until it is built."""
+    """Handlers of the root's messages about a built agent; the defaults are used until the agent is built."""
 
     release: Callable[[str, str], None] = lambda _name, _why: None
-    """Stops the wait for the agent of this name, for the reason given."""
+    """Stops the wait for the agent of this name, for the given reason."""
     expect: Callable[[MessageId], None] = lambda _report: None
-    """Lets the agent wait, before it ends, for the report of a child that was spawned for it."""
+    """Makes the agent wait, before it ends, for the report of a child that the root spawned for it."""
     compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] = _not_begun
     """Compacts the conversation of the agent."""
 
 
 @attrs.define(eq=False)
 class RootConnection:
-    """The agent's end of the connection, with the services of the root."""
+    """Agent's end of the connection, with the services of the root."""
 
     gate: RemoteGateway
     spawner: RemoteSpawner
@@ -77,12 +77,12 @@ class RootConnection:
     _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
     _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
     """Handles messages about agents that are tasks of this process; None outside `hosting`."""
-    _take: StoreMessage | None = attrs.field(default=None, init=False)
-    _is_taking: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _store: StoreMessage | None = attrs.field(default=None, init=False)
+    _has_store: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @classmethod
     def on(cls, channel: RequestChannel[RootMessage]) -> "RootConnection":
-        """Build the services at the agent's end of *channel*."""
+        """Build the services on the agent's end of *channel*."""
         spawner = RemoteSpawner(channel)
         authority = RemoteMailAuthority(channel, spawner)
         return cls(
@@ -90,14 +90,14 @@ class RootConnection:
         )
 
     @contextmanager
-    def delivering_to(self, take: StoreMessage) -> Iterator[None]:
-        """Let *take* store trusted mail within the block, also mail that has arrived before; later mail is lost."""
-        self._take = take
-        self._is_taking.set()
+    def delivering_to(self, store: StoreMessage) -> Iterator[None]:
+        """Store trusted mail by *store* within the block, including mail that arrived before; later mail is lost."""
+        self._store = store
+        self._has_store.set()
         try:
             yield
         finally:
-            self._is_taking = trio.Event()
+            self._has_store = trio.Event()
 
     @contextmanager
     def handling(self, handlers: AgentHandlers) -> Iterator[None]:
@@ -118,25 +118,25 @@ class RootConnection:
             self._in_process = None
 
     async def deliver(self, envelope: Envelope) -> None:
-        """Store a trusted message, once `delivering_to` has been entered."""
-        await self._is_taking.wait()
-        assert self._take is not None
-        await self._take(envelope)
+        """Store a trusted message; waits until `delivering_to` is entered."""
+        await self._has_store.wait()
+        assert self._store is not None
+        await self._store(envelope)
 
     def send(self, message: WireMessage) -> None:
-        """As `RequestChannel.send`."""
+        """Send *message* to the root; as `RequestChannel.send`."""
         self._channel.send(message)
 
     def report_activity(self, activity: Activity, what: str = "") -> None:
-        """Say what the agent does from now on. Raises `ControlLost`."""
+        """Report the current activity of the agent to the root. Raises `ControlLost`."""
         self.send(ActivityChanged(activity=activity, what=what))
 
     def report_failure(self, reason: str, *, is_for_user: bool) -> None:
-        """Say why the agent ends without having done its work. Raises `ControlLost`."""
+        """Report to the root why the agent ends before its work is done. Raises `ControlLost`."""
         self.send(RunFailed(reason=reason, is_for_user=is_for_user))
 
     async def serve(self, nursery: trio.Nursery) -> None:
-        """Handle what the root sends until it has gone, then raise `ControlLost`; requests are handled in *nursery*."""
+        """Handle the root's messages, and its requests in *nursery*, until it closes; then raise `ControlLost`."""
         handlers = MessageHandlers(on_message=self._handle_message, on_request=self._handle_request)
         await self._channel.serve(handlers, nursery)
         raise ControlLost("the root has gone")
@@ -157,7 +157,7 @@ class RootConnection:
         return await self._handlers.compact(request)
 
     def _handle_in_process(self, message: InProcessMessage) -> None:
-        """Pass on a message about an agent that is a task of this process; without a host a start is a kill."""
+        """Pass on a message about an in-process agent; without a host, report a started agent as killed."""
         if self._in_process is not None:
             self._in_process(message)
         elif isinstance(message, StartInProcess):
@@ -166,27 +166,27 @@ class RootConnection:
 
 @asynccontextmanager
 async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootConnection]:
-    """Talk to the root over *stream* until the block ends, as `open_root_connection_on` does."""
+    """Connect to the root over *stream* until the block ends; as `open_root_connection_on`."""
     lost: ControlLost | None = None
-    async with open_channel(stream, root_decoder) as line:
+    async with open_channel(stream, root_decoder) as channel:
         try:
-            async with open_root_connection_on(line) as root:
+            async with open_root_connection_on(channel) as root:
                 yield root
         except ControlLost as exc:
             lost = exc
-    if lost is not None:  # raised out here, where it is not put into a group
+    if lost is not None:  # Raised outside of the nursery, so that it is not wrapped in a group.
         raise lost
 
 
 @asynccontextmanager
-async def open_root_connection_on(line: MessageChannel[RootFrame]) -> AsyncIterator[RootConnection]:
-    """Talk to the root on *line* until the block ends; trusted mail waits until `delivering_to` is entered.
+async def open_root_connection_on(frames: MessageChannel[RootFrame]) -> AsyncIterator[RootConnection]:
+    """Connect to the root on *frames* until the block ends; trusted mail waits until `delivering_to` is entered.
 
-    When the root has gone, or sends garbage, the block is cancelled and `ControlLost` raised, because an agent without
-    a supervisor must end.
+    If the root has gone or sends invalid data, the block is cancelled and `ControlLost` raised, because an agent
+    without a supervisor must end.
     """
     lost: ControlLost | None = None
-    channel: RequestChannel[RootMessage] = RequestChannel(line)
+    channel: RequestChannel[RootMessage] = RequestChannel(frames)
     root = RootConnection.on(channel)
     async with trio.open_nursery() as nursery:
 
@@ -196,7 +196,7 @@ async def open_root_connection_on(line: MessageChannel[RootFrame]) -> AsyncItera
                 await root.serve(nursery)
             except ControlLost as exc:
                 lost = exc
-                # Before the channel is closed: requests that wait are cancelled with everything else.
+                # Cancelled before the channel is closed, so that pending requests are cancelled too instead of failing.
                 nursery.cancel_scope.cancel()
                 channel.close()
 

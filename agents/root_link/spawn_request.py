@@ -10,23 +10,23 @@ from coterie.errors import AgentError
 from coterie.mailbox.envelope import Envelope, MessageId
 
 GENERAL = "general-purpose"
-"""The kind of an agent of which nothing else is said."""
+"""Agent type if a request names none."""
 FORK = "fork"
-"""Named as a kind: one that begins with its parent's conversation."""
+"""Agent type in a request for a fork, which begins with the conversation of its parent."""
 Isolation = Literal["worktree"]
-"""Where an agent works, if not where who starts it does: in a git worktree of its own."""
+"""Workspace of an agent that does not work in the directory of its parent: a separate git worktree."""
 MemoryScope = Literal["user", "project", "local"]
-"""Where agents of a kind keep what they learn."""
+"""Scope of the memory of an agent type."""
 Process = Literal["own", "shared"]
-"""A process of its own, or a task in that of whoever starts it."""
+""""own" for a separate process, "shared" for a task in the process of the parent."""
 
 
 @attrs.define(eq=False)
 class SpawnRefused(AgentError):
-    """No agent was started, or stopped."""
+    """Error: an agent could not be spawned or stopped."""
 
     reason: str
-    """Why not, and what would be right, in words for the model."""
+    """Reason and correction, as a text for the model."""
 
     def __str__(self) -> str:
         return self.reason
@@ -37,19 +37,19 @@ class SpawnOptions:
     """Options that a spawn request and a member of a team have under the same name, declared for both."""
 
     model: str | None = None
-    """Id or alias; None for the model of its definition, or else of its parent."""
+    """Model id or alias; None for the model of the definition, or else of the parent."""
     plan: PlanPolicy | None = None
-    """Approval that its plan needs before the agent may do more than read; None for none."""
+    """Approval that the agent's plan needs before the agent may do more than read; None if it needs none."""
     budget_usd: Decimal | None = None
-    """Dollars that the agent and all agents below it may spend; None for no limit of its own."""
+    """Dollars that the agent and its descendants may spend; None for no separate limit."""
     memory: MemoryScope | None = None
-    """Scope of its memory; None for that of its definition."""
+    """Scope of the agent's memory; None for the scope of the definition."""
     process: Process | None = None
-    """Process that it runs in; None for that of its definition."""
+    """Process of the agent; None for the choice of the definition."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options by name, for the constructor of another class that has them."""
+        """The options by name, for the constructor of another class with the same options."""
         return {field.name: getattr(self, field.name) for field in attrs.fields(SpawnOptions)}
 
 
@@ -62,50 +62,50 @@ class SpawnRequest(SpawnOptions):
     definition: str
     """Agent type."""
     name: str | None = None
-    """Name of the agent; None lets the session choose."""
+    """Name of the agent; None if the session chooses a name."""
     fork: str | None = None
     """File of the fork point that the agent begins with; None for a new conversation."""
     stays: bool = False
-    """True for a teammate, which waits for further messages when the task is done."""
+    """True for a teammate, which waits for further messages when its task is done."""
     isolation: Isolation | None = None
-    """None for that of its definition, or else the workspace of its parent."""
+    """Workspace of the agent; None for that of the definition, or else that of the parent."""
 
 
 @attrs.frozen(kw_only=True)
 class Spawned:
-    """A subagent that has begun."""
+    """Result of a spawn: a subagent that has started."""
 
     name: str
     incarnation: int
     report: MessageId
-    """The id of the message that will say what came of the task; it comes once, whatever happens to the subagent."""
+    """Id of the report about the task. The report arrives exactly once, even if the subagent crashes."""
 
 
 class Spawner(Protocol):
-    """Whoever can start agents for one agent."""
+    """Spawns and stops agents on behalf of one agent."""
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """Start a subagent; it runs on when this returns. Raises `SpawnRefused`."""
+        """Start a subagent and return while it runs. Raises `SpawnRefused`."""
         ...
 
     async def stop(self, name: str) -> None:
-        """Stop *name*, which that agent, or one of those it started, has started; returns when it is over.
+        """Stop *name*, a descendant of that agent; returns when it has ended.
 
-        No message takes it up again. Raises `SpawnRefused`.
+        Later messages do not restart *name*. Raises `SpawnRefused`.
         """
         ...
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """Hand *request*, of that agent, to the one start of an agent that it is for; returns when that start has it.
+        """Pass *request* to the incarnation of an agent that it names; returns when that incarnation has received it.
 
-        Raises `SpawnRefused`, also if another start of the name is at work by now.
+        Raises `SpawnRefused`, also if another incarnation of the agent is running now.
         """
         ...
 
     async def wait_until_idle(self) -> None:
-        """Return when nobody whom that agent, or one of those it started, has started has anything left to do.
+        """Return when all descendants of that agent are idle.
 
-        What is in a mailbox within a process is not known to whoever says so.
+        The spawner does not know about messages in a mailbox inside a process.
         """
         ...
 

@@ -9,21 +9,21 @@ Body = TypeVar("Body")
 
 
 class WireMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word"):
-    """Base of all messages. A message that the other end does not know ends the connection: both have one version."""
+    """Base of all messages. Both ends have the same version, so an unknown message closes the connection."""
 
 
 class WireRequest(WireMessage, Generic[Reply], frozen=True):
-    """Base of messages that are answered by a *Reply*, a value that msgspec can encode."""
+    """Base of messages that expect a *Reply*, a value that msgspec can encode."""
 
     runs_to_end: ClassVar[bool] = False
-    """Whether the other end goes on with the request when the requester is cancelled."""
+    """True if the other end continues with the request when the requester is cancelled."""
 
 
 class RemoteError(msgspec.Struct, frozen=True, kw_only=True):
-    """An error that a handler raised, to be raised again where the request was made."""
+    """Error that a handler raised; the requester raises it again."""
 
     kind: str
-    """The name of its class."""
+    """Name of the error class."""
     fields: msgspec.Raw
 
 
@@ -31,13 +31,13 @@ class Frame(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_defau
     """One frame on a channel: a message, a request (`id`), a reply (`reply_to`) or a cancellation (`cancel`)."""
 
     body: Body | None = None
-    """Of a message and a request."""
+    """Content of a message or a request."""
     id: int | None = None
-    """Names the request; each end counts its own."""
+    """Number of the request; each end counts its own requests."""
     reply_to: int | None = None
     result: msgspec.Raw = msgspec.Raw()
-    """Of a reply: the value, if there is no error."""
+    """Result of a request, in a reply without an error."""
     error: RemoteError | None = None
-    """Of a reply: the request was refused."""
+    """Error of a refused request, in a reply."""
     cancel: int | None = None
-    """The request that nobody waits for any more."""
+    """Number of the request that the requester has cancelled."""

@@ -1,4 +1,4 @@
-"""Entry point of an agent process: does the task, reports the result and exits.
+"""Entry point of an agent process: runs the task, reports the result and exits.
 
 Importing this module imports the SDK; the zygote has done so before any agent is forked.
 """
@@ -39,7 +39,7 @@ from coterie.session_directory import SessionDirectory
 
 
 def task_in_workspace(spec: AgentSpec) -> str:
-    """Task of *spec*; a fork in a worktree is told that its directory differs from the one it remembers."""
+    """Return the task of *spec*; a fork in a worktree also gets a notice that its working directory has changed."""
     worktree = spec.workspace.worktree
     if worktree is None or spec.fork is None or not spec.task:
         return spec.task
@@ -48,12 +48,15 @@ def task_in_workspace(spec: AgentSpec) -> str:
 
 
 def combine_lead_task(task: str, words: str) -> str:
-    """Task of a lead that crashed before it received its session's *task*, and is resumed with *words*."""
+    """Return the task of a resumed lead that crashed before it received *task*, the first task of its session.
+
+    *words* are the new message of the user; if both differ, the lead gets both.
+    """
     return words or task if words in ("", task) else f"{task}\n\n{words}"
 
 
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
-    """*spec* with the directory in which the agent works, and the task that remains.
+    """Return *spec* with the working directory of the agent, and with the task only if the agent does not have it yet.
 
     *known* are the user texts in the transcript of the agent.
     """
@@ -67,7 +70,7 @@ def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[st
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Run one agent; the first of *descriptors* is its control socket. Returns the exit status, for the root."""
+    """Run one agent and return the exit status for the root; the first of *descriptors* is the control socket."""
     spec = AgentSpec.from_bytes(payload)
     with inject_faults(spec.name):
         return trio.run(_run_agent, spec, descriptors[0])
@@ -86,9 +89,9 @@ async def _run_agent(spec: AgentSpec, control: int) -> int:
 async def _run_spec(
     spec: AgentSpec, root: RootConnection, interrupting: Interrupting, process_mail: ProcessMail | None = None
 ) -> int:
-    """Run the agent of *spec* and report to its parent; on failure tell the root, which reports to the parent.
+    """Run the agent of *spec* and report to its parent; report a failure to the root, which informs the parent.
 
-    An agent that is a task in the process of another uses the *process_mail* of that process; None opens it.
+    An in-process agent uses *process_mail*, the mail of its process; None opens the mail of a new process.
     """
     try:
         async with _open(spec, root, process_mail) as runner:
@@ -143,7 +146,7 @@ def _open_client(spec: AgentSpec, gate: Gateway) -> AbstractAsyncContextManager[
 
 
 async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
-    """Run the agent until its task or its job is done, and report the result to its parent."""
+    """Run the agent until its task or its job is done, and send the result to its parent."""
     spec, mail = runner.parts.spec, runner.parts.mail
 
     async def report(ended: RunEnded) -> None:
@@ -168,7 +171,7 @@ async def _report(runner: AgentRunner, report: TaskNotification) -> None:
 
 @asynccontextmanager
 async def _interrupt_on_sigterm(agent: Interruptible) -> AsyncIterator[None]:
-    """Let SIGTERM end the turn of *agent* within the block."""
+    """Interrupt the turn of *agent* on SIGTERM within the block."""
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_sigterm, signals, agent)

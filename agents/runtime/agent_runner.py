@@ -1,4 +1,4 @@
-"""Runner of a built agent: one task, a teammate's mail loop, or a job, with the events of the run.
+"""Runner of a built agent: one task, the mail loop of a teammate, or an offline job, with the events of the run.
 
 Importing this module imports the SDK.
 """
@@ -32,7 +32,7 @@ from coterie.mailbox.contract import MemberState
 
 
 def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
-    """Event of the start of a run of *agent*."""
+    """Return the event that a run of *agent* has started."""
     spec, definition = parts.spec, parts.definition
     return RunStarted(
         session=parts.files.session.id,
@@ -48,7 +48,7 @@ def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
 
 
 def run_finished_event(ended: RunEnded) -> Finished:
-    """Event of the end of a run."""
+    """Return the event that a run has ended."""
     return Finished(
         reason=ended.reason,
         result=ended.text,
@@ -61,12 +61,12 @@ def run_finished_event(ended: RunEnded) -> Finished:
 
 
 ReportEnd = Callable[[RunEnded], Awaitable[None]]
-"""Stores the result of a run for the parent."""
+"""Sends the result of a run to the parent."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentRunner:
-    """Runs a built agent. Made by `open_agent_runner`, before the first message and the first model call."""
+    """Runs a built agent. Created by `open_agent_runner`, before the first message and the first model call."""
 
     parts: AgentParts
     agent: Agent
@@ -85,40 +85,40 @@ class AgentRunner:
         return self._steps.keepalive
 
     async def run(self, report: ReportEnd) -> None:
-        """Let the agent work until its run has ended, and *report* it before the event of the end is told.
+        """Run the agent until its task is done, then send the result by *report* and emit the event of the end.
 
-        While agents work for it in the background it waits for what they report, and goes on. Cancellation stops at
-        once, and what was recorded stays; the event of the end says so. Raises `ReplyMalformed`, `OSError`, and what
-        *report* raises.
+        While the agent's background children run, the runner waits for their reports and continues with them.
+        Cancellation stops the run immediately; recorded data stays, and the end event has the reason "cancelled".
+        Raises `ReplyMalformed`, `OSError`, and the exceptions of *report*.
         """
         await self._run_and_report(self._run, report)
 
     async def run_teammate(self, report: ReportEnd, *, lead: str | None) -> None:
-        """Let the agent work, and then on whatever comes by mail, until it is asked to end; as `run_mail_loop`.
+        """Run a teammate by `run_mail_loop` until it is asked to shut down; otherwise as `run`.
 
-        The *lead* is told each time it is idle. Otherwise as `run`.
+        The agent sends *lead* an idle notice each time it becomes idle.
         """
         mail = self.parts.mail
         membership = TeamMembership(router=mail.router, sender=mail.sender, lead=lead)
-        agent, messaging, meanwhile = self.agent, mail.messaging, self._on_demand.serve_while
+        agent, messaging, idle_wait = self.agent, mail.messaging, self._on_demand.serve_while
         await self._run_and_report(
             lambda limits: run_mail_loop(
-                agent, messaging, limits, membership, self._report_state, self._waiting, meanwhile
+                agent, messaging, limits, membership, self._report_state, self._waiting, idle_wait
             ),
             report,
         )
 
     async def run_job(self, job: OfflineJob) -> None:
-        """Do *job* instead of a task, without a turn. Calls that a crash left open are answered first.
+        """Run *job* instead of a task, without a turn. Calls that a crash left open get a result first.
 
-        `Agent.interrupt` leaves the job undone, or done. A failure of the job is an event. Raises `ConfigInvalid` for a
-        job that the agent cannot do, and `OSError`.
+        An interrupt by `Agent.interrupt` stops the job before or after its change, never in between. A failure of the
+        job is an event. Raises `ConfigInvalid` for a job that the agent cannot run, and `OSError`.
         """
         close_open_calls(self.agent)
         if self.agent.conversation.messages:
             await self._run_job(job)
             return
-        # A session that was made for the job has no other run whose end a reader could see.
+        # A session created for this job has no other run, so readers need the events of a run.
         end = RunEnded(reason="cancelled")
         self.agent.emit(run_started_event(self.parts, self.agent))
         try:
@@ -151,13 +151,13 @@ class AgentRunner:
         self.agent.emit(run_started_event(self.parts, self.agent))
         try:
             await self._next_user_message(self.agent)
-            # An interrupt before the loop has begun is for this run all the same.
+            # An interrupt that arrives before the loop has started applies to this run too.
             is_interrupted = self.agent.scope.cancel_called
             ended = RunEnded(reason="cancelled") if is_interrupted else await run(limits)
             if ended.reason == "completed":
                 await self._on_demand.serve(self.agent)
             await self.parts.hooks.end(ended.reason)
-            # Readers of the event rely on the report.
+            # Sent before the event, because readers of the event rely on the report.
             await report(ended)
             end = run_finished_event(ended)
         except (ReplyMalformed, OSError) as exc:
@@ -176,7 +176,7 @@ class AgentRunner:
             with trio.CancelScope() as self.agent.scope:
                 is_woken = await self._has_new_work()
             if self.agent.scope.cancel_called:
-                # An interrupt while the agent waits for others is for the run all the same.
+                # An interrupt during the wait for other agents applies to the run too.
                 return attrs.evolve(ended, reason="cancelled")
             if not is_woken:
                 return ended
@@ -194,21 +194,21 @@ class AgentRunner:
             self.parts.root.report_activity(state)
 
     def _unreported_children(self) -> int:
-        """Number of agents that work for this one in the background."""
+        """Number of background children that have not reported yet."""
         return len(self._agent_tool.pending - self.parts.mail.messaging.reports)
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
-        """Block around a wait for mail; keeps the cached prefix alive while others work for the agent."""
+        """Context manager for a wait for mail; keeps the cached prefix alive while other agents work for this one."""
         return self._keepalive.waiting() if self._unreported_children() or self._leads_team else nullcontext()
 
     @property
     def _leads_team(self) -> bool:
-        """True if others may work for the agent without owing a report: teammates, and children it wrote to again."""
+        """True if agents may work for this one without owing a report: teammates, and children messaged again."""
         tool, has_sent = self._agent_tool, self.parts.mail.router.has_sent
         return self.parts.leads_team or tool.has_teammate or (tool.has_started and has_sent)
 
     async def _has_new_work(self) -> bool:
-        """Wait for mail while others work for the agent; returns True if the agent has something to do then."""
+        """Wait for mail while other agents work for this one; return True if there is new work then."""
         unreported, mail, root = self._unreported_children(), self.parts.mail.messaging, self.parts.root
         if not (unreported or self._leads_team):
             return False
@@ -219,7 +219,7 @@ class AgentRunner:
             return False
         root.report_activity("running")
         added = mail.add_blocks(self.agent, ())
-        if added.blocks:  # else a compaction has added the mail
+        if added.blocks:  # A compaction may have added the mail already.
             self.agent.append_message("user", added.blocks, *added.records)
         return True
 
@@ -231,20 +231,20 @@ class AgentRunner:
                 await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.spawner)
 
 
-MEMORY_OFF = "is switched off, or the run is bare; there is nothing to remember with"
+MEMORY_OFF = "is switched off, or the run is bare; there is no memory to update"
 
 _Layer = TypeVar("_Layer")
 
 
 def _required(layer: _Layer | None) -> _Layer:
-    """*layer*, which serves the memory. Raises `ConfigInvalid` if the agent has no memory."""
+    """Return *layer*, which writes memory. Raises `ConfigInvalid` if the agent has no memory."""
     if layer is None:
         raise ConfigInvalid("memory", MEMORY_OFF)
     return layer
 
 
 def _final_text(agent: Agent) -> str:
-    """The text of the last reply."""
+    """Return the text of the last reply."""
     role, blocks = agent.conversation.messages[-1]
     read = (msgspec.json.decode(block) for block in blocks if role == "assistant")
     return "".join(block["text"] for block in read if block["type"] == "text")

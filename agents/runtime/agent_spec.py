@@ -17,7 +17,7 @@ from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN
 
 AGENT_ENTRY = "coterie.agents.runtime.agent_main:main"
-"""Entry point of an agent process; a name, so that the root does not import the SDK."""
+"""Entry point of an agent process, as a name so that the root does not import the SDK."""
 
 
 @attrs.frozen(kw_only=True)
@@ -25,9 +25,9 @@ class AgentWorkspace:
     """Directory in which an agent works."""
 
     directory: Path | None = None
-    """None for the project of the session."""
+    """Working directory; None for the project of the session."""
     worktree: Worktree | None = None
-    """Worktree that the agent has for itself, which contains the directory."""
+    """Worktree of this agent alone, which contains the directory; None without a worktree."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,73 +36,77 @@ class Services:
 
     session_id: str = ""
     api_url: str | None = None
-    """URL of the embedded server, where that plays the model."""
+    """URL of the embedded server that plays the model; None for the real API."""
     mail_key: str | None = attrs.field(default=None, repr=False)
-    """Key that signs the session's mail, as `SessionKeys.to_hex` returns it; None for mail without signatures."""
+    """Key that signs the mail of the session, as returned by `SessionKeys.to_hex`; None for unsigned mail."""
     mcp: McpAccess | None = None
-    """Access to the MCP servers of the session; None if there are none now."""
+    """Access to the MCP servers of the session; None if no server is running."""
     can_prompt: bool = False
-    """True if the user can be asked for permissions."""
+    """True if the user can be prompted for permissions."""
 
 
 @attrs.frozen(kw_only=True)
 class Incarnation:
-    """State of the session at one start of an agent."""
+    """State of the session at one start of an agent process."""
 
     number: int = 0
-    """Number of the start; 0 before the first."""
+    """Number of the start; 0 before the first start."""
     is_resumed: bool = False
-    """True if the agent was begun under an earlier root, so that its transcript may have the task."""
+    """True if the agent began under an earlier root, so that its transcript may contain the task."""
     is_plan_approved: bool = False
     running_children: tuple[Spawned, ...] = ()
-    """Children that an earlier start spawned, and that have not reported yet."""
+    """Children that an earlier incarnation spawned and that have not reported yet."""
     has_teammate: bool = False
-    """True if an earlier start spawned a teammate, which owes no report."""
+    """True if an earlier incarnation spawned a teammate, which owes no report."""
     trusted_digests: tuple[MessageDigest, ...] = ()
-    """Messages that were in the mailbox when the root began, and that need no signature."""
+    """Digests of messages that were in the mailbox when the root started; these need no signature."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentSpec:
-    """Spec of an agent. The services and the incarnation are set for each start."""
+    """Everything that an agent is started with. Services and incarnation are set for each start."""
 
     name: str
     task: str
-    """Task of a new conversation, next user message of an existing one; empty to continue where it stopped."""
+    """Task of a new conversation, or next user message of an existing one; empty to continue where the agent stopped.
+    """
     model: str
     settings: Settings
     parent: str | None = None
-    """Agent that receives the report; None for the lead."""
+    """Name of the agent that receives the report; None for the lead."""
     parent_settings: tuple[Settings, ...] = ()
-    """Settings of the agents above, the nearest first."""
+    """Settings of the ancestors, nearest first."""
     report: MessageId = attrs.field(factory=new_message_id)
-    """Id of the report, the same from the agent and from the root for a dead one, so that it arrives once."""
+    """Message id of the report.
+
+    The agent and, after a crash, the root use the same id, so that the report arrives once.
+    """
     definition: str | None = None
-    """Agent type."""
+    """Agent type; None for an agent without a definition."""
     fork: str | None = None
-    """File of the fork point that the agent begins with; its task is then its directive."""
+    """File of the fork point that the agent begins with; the task is then the directive of the fork."""
     is_teammate: bool = False
     """True if the agent waits for messages when its task is done."""
     plan: PlanPolicy | None = None
-    """Approval that the agent needs before it may do more than read; None for none."""
+    """Approval that the agent needs before it may do more than read; None if it needs no approval."""
     memory: MemoryScope | None = None
-    """Scope of the agent's memory; None for that of its definition."""
+    """Memory scope of the agent; None for the scope of its definition."""
     is_bare: bool = False
-    """True for an agent without instruction files."""
+    """True if the agent runs without instruction files, memory, hooks and skills."""
     job: OfflineJob | None = None
-    """Offline job that the agent does instead of its task."""
+    """Offline job that the agent runs instead of its task."""
     workspace: AgentWorkspace = AgentWorkspace()
     services: Services = Services()
     incarnation: Incarnation = Incarnation()
 
     @property
     def depth(self) -> int:
-        """Number of agents above."""
+        """Number of ancestors."""
         return len(self.parent_settings)
 
     @property
     def directory(self) -> Path:
-        """Directory in which the agent works; only after the agent process has set it for the project."""
+        """Working directory of the agent. Available once the agent process has replaced None by the project."""
         assert self.workspace.directory is not None, "the agent process sets it"
         return self.workspace.directory
 
@@ -118,17 +122,17 @@ class AgentSpec:
 
     @property
     def has_instructions(self) -> bool:
-        """True if instruction files are read."""
+        """True if the agent loads instruction files."""
         return self.settings.instructions.enabled and not self.is_bare
 
     @property
     def lead(self) -> str | None:
-        """Agent whose teammate the agent is; None for an agent that is no teammate."""
+        """Name of the lead of a teammate; None for an agent that is no teammate."""
         return self.parent if self.is_teammate else None
 
     @property
     def agent_type(self) -> str | None:
-        """Agent type in hooks: the definition, or the type of forks."""
+        """Agent type as hooks see it: the definition, or "fork" for a fork."""
         return self.definition if self.fork is None else FORK_TYPE
 
     def to_bytes(self) -> bytes:
@@ -158,7 +162,7 @@ _NESTED: dict[str, Any] = {
     "services": Services,
     "incarnation": Incarnation,
 }
-"""Types of the members that JSON has as objects."""
+"""Types of the fields that are JSON objects."""
 
 
 def _decode_path(type_: type, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Construction of an agent from its parts, and of the runner that works with it.
+"""Construction of an agent from its parts, and of its runner.
 
 Importing this module imports the SDK.
 """
@@ -43,7 +43,7 @@ from coterie.memory.store.change import Author
 def build_agent(
     parts: AgentParts, tools: dict[str, Tool], workspace: Workspace, client: ModelClient, layers: PipelineBuilder
 ) -> Agent:
-    """Build the agent as its transcript left it, or else from its fork point or its spec."""
+    """Build the agent from its transcript; a new agent is built from its fork point or its spec."""
     spec, files, point = parts.spec, parts.files, parts.point
     meter = WindowMeter(context_thresholds(spec.settings, parts.model))
     conversation = files.transcript.loaded.conversation
@@ -108,11 +108,12 @@ def _build_workspace(
 
 
 def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
-    """WebFetch, if a begun conversation has it; for a new one, if the settings list a host.
+    """Return WebFetch if the existing conversation has the tool, or if the settings of a new one list a host.
 
-    The tool of a begun conversation stays and refuses every call if the list is empty now. Raises `ConfigInvalid`.
+    An existing conversation keeps the tool even if the list is empty now; every call is then refused. Raises
+    `ConfigInvalid`.
     """
-    # Only an agent process needs this module, which imports an HTTP client.
+    # Imported here, because page_text imports an HTTP client that only agent processes need.
     from coterie.agents.tools.web.page_text import load_page  # noqa: PLC0415
 
     spec, begun = parts.spec, parts.begun_prefix
@@ -129,7 +130,7 @@ def _has_web_fetch(prefix: Prefix) -> bool:
 def build_agent_tool(
     parts: AgentParts, fork_point: Callable[[], Path], waiting: Callable[[], AbstractAsyncContextManager[None]]
 ) -> AgentTool:
-    """Build the tool that starts agents; it expects the reports of children that an earlier start spawned."""
+    """Build the Agent tool, which expects the reports of children that an earlier incarnation spawned."""
     incarnation, unreported = parts.spec.incarnation, parts.unreported_children
     return AgentTool(
         parts.root.spawner,
@@ -138,7 +139,7 @@ def build_agent_tool(
         fork_point=fork_point,
         waiting=waiting,
         pending={spawned.report for spawned in unreported},
-        # A child that has reported and still runs was written to again.
+        # A child that has reported and still runs has been messaged again.
         has_teammate=incarnation.has_teammate or len(unreported) < len(incarnation.running_children),
     )
 
@@ -146,7 +147,7 @@ def build_agent_tool(
 def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) -> dict[str, Tool]:
     """Build the tools of the agent, in the order of a request. Raises `ConfigInvalid`.
 
-    A begun conversation has the same tools as when it began.
+    An existing conversation has the tools that it began with.
     """
     root = parts.root
     plan_mode = PlanMode(
@@ -169,14 +170,15 @@ def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) ->
 
 @asynccontextmanager
 async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClient) -> AsyncIterator[AgentRunner]:
-    """Build the agent of *parts*, open its background work, and return its runner.
+    """Build the agent of *parts*, start its background work, and yield its runner.
 
-    Leaving the block ends the jobs of the agent and releases its tasks. Raises `ConfigInvalid` and `OSError`.
+    Leaving the block kills the background jobs of the agent and releases its tasks. Raises `ConfigInvalid` and
+    `OSError`.
     """
     spec, files, mail = parts.spec, parts.files, parts.mail
     agent: Agent
 
-    # Tools call these two, so the agent is built by then.
+    # Only tools call these two functions, and no tool runs before the agent is built.
     def fork_point() -> Path:
         return write_fork_file(agent, files.directory)
 
@@ -206,7 +208,7 @@ async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClie
 
 
 def _handlers(agent_tool: AgentTool, steps: Steps) -> AgentHandlers:
-    """Handlers of the root's messages about the agent."""
+    """Return the handlers of the root's messages about this agent."""
     assert steps.on_demand_compaction is not None, "every agent has it"
     return AgentHandlers(
         release=agent_tool.release, expect=agent_tool.pending.add, compact=steps.on_demand_compaction.request

@@ -1,4 +1,4 @@
-"""Next user message of a conversation: the task, or what arrived since the last run."""
+"""Next user message of a conversation: the task, or the news since the last run."""
 
 from collections.abc import Sequence
 
@@ -20,25 +20,25 @@ from coterie.agents.runtime.setup.context_texts import context_text, index_text,
 from coterie.mailbox.errors import MailboxFailed
 
 RECALL_TIMEOUT = 0.5
-"""Seconds that a task waits for memories that fit it; most often that takes some milliseconds."""
+"""Seconds to wait for memories that fit the task; a search usually takes some milliseconds."""
 
 
 @attrs.frozen(kw_only=True)
 class NextUserMessage:
-    """Adds the next user message to the conversation of one agent, at the start of a run."""
+    """Adds the next user message to the conversation of one agent at the start of a run."""
 
     parts: AgentParts
     recall: MemoryRecall | None
 
     async def __call__(self, agent: Agent) -> None:
-        """Add the message to the conversation of *agent*, unless it is there; answer calls that a crash left open.
+        """Append the message to the conversation of *agent*, unless it is there; close calls that a crash left open.
 
-        Raises `OSError` when it cannot be recorded.
+        Raises `OSError` if the message cannot be recorded.
         """
         parts, task = self.parts, self.parts.spec.task
         begun = await parts.hooks.begin(agent)
         if agent.fork_of is not None and task and has_work(agent) and not agent.conversation.open_tool_uses:
-            return  # its directive, or a later message, is there
+            return  # The directive of the fork, or a later message, is in the conversation.
         close_open_calls(agent)
         recalled = await self._recalled()
         if len(agent.conversation.messages) == 0:
@@ -49,8 +49,8 @@ class NextUserMessage:
         news = [render("still_at_work", names=", ".join(children))] if children else []
         if not (words or news or has_work(agent) or self._has_mail(agent)):
             agent.add_preface(begun)
-            return  # it has replied to everything; a shutdown request needs no reply
-        # Mail that arrived between the runs comes along.
+            return  # The agent has replied to everything, and a shutdown request needs no reply.
+        # Includes the mail that arrived between the runs.
         started = [text for said in words for text in await parts.skills.load_requested(agent, said)]
         waiting = parts.mail.messaging.add_blocks(agent, ())
         told = [*map(text_block, news), *waiting.blocks, *map(text_block, [*started, *words])]
@@ -58,11 +58,11 @@ class NextUserMessage:
             agent.append_message("user", blocks, *waiting.records, *self._records(agent, words), *recalled.records)
 
     async def _begin(self, agent: Agent, begun: Sequence[bytes], recalled: AddedBlocks) -> None:
-        """Add the first message; for a teammate without a task, keep its beginning until a message arrives."""
+        """Append the first message; for a teammate without a task, keep its beginning until a message arrives."""
         texts = [await self._context(agent), *self._team_texts(agent.identity.agent), *self._plan()]
         texts += await self.parts.skills.preload(agent)
         if self.parts.spec.is_teammate and not self.parts.spec.task:
-            agent.add_preface(map(text_block, texts))  # it waits for its first message
+            agent.add_preface(map(text_block, texts))  # The teammate waits for its first message.
             return
         words = self._first_texts()
         told = [text for said in words for text in (*await self.parts.skills.load_requested(agent, said), said)]
@@ -70,13 +70,13 @@ class NextUserMessage:
         agent.append_message("user", blocks, *self._records(agent, words), *recalled.records)
 
     def _first_texts(self) -> list[str]:
-        """Task of the agent, for a lead behind the initial prompt of its definition."""
+        """Return the task of the agent; for a lead, behind the initial prompt of its definition."""
         spec, definition = self.parts.spec, self.parts.definition
         initial = None if definition is None or spec.parent_settings else definition.initial_prompt
         return [*([initial] if initial and initial != spec.task else []), spec.task]
 
     def _records(self, agent: Agent, words: list[str]) -> list[Addition]:
-        """Records of *words*, and of the skills that they have started."""
+        """Return records of the user texts *words* and of the skills that they have loaded."""
         return [*([UserTextRecord(texts=words)] if words else []), *agent.workspace_changes()]
 
     def _has_mail(self, agent: Agent) -> bool:
@@ -100,15 +100,15 @@ class NextUserMessage:
         return context_text(parts.spec.directory, agent.clock, parts.instructions, *told)
 
     def _plan(self) -> list[str]:
-        """Text for an agent that has to plan first."""
+        """Return the instructions for an agent that must submit a plan first."""
         plan = self.parts.spec.plan
         return [] if plan is None else [render("plan_required", approver=plan.description)]
 
     def _team_texts(self, name: str) -> list[str]:
-        """Texts about the team, for the agent *name*.
+        """Return the texts about the team for the agent *name*.
 
-        They are not in the context text, because sessions of one project share its bytes as long as it names nothing
-        of a session.
+        These texts are separate from the context text, because sessions of one project share the bytes of the context
+        text as long as it contains no name of a session.
         """
         parts = self.parts
         scratch = "" if parts.scratch is None else render("scratch", directory=str(parts.scratch))
@@ -119,17 +119,19 @@ class NextUserMessage:
         if (lead := self.parts.spec.lead) is None:
             return ""
         names = ", ".join(self.parts.teammates)
-        others = f"In the team besides: {names}." if names else "You can also write to others that you know of."
+        others = (
+            f"Other members of the team: {names}." if names else "You can also write to other agents that you know of."
+        )
         return render("teammate", name=name, lead=lead, others=others)
 
     async def _recalled(self) -> AddedBlocks:
-        """Memories that fit the task; with a ranking by a model they come with a later message."""
+        """Return memories that fit the task; memories that a model ranks come with a later message."""
         task = self.parts.spec.task
         if self.recall is None or not task:
             return NOTHING
         self.recall.begin(task)
         if self.recall.is_local:
-            # The first look into a large store takes longer; its memories then come with a later message.
+            # Loading a large store for the first time takes longer; its memories then come with a later message.
             with trio.move_on_after(RECALL_TIMEOUT):
                 await self.recall.wait_until_idle()
         return self.recall.take_found()

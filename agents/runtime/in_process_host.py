@@ -26,23 +26,23 @@ from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.errors import first_exception
 
 FAILED = 1
-"""Exit status of an agent that could not begin, or could not report to its parent."""
+"""Exit status of an agent that could not start, or could not report to its parent."""
 END_TIMEOUT = 5.0
-"""Seconds that agents which have done their work may take to end when their parent ends."""
+"""Seconds for in-process agents that have finished their work to exit when their parent exits."""
 
 
 class Interruptible(Protocol):
-    """An agent, as far as its turn can be ended from outside."""
+    """An agent whose turn can be interrupted from outside."""
 
     def interrupt(self) -> None:
-        """End the turn that is under way."""
+        """Interrupt the current turn."""
         ...
 
 
 Interrupting = Callable[[Interruptible], AbstractAsyncContextManager[None]]
-"""Block within which the agent's turn can be ended from outside."""
+"""Context manager within which the turn of the agent can be interrupted from outside."""
 AgentMain = Callable[[AgentSpec, RootConnection, Interrupting], Awaitable[int]]
-"""Runs one agent and returns its exit status; the root is told why it is not 0."""
+"""Runs one agent and returns its exit status; an agent that fails has reported the reason to the root."""
 
 
 @attrs.define(eq=False)
@@ -55,7 +55,7 @@ class _InProcessAgent:
 
     @asynccontextmanager
     async def interrupting(self, agent: Interruptible) -> AsyncIterator[None]:
-        """As `Interrupting`."""
+        """Make *agent* interruptible by `handle_signal` within the block; an `Interrupting`."""
         self._agent = agent
         try:
             yield
@@ -64,7 +64,7 @@ class _InProcessAgent:
             self.has_worked = True
 
     def handle_signal(self, number: int) -> None:
-        """Handle the signal *number* as a process of its own would."""
+        """Cancel the agent on SIGKILL; any other signal interrupts its turn."""
         if number == signal.SIGKILL:
             self.scope.cancel()
         elif self._agent is not None:
@@ -73,7 +73,7 @@ class _InProcessAgent:
 
 @attrs.define(eq=False)
 class _InProcessHost:
-    """Agents that one agent has started in its process."""
+    """Host of the agents that one agent has started in its process."""
 
     _root: RootConnection
     _run_main: AgentMain
@@ -83,7 +83,7 @@ class _InProcessHost:
     _is_leaving: bool = attrs.field(default=False, init=False)
 
     def handle(self, message: InProcessMessage) -> None:
-        """Handle a message of the root, as `RootConnection.hosting` passes it on."""
+        """Handle a message of the root that `RootConnection.hosting` passes on."""
         match message:
             case StartInProcess() if self._is_leaving:
                 self._root.send(RunOver(line=message.line, status=-signal.SIGKILL))
@@ -93,52 +93,52 @@ class _InProcessHost:
             case RelayedMessage():
                 self._channels.handle(message)
             case SignalAgent():
-                if (named := self._agents.get(message.line)) is not None:  # else it has just ended
+                if (named := self._agents.get(message.line)) is not None:  # The agent may have ended already.
                     named.handle_signal(message.number)
 
     def close(self) -> None:
-        """Cancel all agents that are still at work, and give the others time to end by themselves."""
+        """Cancel all agents that are still running, and give the others `END_TIMEOUT` seconds to exit."""
         self._is_leaving = True
         self._nursery.cancel_scope.deadline = trio.current_time() + END_TIMEOUT
         for agent in self._agents.values():
             if not agent.has_worked:
                 agent.scope.cancel()
 
-    async def _run(self, message: StartInProcess, agent: _InProcessAgent, line: SubChannel[RootFrame]) -> None:
-        """Own one agent until nothing of it is left, then tell the root; an error in the agent stays its own."""
+    async def _run(self, message: StartInProcess, agent: _InProcessAgent, channel: SubChannel[RootFrame]) -> None:
+        """Run one agent until all of its tasks have ended, then report to the root. Its errors stay inside it."""
         status = -signal.SIGKILL
         try:
             with agent.scope:
-                status = await self._run_agent(message, agent, line)
+                status = await self._run_agent(message, agent, channel)
         except ControlLost:
-            status = FAILED  # its channel is unusable
+            status = FAILED  # The channel of this agent is unusable.
         finally:
             del self._agents[message.line]
             self._channels.close(message.line)
-            # The connection of the whole process raises it if the root has gone.
+            # If the root has gone, the connection of the whole process raises this error.
             with contextlib.suppress(ControlLost):
                 self._root.send(RunOver(line=message.line, status=status))
 
-    async def _run_agent(self, message: StartInProcess, agent: _InProcessAgent, line: SubChannel[RootFrame]) -> int:
+    async def _run_agent(self, message: StartInProcess, agent: _InProcessAgent, channel: SubChannel[RootFrame]) -> int:
         status = FAILED
-        async with open_root_connection_on(line) as root:
+        async with open_root_connection_on(channel) as root:
             try:
                 status = await self._run_main(AgentSpec.from_bytes(bytes(message.duty)), root, agent.interrupting)
-            except* Exception as group:  # noqa: BLE001 - for this agent it is the outermost frame
+            except* Exception as group:  # noqa: BLE001 - outermost frame of an in-process agent
                 traceback.print_exception(group, file=sys.stderr)
-                with contextlib.suppress(ControlLost):  # raised by the connection itself
+                with contextlib.suppress(ControlLost):  # The connection itself raises this error.
                     root.report_failure(_describe(group), is_for_user=False)
         return status
 
 
 @asynccontextmanager
 async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> AsyncIterator[None]:
-    """Let the root run agents in this process, each by *run_main*, below the agent of *root*, until the block ends.
+    """Within the block, let the root start agents in this process, each by *run_main*, as children of this agent.
 
-    Then agents that have done their work may end by themselves, and the others are cancelled; none is left. An
-    exception in one of them is its failure alone.
+    At the end of the block, agents that have finished their work may exit, and the others are cancelled; all have ended
+    when the block is left. An exception in one agent is a failure of that agent alone.
     """
-    with ExitStack() as stack:  # messages are handled until the last agent has ended
+    with ExitStack() as stack:  # The handler must outlive the last agent.
         async with trio.open_nursery() as nursery:
             host = _InProcessHost(root, run_main, nursery, SubChannels(root.send, root_decoder))
             stack.enter_context(root.hosting(host.handle))

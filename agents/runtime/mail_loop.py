@@ -1,4 +1,4 @@
-"""Mail loop: an agent works, waits for mail and works again until it is asked to end."""
+"""Mail loop: an agent works, waits for mail and works again until it is asked to shut down."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -21,14 +21,14 @@ from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.message_bodies import ShutdownResponse
 
 IdleWait = Callable[[Agent, Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Waits for mail in the way it is given, and does meanwhile what else is asked for.
+"""Waits for mail by calling the given function, and serves other requests during the wait.
 
-It may return early: what has come is then in the conversation.
+The function may return early, with the messages already in the conversation.
 """
 
 
 async def wait_only(_agent: Agent, wait: Callable[[], Awaitable[None]]) -> None:
-    """The `IdleWait` of an agent of which nothing else is asked."""
+    """Wait for mail and serve no other requests; the default `IdleWait`."""
     await wait()
 
 
@@ -37,19 +37,21 @@ async def run_mail_loop(
     mail: Messaging,
     limits: RunLimits,
     membership: TeamMembership,
-    tell_state: Callable[[MemberState], None] = lambda _: None,
+    report_state: Callable[[MemberState], None] = lambda _: None,
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
-    meanwhile: IdleWait = wait_only,
+    idle_wait: IdleWait = wait_only,
 ) -> RunEnded:
-    """Let *agent* work on what it has, and on whatever comes by *mail*, until a run ends otherwise than completed.
+    """Run *agent* on its conversation and on *mail* until a run ends with another reason than "completed".
 
-    *limits* are those of one run. Every change between running and idle is told, and the lead hears of each time it is
-    idle; each wait for mail is in a block of *waiting*, and left to *meanwhile*. Asked to end, the agent finishes its
-    tool round and has one more turn to wrap up, or none if it has nothing to do; at the deadline it is interrupted,
-    with its open calls answered. Either way the end is `shutdown`, and the response is stored before this returns.
-    Cancellation stops it at once and answers nobody; mail that is not in the transcript by then is delivered to its
-    next start. Raises as `run_loop` and *meanwhile* do, and `MailboxFailed` when the mailbox of an idle agent cannot be
-    read.
+    *limits* apply to each run. *report_state* gets every change between running and idle, and the lead gets an idle
+    notice. Each wait for mail runs inside a *waiting* block and is passed to *idle_wait*. After a shutdown request, the
+    agent finishes its tool round and has one more turn to wrap up, or none if it has nothing to do. At the deadline the
+    agent is interrupted, with its open calls closed. In both cases the reason is "shutdown", and the response is stored
+    before this function returns.
+
+    Cancellation stops the agent immediately and answers no request; mail that is not in the transcript by then is
+    delivered to the next incarnation. Raises as `run_loop` and *idle_wait* do, and `MailboxFailed` if the mailbox of an
+    idle agent cannot be read.
     """
     ended: RunEnded | None = None
 
@@ -59,14 +61,14 @@ async def run_mail_loop(
 
     while True:
         if has_work(agent):
-            tell_state("running")
+            report_state("running")
             ended = await _run(agent, mail, limits)
             if ended.reason != "completed" or mail.shutdown.is_known:
                 break
         if not mail.shutdown.requests:
-            tell_state("idle")
+            report_state("idle")
             await membership.notify_idle(agent, None if ended is None else ended.reason)
-        await meanwhile(agent, wait)
+        await idle_wait(agent, wait)
         if mail.has_work:
             added = mail.add_blocks(agent, ())
             agent.append_message("user", added.blocks, *added.records)
@@ -79,13 +81,13 @@ async def run_mail_loop(
 
 
 def has_work(agent: Agent) -> bool:
-    """Whether the conversation ends with something that the model has not answered."""
+    """True if the conversation ends with a user message that the model has not answered."""
     last = agent.conversation.prefix.last
     return last is not None and last.role == "user"
 
 
 async def _run(agent: Agent, mail: Messaging, limits: RunLimits) -> RunEnded:
-    """One run of the loop, interrupted when a deadline passes that came by mail."""
+    """Run the loop once; interrupt it when the deadline of a shutdown request passes."""
     failure: ReplyMalformed | OSError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_interrupt_at_deadline, agent, mail)
@@ -94,13 +96,13 @@ async def _run(agent: Agent, mail: Messaging, limits: RunLimits) -> RunEnded:
         except (ReplyMalformed, OSError) as exc:
             failure = exc
         nursery.cancel_scope.cancel()
-    if failure is not None:  # raised out here, where it is not put into a group
+    if failure is not None:  # Raised outside of the nursery, so that it is not wrapped in a group.
         raise failure
     return ended
 
 
 async def _interrupt_at_deadline(agent: Agent, mail: Messaging) -> None:
-    """Hear a request to end while the agent is busy, and interrupt it at the deadline."""
+    """Receive shutdown requests while the agent is running, and interrupt the agent at the deadline."""
     while trio.current_time() < mail.shutdown.deadline:
         with trio.move_on_at(mail.shutdown.deadline):
             await _receive(agent, mail)
@@ -112,11 +114,11 @@ async def _receive(agent: Agent, mail: Messaging) -> None:
         await mail.receive()
     except MailboxFailed as exc:
         agent.emit(LayerFailed(layer="mail", reason=str(exc)))
-        await trio.sleep_forever()  # the tool rounds try again; trying here would never pause
+        await trio.sleep_forever()  # The tool rounds retry; retrying here would be a busy loop.
 
 
 async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, last: RunEnded) -> RunEnded:
-    """Answer everybody who asked for it, and say that this is why it ends."""
+    """Send the response to every shutdown request, and return *last* with the reason "shutdown"."""
     response = _response(last, is_late=trio.current_time() >= mail.shutdown.deadline)
     for request in mail.shutdown.requests.values():
         await membership.respond(agent, request, response)
@@ -126,44 +128,44 @@ async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, 
 
 def _response(last: RunEnded, *, is_late: bool) -> ShutdownResponse:
     if last.reason == "cancelled":
-        reason = "the deadline has passed, and what it was doing was interrupted" if is_late else "it was interrupted"
-        return ShutdownResponse(accepted=False, reason=reason)
+        text = "the deadline has passed and its turn was interrupted" if is_late else "it was interrupted"
+        return ShutdownResponse(accepted=False, reason=text)
     words = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
     return ShutdownResponse(accepted=True, reason=words.get(last.reason, f"its run has ended: {last.reason}"))
 
 
-async def wait_for_mail_or_idle_team(room: AgentMail, spawner: Spawner) -> None:
-    """Return when mail has come that is worth a turn, or asks to end, or when nobody is left who would send any.
+async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:
+    """Wait for mail that is worth a turn or asks for shutdown, or until no other agent can send mail.
 
-    In the last case all that they sent before is stored. Raises as `Messaging.wait_for_work` does.
+    In the last case, all mail that was sent before is stored. Raises as `Messaging.wait_for_work` does.
     """
     failure: MailboxFailed | None = None
     async with trio.open_nursery() as nursery:
 
-        async def rest() -> None:
-            with contextlib.suppress(ControlLost):  # whoever listens on the line finds out
-                await _wait_until_idle(room, spawner)
+        async def watch_for_idle() -> None:
+            with contextlib.suppress(ControlLost):  # The task that receives from the root reports the lost connection.
+                await _wait_until_idle(mail, spawner)
                 nursery.cancel_scope.cancel()
 
-        nursery.start_soon(rest)
+        nursery.start_soon(watch_for_idle)
         try:
-            await room.messaging.wait_for_work()
+            await mail.messaging.wait_for_work()
         except MailboxFailed as exc:
             failure = exc
         nursery.cancel_scope.cancel()
-    if failure is not None:  # raised out here, where it is not put into a group
+    if failure is not None:  # Raised outside of the nursery, so that it is not wrapped in a group.
         raise failure
 
 
-async def _wait_until_idle(room: AgentMail, spawner: Spawner) -> None:
-    """Return when the root finds everybody at rest, and nothing was on its way within this process meanwhile.
+async def _wait_until_idle(mail: AgentMail, spawner: Spawner) -> None:
+    """Return when the root reports that all agents are idle, and no message was pending in this process then.
 
-    Who shares the process has said that it works before its mail counts as read. So the root has heard it if that was
-    before it was asked, and if nothing was sent since, nobody can have been woken.
+    An in-process agent reports that it is running before its mail counts as read. So the root knows about every message
+    that was read before the request, and if none was sent since, no agent can have been woken.
     """
     while True:
-        is_read, sent = room.is_delivered_in_process, room.sent_in_process
+        is_read, sent = mail.is_delivered_in_process, mail.sent_in_process
         await spawner.wait_until_idle()
-        if is_read and sent == room.sent_in_process:
+        if is_read and sent == mail.sent_in_process:
             return
         await trio.lowlevel.checkpoint()

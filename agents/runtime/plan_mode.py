@@ -13,58 +13,64 @@ from coterie.agents.permissions.rules import RoleLimit, Rule
 from coterie.agents.root_link.messages import Activity
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 
-NOT_ASKED = "Nobody has asked you for a plan, and nobody judges one: begin."
-APPROVED_BEFORE = PlanDecision(approve=True, by="", feedback="It was approved before.")
+NOT_ASKED = "No plan was requested, and nothing reviews one: begin with the task."
+APPROVED_BEFORE = PlanDecision(approve=True, by="", feedback="The plan was approved before.")
 
 
 @attrs.define(eq=False, kw_only=True)
 class PlanMode:
-    """How one agent gets from planning to doing. It is a `PlanApprover`, for the tool that submits the plan."""
+    """Plan mode of one agent: restricts its permissions and submits its plan.
+
+    A `PlanApprover` for the ExitPlanMode tool.
+    """
 
     policy: PlanPolicy | None
     is_approved: bool
-    """Whether that is past: an earlier start had its plan approved, as the root knows."""
+    """True if the plan was approved, also if that happened in an earlier incarnation."""
     authority: Authorizer
     approver: PlanApprover
     report_activity: Callable[[Activity, str], None]
-    """Says what the agent does. Raises `ControlLost`."""
-    _granted: Permissions = attrs.field(init=False)
+    """Reports the activity of the agent to the root. Raises `ControlLost`."""
+    _after_approval: Permissions = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._granted = _granted(self.authority.permissions, self.policy)
-        self.authority.permissions = self._granted if self._is_free else _only_reading(self.authority.permissions)
+        self._after_approval = _approved_permissions(self.authority.permissions, self.policy)
+        self.authority.permissions = self._after_approval if self._may_act else _read_only(self.authority.permissions)
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """As `PlanApprover.submit`; on a yes the agent's permissions are its own from then on. Raises `ToolFailed`."""
+        """Submit *plan* as `PlanApprover.submit`; an approval restores the permissions of the agent.
+
+        Raises `ToolFailed`.
+        """
         if self.policy is None:
             raise ToolFailed(NOT_ASKED)
         if self.is_approved:
             return APPROVED_BEFORE
         self.report_activity("plan_pending", _first_line(plan))
         try:
-            judgement = await self.approver.submit(plan, files)
+            decision = await self.approver.submit(plan, files)
         finally:
-            with contextlib.suppress(ControlLost):  # whoever listens on the line finds out
+            with contextlib.suppress(ControlLost):  # The task that receives from the root reports the lost connection.
                 self.report_activity("running", "")
-        if judgement.approve:
+        if decision.approve:
             self.is_approved = True
-            self.authority.permissions = self._granted
-        return judgement
+            self.authority.permissions = self._after_approval
+        return decision
 
     @property
-    def _is_free(self) -> bool:
+    def _may_act(self) -> bool:
         return self.policy is None or self.is_approved
 
 
-def _only_reading(permissions: Permissions) -> Permissions:
+def _read_only(permissions: Permissions) -> Permissions:
     return attrs.evolve(permissions, mode="plan")
 
 
-def _granted(permissions: Permissions, policy: PlanPolicy | None) -> Permissions:
-    """What the agent may do after a yes; after that of a rule no more than the rule could look at.
+def _approved_permissions(permissions: Permissions, policy: PlanPolicy | None) -> Permissions:
+    """Return the permissions after an approval; if a rule approves, only those that the rule can check.
 
-    A command may change any file, and so may an agent that is started: the first is denied here, the second may only
-    read, as the root orders it.
+    A command may change any file, so commands are denied. A spawned agent could do so too; the root gives it read-only
+    permissions.
     """
     if policy is None or policy.by != "rule":
         return permissions

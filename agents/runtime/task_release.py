@@ -11,35 +11,35 @@ from coterie.mailbox.tasks.errors import TaskError
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 
-RELEASING = 15.0
-"""Seconds that giving tasks back may take; a little more than the lock of the list is waited for."""
+RELEASE_TIMEOUT = 15.0
+"""Seconds for releasing tasks; a little more than the timeout of the task list's lock."""
 
 
 @asynccontextmanager
-async def releasing_tasks(task_list: TaskList, owner: TaskOwner, tell: Callable[[Event], None]) -> AsyncIterator[None]:
-    """Open the tasks of *owner* again when the block ends: by itself, by an error or by cancellation.
+async def releasing_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> AsyncIterator[None]:
+    """Release the tasks of *owner* when the block ends, also after an error or cancellation.
 
-    Those of an earlier start, which crashed, are its own from the beginning. What cannot be taken over or released is
-    an event; the latter stays claimed until the next start of that name ends.
+    At the beginning, *owner* takes over the tasks of an earlier incarnation that crashed. A task that cannot be taken
+    over or released is an event; a task that cannot be released stays claimed until the next incarnation ends.
     """
     try:
         if owner.incarnation > 1:
-            with _reporting_errors(tell):
+            with _reporting_errors(emit):
                 await task_list.take_over(owner)
         yield
     finally:
-        await release_tasks(task_list, owner, tell)
+        await release_tasks(task_list, owner, emit)
 
 
-async def release_tasks(task_list: TaskList, owner: TaskOwner, tell: Callable[[Event], None]) -> None:
-    """Open the tasks of *owner*, who has ended, also when cancelled. What cannot be released is an event."""
-    with trio.move_on_after(RELEASING, shield=True), _reporting_errors(tell):
+async def release_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> None:
+    """Release the tasks of *owner*, an agent that has ended, even if cancelled. A failure is an event."""
+    with trio.move_on_after(RELEASE_TIMEOUT, shield=True), _reporting_errors(emit):
         await task_list.release_all(owner)
 
 
 @contextmanager
-def _reporting_errors(tell: Callable[[Event], None]) -> Iterator[None]:
+def _reporting_errors(emit: Callable[[Event], None]) -> Iterator[None]:
     try:
         yield
     except TaskError as exc:
-        tell(LayerFailed(layer="tasks", reason=str(exc)))
+        emit(LayerFailed(layer="tasks", reason=str(exc)))

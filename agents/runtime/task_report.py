@@ -19,20 +19,20 @@ ReportStatus = Literal["completed", "failed", "killed", "blocked"]
 _OUTCOMES: Mapping[EndReason, tuple[ReportStatus, str]] = {
     "completed": ("completed", "The task is done."),
     "max_turns": ("blocked", "It has used up its turns."),
-    "budget": ("blocked", "Its budget does not bear another call."),
+    "budget": ("blocked", "Its budget is too small for another call."),
     "prompt_too_long": ("blocked", "Its context is too long for the model."),
     "blocked": ("blocked", "Its context is too full for another turn."),
-    "refused": ("failed", "The model refused to go on."),
+    "refused": ("failed", "The model refused to continue."),
     "cut_off": ("failed", "A reply did not fit, even at the largest size."),
-    "model_error": ("failed", "The model could not be asked."),
+    "model_error": ("failed", "A model call failed."),
     "cancelled": ("killed", "It was interrupted."),
-    "hook": ("blocked", "A hook of the user's has ended it."),
-    "shutdown": ("killed", "It was asked to end before the task was done."),
+    "hook": ("blocked", "A hook of the user has ended it."),
+    "shutdown": ("killed", "It was asked to shut down before the task was done."),
 }
 
 
 def task_notification(ended: RunEnded, reason_to_end: str = "") -> TaskNotification:
-    """What to tell of a run that came to its end; *reason_to_end* was given by who asked for that."""
+    """Return the report of a run that has ended; *reason_to_end* is the reason given in a shutdown request."""
     status, summary = _OUTCOMES[ended.reason]
     if status == "killed" and reason_to_end:
         summary = f"{summary.removesuffix('.')}: {reason_to_end}."
@@ -47,16 +47,16 @@ def task_notification(ended: RunEnded, reason_to_end: str = "") -> TaskNotificat
 
 
 async def send_report(parent: str, report: TaskNotification, id_: MessageId, router: Router, sender: Sender) -> None:
-    """Store *report* for *parent*; whoever else sends it with the same id, it arrives once. Raises `MailboxError`."""
+    """Store *report* in the mailbox of *parent*; reports with the same *id_* arrive once. Raises `MailboxError`."""
     await router.send(sender, OutgoingMessage(to=parent, body=report.to_body(), kind=report.kind, id=id_))
 
 
 WORKTREE_CHECK_TIMEOUT = 10.0
-"""Seconds in which an agent looks through its worktree before it reports."""
+"""Seconds for the check of the worktree before an agent reports."""
 
 
 async def add_worktree_state(spec: AgentSpec, report: TaskNotification) -> TaskNotification:
-    """*report*, with what there is in the agent's worktree."""
+    """Return *report* with the state of the agent's worktree added to the summary."""
     if spec.workspace.worktree is None:
         return report
     work: str | None = WORK_NOT_CHECKED

@@ -1,4 +1,4 @@
-"""Membership of an agent in its team: idle notices, shutdown responses and requests to others."""
+"""Membership of an agent in its team: idle notices, shutdown responses and requests to other agents."""
 
 from typing import Generic, TypeVar
 
@@ -19,35 +19,35 @@ Reply = TypeVar("Reply", bound=MessageBody)
 
 @attrs.frozen(kw_only=True)
 class ReplyReceived(Generic[Reply]):
-    """What came of a question."""
+    """Reply to a request of `TeamMembership.request`."""
 
     sender: Sender
-    """Who answered; not always who was asked."""
+    """Sender of the reply; may differ from the recipient of the request."""
     body: Reply
 
 
 @attrs.frozen(kw_only=True)
 class TeamMembership:
-    """How one agent sends, and whom it reports to."""
+    """Sends the team messages of one agent."""
 
     router: Router
     sender: Sender
     lead: str | None = None
-    """Who is told when it is idle; None for nobody."""
+    """Recipient of idle notices; None to send none."""
 
     async def notify_idle(self, agent: Agent, outcome: EndReason | None) -> None:
-        """Let the lead know that there is nothing to do, after a run that came to *outcome*.
+        """Send the lead an idle notice after a run with the reason *outcome*.
 
-        When that cannot be stored it is an event, and the agent goes on.
+        A notice that cannot be stored is an event.
         """
         if self.lead is not None:
             body = Idle(outcome=outcome)
             await self._report(agent, OutgoingMessage(to=self.lead, body=body.to_body(), kind=body.kind))
 
     async def respond(self, agent: Agent, request: Envelope, response: ShutdownResponse) -> None:
-        """Answer who made *request*; returns when it is stored, or an event says why it is not.
+        """Send *response* to the sender of *request*; returns when it is stored, or after an event with the error.
 
-        The human and the root, who have no mailbox, see it by the end of the run.
+        The user and the root have no mailbox; they see the end of the run instead.
         """
         if request.sender.kind not in ("human", "system"):
             body = response.to_body()
@@ -58,22 +58,20 @@ class TeamMembership:
     async def request(
         self, mail: Messaging, to: str, request: MessageBody, answer: type[Reply]
     ) -> ReplyReceived[Reply]:
-        """Send *request* to the agent *to*, and wait for the *answer* to it, for as long as it takes.
+        """Send *request* to the agent *to*, and wait without a timeout for the reply of type *answer*.
 
-        Only a message that names this request, of the right kind and from somebody who may send that kind, is the
-        answer; all other mail waits for the conversation as ever. Cancellation leaves the request where it is, and an
-        answer that comes later is mail as any other. Raises `SendRefused` and `MailboxFailed`.
+        The reply must name this request, have the right kind, and come from an agent that may send this kind; all other
+        mail waits for the conversation. Cancellation does not withdraw the request, and a late reply is delivered as
+        normal mail. Raises `SendRefused` and `MailboxFailed`.
         """
-        [posted] = await self.router.send(
-            self.sender, OutgoingMessage(to=to, body=request.to_body(), kind=request.kind)
-        )
-        assert posted.receipt is not None, "a refusal of a single recipient is raised"
-        expected = ReplyMatcher(request=posted.receipt.id, asked=to, kind=answer.kind)
+        [sent] = await self.router.send(self.sender, OutgoingMessage(to=to, body=request.to_body(), kind=request.kind))
+        assert sent.receipt is not None, "a refusal of a single recipient is raised"
+        expected = ReplyMatcher(request=sent.receipt.id, asked=to, kind=answer.kind)
         envelope = await mail.wait_for_answer(expected)
         return ReplyReceived(sender=envelope.sender, body=answer.from_body(envelope.body))
 
-    async def _report(self, agent: Agent, draft: OutgoingMessage) -> None:
+    async def _report(self, agent: Agent, message: OutgoingMessage) -> None:
         try:
-            await self.router.send(self.sender, draft)
+            await self.router.send(self.sender, message)
         except MailboxError as exc:
             agent.emit(LayerFailed(layer="mail", reason=str(exc)))

@@ -14,57 +14,57 @@ from coterie.memory.front_matter.front_matter import parse_front_matter
 from coterie.memory.front_matter.yaml_fields import quote_text
 
 SkillScope = Literal["user", "agents", "claude", "project"]
-"""Whose skill it is, from the weakest to the strongest: the user's, or the project's in one of three directories."""
+"""Origin of a skill, from the weakest to the strongest: the user, or one of three directories of the project."""
 
 
 @attrs.frozen(kw_only=True)
 class Skill:
-    """What there is to know of a skill before it is used."""
+    """Properties of a skill that are known before it is loaded."""
 
     name: str
     """Lower-case letters, digits and hyphens."""
     description: str
-    """When to use it, on one line, in words for the model."""
+    """Purpose of the skill, in one line, as a text for the model."""
     scope: SkillScope
     source: Path
-    """Its file, as people know it."""
+    """Path of the file, as the user knows it."""
     file: Path
-    """The same with all links followed."""
+    """Path of the file with all links resolved."""
     allowed_tools: tuple[str, ...] = ()
-    """What it would like to use. It gives no right to anything: see `docs/skills.md`."""
+    """Tools that the skill would like to use. They grant no permissions: see `docs/skills.md`."""
     argument_hint: str | None = None
-    """What to write behind its name, in words for people."""
+    """Hint for users about the arguments behind the name."""
     is_for_model: bool = True
-    """Whether an agent may start it, and is told of it."""
+    """True if agents may load the skill and see it in their list."""
     is_for_user: bool = True
-    """Whether the user may start it, as `/name`."""
+    """True if the user may load the skill, as `/name`."""
 
     @property
     def directory(self) -> Path:
-        """Where its other files are, with all links followed."""
+        """Directory of the skill, with all links resolved."""
         return self.file.parent
 
     def used(self, arguments: str = "") -> UsedSkill:
-        """That it is used, with *arguments*, as a transcript keeps it."""
+        """Return the record of a use of the skill with *arguments*, for a transcript."""
         return UsedSkill(name=self.name, file=str(self.file), arguments=arguments)
 
 
 NAME = re.compile(r"[a-z0-9-]{1,64}")
 RULE = "a name is at most 64 lower-case letters, digits and hyphens"
 LONGEST = 1_024
-"""Characters of a description."""
-RIGHTS = "it gives no rights; `permissions.allow` in your settings does"
-MODEL = "another model could use nothing of the conversation that is cached; a kind of agent can have its own"
-PLAIN = "it is loaded into the conversation that uses it"
-OTHERS = "nothing here depends on it"
+"""Maximum length of a description, in characters."""
+RIGHTS = "it grants no permissions; use `permissions.allow` in your settings"
+MODEL = "another model could not use the cached conversation; set it in an agent definition"
+PLAIN = "a skill is loaded into the conversation that uses it"
+OTHERS = "it has no effect here"
 
 
 def parse_skill(
     text: str, *, path: Path, scope: SkillScope, file: Path | None = None
 ) -> tuple[Skill | None, list[FileProblem]]:
-    """Read *text*, the content of *path*, whatever it is; *file* is the same path with links followed.
+    """Parse *text*, the content of *path*; *file* is the same path with links resolved.
 
-    Without front matter, or a name that can be used, there is no skill; the problems say why. Never raises.
+    Without front matter or a valid name there is no skill; the problems contain the reason. Never raises.
     """
     reader = _SkillParser(path=path, front=parse_front_matter(text))
     skill = reader.parse(scope, file or path)
@@ -73,14 +73,14 @@ def parse_skill(
 
 class _SkillParser(FrontMatterFields):
     keys = ("name", "description", "allowed-tools", "argument-hint", "disable-model-invocation", "user-invocable")
-    set_aside = {  # noqa: RUF012 - a constant, as the class it overrides says
+    set_aside = {  # noqa: RUF012 - a constant, declared as such in the base class
         "tools": "a skill has no tools of its own",
         "model": MODEL,
         "effort": MODEL,
         "context": PLAIN,
         "agent": PLAIN,
-        "hooks": "hooks are set in settings and in definitions of agents",
-        "mcp-servers": "servers are set in `.mcp.json` and in definitions of agents",
+        "hooks": "hooks are set in settings and agent definitions",
+        "mcp-servers": "servers are set in `.mcp.json` and agent definitions",
         **dict.fromkeys(("license", "metadata", "version", "author", "tags", "compatibility", "source"), OTHERS),
         **dict.fromkeys(("dependencies", "origin", "triggers", "category", "date_added", "risk", "id"), OTHERS),
     }
@@ -90,7 +90,7 @@ class _SkillParser(FrontMatterFields):
             self.add_problem("note", note.line, note.reason)
         if self.front.line is None:
             self.add_problem(
-                "error", 1, "no front matter: begin with a line `---`, then name and description, then `---`"
+                "error", 1, "no front matter: start with a line `---`, then name and description, then `---`"
             )
             return None
         self.match_keys()
@@ -98,7 +98,9 @@ class _SkillParser(FrontMatterFields):
         if name is None or description is None:
             return None
         if not self.front.body.strip():
-            self.add_problem("warning", self.front.line, "there is no text: say below the front matter what to do")
+            self.add_problem(
+                "warning", self.front.line, "the text is empty: write the instructions below the front matter"
+            )
         return Skill(
             name=name,
             description=description,
@@ -112,36 +114,36 @@ class _SkillParser(FrontMatterFields):
         )
 
     def _name(self) -> str | None:
-        """The name that the file says, or else that of its directory."""
+        """Return the name in the file, or else the name of its directory."""
         written, directory = self.text("name"), self.path.parent.name
         if written is not None and NAME.fullmatch(written):
             return written
         if NAME.fullmatch(directory):
-            what = "there is no name" if written is None else f"{quote_text(written)} cannot be a name: {RULE}"
-            self.add_error("name", "warning", f"{what}; it is called {directory}, as its directory")
+            what = "the name is missing" if written is None else f"{quote_text(written)} is not a valid name: {RULE}"
+            self.add_error("name", "warning", f"{what}; the name of the directory is used: {directory}")
             return directory
-        what = "there is no name" if written is None else f"{quote_text(written)} cannot be a name"
+        what = "the name is missing" if written is None else f"{quote_text(written)} is not a valid name"
         self.add_error("name", "error", f"{what}: {RULE}, as in `name: release-notes`")
         return None
 
     def _description(self) -> str | None:
-        """What the file says on one line, or else its first paragraph."""
+        """Return the description in the file, on one line, or else its first paragraph."""
         written = self.text("description")
         if written is None:
             paragraphs = (part for part in self.front.body.split("\n\n") if part.strip() and not part.startswith("#"))
             written = next(paragraphs, None)
-            missing = "there is no description: add a line such as `description: Writes notes. Use before a release.`"
+            missing = "description is missing: add a line such as `description: Writes notes. Use before a release.`"
             if written is None:
                 self.add_error("description", "error", missing)
             else:
-                self.add_error("description", "warning", f"{missing}; the first paragraph stands for it")
+                self.add_error("description", "warning", f"{missing}; the first paragraph is used instead")
         elif len(written) > LONGEST:
-            reason = f"description has {len(written):,} characters, and more than {LONGEST:,} are not told"
+            reason = f"description has {len(written):,} characters; only the first {LONGEST:,} are used"
             self.add_error("description", "warning", reason)
         return None if written is None else " ".join(written.split())[:LONGEST]
 
     def _hint(self) -> str | None:
-        # `[issue]` is a list in YAML, and the usual way to write a hint.
+        # `[issue]` is a list in YAML, and the usual notation of a hint.
         value = self.value("argument-hint")
         if isinstance(value, list):
             return f"[{', '.join(map(str, value))}]" if value else None
@@ -151,5 +153,5 @@ class _SkillParser(FrontMatterFields):
         value = self.value("allowed-tools")
         if value is None:
             return ()
-        self.add_error("allowed-tools", "note", f"allowed-tools says what the skill would like to use; {RIGHTS}")
+        self.add_error("allowed-tools", "note", f"allowed-tools lists what the skill would like to use; {RIGHTS}")
         return tuple(tool_names(value) or ("*",))

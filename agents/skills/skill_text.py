@@ -1,4 +1,4 @@
-"""Skill texts for the model: the listing of all skills, and the text of a used one."""
+"""Skill texts for the model: the list of all skills, and the text of a loaded skill."""
 
 import os
 import re
@@ -16,18 +16,18 @@ from coterie.memory.front_matter.front_matter import parse_front_matter
 
 ARGUMENTS = "$ARGUMENTS"
 PLACE = "${CLAUDE_SKILL_DIR}"
-"""The skill's directory, as people write it."""
-_ASKED = re.compile(r"/(?P<name>[a-z0-9-]{1,64})(?:\s+(?P<arguments>.*))?", re.DOTALL)
+"""Placeholder in skill files for the directory of the skill."""
+_REQUEST = re.compile(r"/(?P<name>[a-z0-9-]{1,64})(?:\s+(?P<arguments>.*))?", re.DOTALL)
 
 
 def skill_text(used: UsedSkill) -> str | FileProblem:
-    """The text of a skill that is used, without its front matter. Blocks on the disk.
+    """Return the text of a skill, without its front matter. Blocks on the disk.
 
-    A file that has become a link since it was found is not read: nobody has looked where that leads.
+    A file that has become a link since the skill was loaded is not read, because the target was not checked.
     """
     file = Path(used.file)
     if os.path.realpath(file) != used.file:
-        return FileProblem(path=file, line=1, severity="error", reason="is not where it was found any more")
+        return FileProblem(path=file, line=1, severity="error", reason="has moved since the skills were loaded")
     text = read_text(file)
     if isinstance(text, FileProblem):
         return text
@@ -38,28 +38,28 @@ def skill_text(used: UsedSkill) -> str | FileProblem:
 
 
 def skill_block(used: UsedSkill, text: str) -> str:
-    """*text*, which the skill says, as the model reads it."""
+    """Wrap *text* of a skill in its frame for the model."""
     place = str(Path(used.file).parent)
     return render("skill", name=quoteattr(used.name), directory=quoteattr(place), text=text)
 
 
 def requested_skill(words: str, skills: Skills) -> tuple[Skill, str] | None:
-    """The skill that the user's *words* start, and its arguments; None if they are words like any others."""
-    asked = _ASKED.fullmatch(words.strip())
-    skill = None if asked is None else skills.by_name.get(asked["name"])
-    if asked is None or skill is None or not skill.is_for_user:
+    """Return the skill that the user text *words* requests, and its arguments; None if it requests none."""
+    match = _REQUEST.fullmatch(words.strip())
+    skill = None if match is None else skills.by_name.get(match["name"])
+    if match is None or skill is None or not skill.is_for_user:
         return None
-    return skill, (asked["arguments"] or "").strip()
+    return skill, (match["arguments"] or "").strip()
 
 
 SHOWN = 250
-"""Characters of a description at most: enough to say what for, and when."""
+"""Maximum length of a description in the list, in characters: enough for its purpose."""
 LEAST = 20
-"""Characters below which a description says nothing, and the name alone does better."""
+"""Minimum useful length of a description, in characters; below, only the name is listed."""
 
 
 def skill_listing(skills: Sequence[Skill], budget: int) -> str:
-    """The *skills* in at most *budget* tokens, the first ones if there is no room for all; empty without any.
+    """List *skills* in at most *budget* tokens, only the first ones if necessary; empty without skills.
 
     The same skills and the same budget give the same text.
     """
@@ -69,12 +69,12 @@ def skill_listing(skills: Sequence[Skill], budget: int) -> str:
     lines = _lines(skills, _longest(skills, room))
     kept = _fitting(lines, room)
     if more := len(lines) - len(kept):
-        kept.append(f"- ... and {more} more that there is no room for; the user knows their names")
+        kept.append(f"- ... and {more} more skills that do not fit into this list; the user knows their names")
     return render("skills", skills="\n".join(kept))
 
 
 def _longest(skills: Sequence[Skill], room: int) -> int:
-    """How many characters of each description there is room for; 0 for none."""
+    """Return the number of characters that fit for each description; 0 for none."""
     low, high = 0, SHOWN
     while low < high:
         middle = (low + high + 1) // 2
@@ -92,7 +92,7 @@ def _lines(skills: Sequence[Skill], longest: int) -> list[str]:
 
 
 def _short(description: str, longest: int) -> str:
-    # Strangers write it: it must not end its frame and speak for the user.
+    # Skills may come from untrusted authors: the text must not close its frame and pose as the user.
     text = description.replace("</skills", "<\\/skills")
     return text if len(text) <= longest else f"{text[: longest - 3].rstrip()}..."
 

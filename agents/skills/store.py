@@ -1,4 +1,4 @@
-"""Skill store: all skills of a project, and which of two with one name counts."""
+"""Skill store: all skills of a project, with precedence between equal names."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,36 +15,37 @@ from coterie.suggestions import closest_match
 DIRECTORY = "skills"
 FILE = "SKILL.md"
 MOST = 1_000
-"""Skills of one place; nobody keeps more on purpose."""
+"""Maximum number of skills that are loaded from one directory."""
 
 
 @attrs.frozen(kw_only=True)
 class Skills:
-    """What was found."""
+    """Loaded skills, and the problems in their files."""
 
     by_name: Mapping[str, Skill] = attrs.field(factory=dict)
-    """The project's first, then the user's, those of one place in the order of their names."""
+    """Skills of the project first, then of the user; each group in the order of names."""
     problems: tuple[FileProblem, ...] = ()
     files: int = 0
-    """How many files were looked at."""
+    """Number of files that were read."""
 
     @property
     def for_model(self) -> list[Skill]:
-        """Those that an agent may start."""
+        """Skills that an agent may load."""
         return [skill for skill in self.by_name.values() if skill.is_for_model]
 
     def missing(self, name: str) -> str:
-        """What to say of a *name* that no skill has: the nearest ones, if there are any."""
+        """Return an error text for an unknown skill *name*, with similar names if there are any."""
         near = closest_match(name, self.by_name)
-        return f"there is no skill {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        return f"unknown skill {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 def load_skills(directory: Path) -> Skills:
-    """Read all skills that hold for work in *directory*.
+    """Load all skills for work in *directory*.
 
-    The user's, then the project's in `.agents`, in `.claude` and in its own directory: of one name the later counts.
-    A project's skill that leads out of the project by a link is none: a repository must not open other files of the
-    user to the model. Nothing about a file raises; it is among the problems. Blocks on the disk.
+    Order: of the user, then of the project in `.agents`, in `.claude` and in its own directory; a later skill replaces
+    an earlier one of the same name. A skill of the project that leads outside of the project by a link is rejected,
+    because a repository must not expose other files of the user to the model. Problems in files do not raise; they are
+    in the result. Blocks on the disk.
     """
     root, own = project_root(directory), project_directory(directory) / DIRECTORY
     places: dict[Path, SkillScope] = {
@@ -52,13 +53,13 @@ def load_skills(directory: Path) -> Skills:
         root / ".agents" / DIRECTORY: "agents",
         root / ".claude" / DIRECTORY: "claude",
     }
-    # The project's directory may be .claude itself; then its skills are the project's own.
+    # The project's directory may be .claude itself; its skills then have the scope of the project.
     places.pop(own, None)
     return _load([(scope, place) for place, scope in {**places, own: "project"}.items()], root)
 
 
 def load_skill_path(path: Path) -> Skills:
-    """Read the file *path*, the skill in the directory *path*, or all skills below it, as those of the user."""
+    """Load the file *path*, the skill in the directory *path*, or all skills below it, with the scope of the user."""
     if path.is_file():
         return _load([("user", path)], None)
     return _load([("user", path / FILE if (path / FILE).is_file() else path)], None)
@@ -71,8 +72,8 @@ def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skill
     for scope, place in places:
         for path in [place] if place.is_file() else _find(place, problems):
             files += 1
-            skill, told = _read(path, scope, None if scope == "user" else root)
-            problems += told
+            skill, file_problems = _read(path, scope, None if scope == "user" else root)
+            problems += file_problems
             if skill is not None:
                 problems += _shadowing(skill, by_name.pop(skill.name, None))
                 by_name[skill.name] = skill
@@ -82,7 +83,7 @@ def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skill
 
 
 def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
-    """The file of each skill in *place*, in the order of their directories."""
+    """Yield the file of each skill in *place*, in the order of the directories."""
     try:
         names = sorted(entry.name for entry in place.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -91,7 +92,7 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
         problems.append(_error(place, f"cannot be searched: {exc.strerror}"))
         return
     if len(names) > MOST:
-        problems.append(_error(place, f"there are {len(names):,} entries, and only the first {MOST:,} are looked at"))
+        problems.append(_error(place, f"there are {len(names):,} entries; only the first {MOST:,} are read"))
     for name in names[:MOST]:
         path = place / name / FILE
         if not name.startswith(".") and os.path.lexists(path):
@@ -102,19 +103,21 @@ def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | Non
     file = Path(os.path.realpath(path))
     if root is not None and not file.is_relative_to(root.resolve()):
         return None, [
-            _error(path, f"leads out of the project, to {file}; put the skill itself here, or among your own")
+            _error(
+                path, f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
+            )
         ]
     text = read_text(path)
     return (None, [text]) if isinstance(text, FileProblem) else parse_skill(text, path=path, scope=scope, file=file)
 
 
-def _shadowing(winner: Skill, loser: Skill | None) -> list[FileProblem]:
-    """That *loser* no longer counts; in one place that is an accident, across places it is how to override."""
-    if loser is None:
+def _shadowing(new: Skill, replaced: Skill | None) -> list[FileProblem]:
+    """Return a problem if *replaced* is replaced: a warning within one directory, a note between directories."""
+    if replaced is None:
         return []
-    severity: Severity = "warning" if winner.scope == loser.scope else "note"
-    reason = f"takes the place of {loser.name!r} of {loser.source}"
-    return [FileProblem(path=winner.source, line=1, severity=severity, reason=reason)]
+    severity: Severity = "warning" if new.scope == replaced.scope else "note"
+    reason = f"replaces {replaced.name!r} of {replaced.source}"
+    return [FileProblem(path=new.source, line=1, severity=severity, reason=reason)]
 
 
 def _error(path: Path, reason: str) -> FileProblem:

@@ -68,7 +68,7 @@ async def test_a_coordinator_delegates_goes_on_with_a_worker_and_stops_another(p
             assert not (project / "own.txt").exists()
             assert (project / "given.txt").read_text() == "changed"
             assert (project / "b.txt").read_text() == "b"
-            assert lead.count("An agent of the kind coordinator may not do this.") == 3
+            assert lead.count("Agents of the type coordinator may not do this.") == 3
             tools = {
                 observed.agent: observed.event.tools for observed in told if isinstance(observed.event, RunStarted)
             }

@@ -92,7 +92,7 @@ def test_one_that_always_objects_is_heard_eight_times(place: HookProject) -> Non
     assert place.given("stop.json")["stop_hook_active"] is True
     assert place.given("stop.json")["last_assistant_message"] == "done"
     [told] = [event for _, event in place.events() if isinstance(event, LayerFailed)]
-    assert told.reason == "Stop has objected 8 times in a row; the agent ends all the same"
+    assert told.reason == "hooks of Stop have objected 8 times in a row; the agent stops nevertheless"
 
 
 TREE = """
@@ -178,7 +178,7 @@ def test_hooks_that_nobody_approved_do_not_run_and_one_line_says_so(place: HookP
     assert (place.project / "ran").exists()
     assert not (place.project / "hooked").exists()
     [line] = [line for line in done.stderr.splitlines() if "hook" in line]
-    assert "settings.json (1 hook); `coterie hooks approve`" in line
+    assert "settings.json (1 hook); review and approve them with `coterie hooks approve`" in line
     assert place.hooks() == []
 
 
@@ -200,13 +200,13 @@ def test_bad_hooks_are_told_and_the_run_goes_on(place: HookProject) -> None:
     pid = int((place.project / "sleeper").read_text())
     assert not Path(f"/proc/{pid}").exists()
     runs = {run.command.split()[0]: run for _, run in place.hooks()}
-    assert (runs["sleep"].exit_code, runs["sleep"].reason) == (None, "it took longer than 1 s and was killed")
+    assert (runs["sleep"].exit_code, runs["sleep"].reason) == (None, "killed after 1 s")
     assert "no JSON" in runs["echo"].reason
     assert (runs["./plain.sh"].exit_code, runs["./no-such-file"].exit_code) == (126, 127)
     assert {run.decision for name, run in runs.items() if name != "exec"} == {"failed"}
     assert runs["exec"].decision == "none"
     [notice] = [event for _, event in place.events() if isinstance(event, Noticed)]
-    assert "settings.local.json: not readable JSON, so its hooks do not run" in notice.reason
+    assert "settings.local.json: not valid JSON, so its hooks do not run" in notice.reason
     assert "failed: it took longer than 1 s" in done.stderr
 
 
@@ -243,7 +243,7 @@ def test_a_hook_spares_the_question_but_opens_nothing_that_is_denied(place: Hook
     assert changed == "after"
     assert calls[1][2]["input"] == {"command": "echo before"}, "what the model sent stays as it is"
     assert "a hook asks for it" in asked
-    assert "nobody can be asked" in asked
+    assert "there is no user to ask" in asked
     [change] = [run.changed_input for _, run in place.hooks() if run.changed_input]
     assert json.loads(change) == {"command": "echo after"}
 

@@ -319,7 +319,7 @@ def test_a_definition_brings_a_server_along_for_agents_of_its_kind_alone(place: 
     assert "the MCP server inner waits for your approval" in waits.stderr
     assert place.coterie("mcp", "approve", "inner").returncode == 0
     done = place.run(INNER)
-    assert "there for agents of another kind alone" in done.stdout
+    assert "Only other agent types may use this MCP server" in done.stdout
     session = max(place.project.parent.glob("home/projects/*/sessions/*"))
     told = list(read_session(session))
     owned = [seen.event for seen in told if isinstance(seen.event, McpChanged) and seen.event.owner == "scout#1"]

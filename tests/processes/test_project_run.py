@@ -103,7 +103,7 @@ def test_a_kind_of_agent_has_its_model_and_its_limits_also_when_it_is_resumed(pr
     [started], [finished] = kind(seen, "started"), kind(seen, "finished")
     assert (started["definition"], started["model"]) == ("clerk", "claude-haiku-5-5")
     _, shell, written, read = finished["result"].split(" | ")
-    assert shell == written == "An agent of the kind clerk may not do this."
+    assert shell == written == "Agents of the type clerk may not do this."
     assert read == "The rule Read(notes.txt) denies this call."
     resume = ["resume", started["session"], "Again."]
     again = subprocess.run(

@@ -160,7 +160,7 @@ def test_without_the_program_nothing_runs(place: ProjectShell, monkeypatch: pyte
     done = place.coterie("run", "do it", "--sandbox", "bubblewrap", *BYPASS, *place.model(script))
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert 'command line: sandbox = "bubblewrap" is not to be had here: the program bwrap is not installed' in line
+    assert 'command line: sandbox = "bubblewrap" is not available: the program bwrap is not installed' in line
     assert "install the package bubblewrap" in line
     assert not (place.project / "made").exists()
     assert not list(place.project.parent.glob("home/projects/*/sessions/*"))

@@ -92,8 +92,8 @@ forger:
         told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
         assert [(seen.agent, seen.members["source"]) for seen in told] == [("teammate", "the mailbox of teammate")] * 3
         assert {seen.members["reason"] for seen in told} == {
-            "a message is not believed: 'main' did not sign it",
-            "a message is not believed: 'user' did not sign it",
+            "a message is not trusted: 'main' did not sign it",
+            "a message is not trusted: 'user' did not sign it",
         }
 
 

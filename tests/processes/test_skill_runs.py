@@ -288,9 +288,9 @@ helper:
     [preloaded] = [text for text in place.texts("helper") if text.startswith("These skills are loaded already")]
     assert "line by line" in preloaded
     assert not any("<skills>" in text for text in place.texts("helper"))
-    assert [event.reason for event in place.events_of(Noticed)][1:] == ["there is no skill 'no-such-skill'"]
+    assert [event.reason for event in place.events_of(Noticed)][1:] == ["unknown skill 'no-such-skill'"]
     assert [event.reason for event in place.events_of(ToolEnded) if event.is_error] == [
-        "An agent of the kind reviewer may not do this."
+        "Agents of the type reviewer may not do this."
     ]
 
 

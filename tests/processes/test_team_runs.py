@@ -134,7 +134,7 @@ def test_the_team_of_a_file_starts_works_and_is_waited_for(checkout: Path) -> No
     assert "Nobody reads this" not in lead
     builder = texts_for(session, "builder")
     assert "You are builder" in builder
-    assert "In the team besides: scout, miser." in builder
+    assert "Other members of the team: scout, miser." in builder
     memory = str(checkout / ".coterie" / "agent-memory" / "worker")
     assert [memory in (session / "agents" / name / TRANSCRIPT).read_text() for name in ("builder", "miser")] == [
         True,

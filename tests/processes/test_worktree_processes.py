@@ -60,7 +60,7 @@ async def test_work_in_a_worktree_is_reported_and_kept_and_a_worktree_without_wo
             branch = f"coterie/{tree.session.id}/writer"
             assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
             assert f"I was in {place}" in report
-            assert "Nothing was changed in its worktree." in report
+            assert "There are no changes in its worktree." in report
             assert "There was hello" in report
             assert (place / "readme.txt").read_text() == "better\n"
             assert (project / "readme.txt").read_text() == "not committed\n"

@@ -1,8 +1,8 @@
 """Parser of shell command lines.
 
-Whoever allows a command must know every command in it. So this reads the simple part of the language exactly: lists,
-pipelines, subshells, groups, quotes, redirections, substitutions. The rest is read as well as it goes and is called
-unclear.
+A permission must cover every command of a line. So the parser handles the simple part of the language exactly: lists,
+pipelines, subshells, groups, quotes, redirections, substitutions. Everything else is parsed as far as possible and
+marked as unclear.
 """
 
 import re
@@ -12,10 +12,10 @@ import attrs
 from coterie.agents.permissions.commands.command_line import CommandLine, Redirection, SimpleCommand
 from coterie.agents.permissions.commands.shell_word import ShellWord, WordReader
 
-LONGEST = 50_000
-"""Characters of a command that are looked at."""
-DEEPEST = 20
-"""Substitutions in substitutions."""
+MAX_CHARACTERS = 50_000
+"""Maximum length of a command line that is parsed, in characters."""
+MAX_NESTING = 20
+"""Maximum nesting of substitutions."""
 
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*")
 _COMMENT = re.compile(r"#[^\n]*")
@@ -26,21 +26,21 @@ _VARIABLE_REDIRECTION = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 _GROUPING = frozenset({"{", "}", "!"})
 _KEYWORDS = frozenset(
-    "if then elif else fi for while until do done case esac select function time coproc [[ ]]".split()  # noqa: SIM905 - a list of words reads best as one
+    "if then elif else fi for while until do done case esac select function time coproc [[ ]]".split()  # noqa: SIM905 - a list of words is most readable as one string
 )
 
 
 def parse_command(text: str) -> CommandLine:
-    """The commands in *text*, in the way `bash -c` reads it. Never raises."""
+    """Return the commands in *text*, as `bash -c` parses it. Never raises."""
     return _parse(text, depth=0)
 
 
 def _parse(text: str, depth: int) -> CommandLine:
     reader = _CommandParser(text=text, depth=depth)
-    if len(text) > LONGEST:
-        return CommandLine(text=text, unclear=f"over {LONGEST:,} characters")
-    if strange := next((letter for letter in text if not letter.isprintable() and letter not in "\t\n"), None):
-        reader.mark_unknown(f"the character U+{ord(strange):04X}")
+    if len(text) > MAX_CHARACTERS:
+        return CommandLine(text=text, unclear=f"over {MAX_CHARACTERS:,} characters")
+    if unprintable := next((letter for letter in text if not letter.isprintable() and letter not in "\t\n"), None):
+        reader.mark_unknown(f"the character U+{ord(unprintable):04X}")
     commands = reader.read_list()
     return CommandLine(
         text=text, commands=tuple(commands), substituted=tuple(reader.substituted), unclear=reader.unclear
@@ -49,7 +49,7 @@ def _parse(text: str, depth: int) -> CommandLine:
 
 @attrs.define(eq=False)
 class _Draft:
-    """A simple command that is being read."""
+    """A simple command that is being parsed."""
 
     words: list[ShellWord] = attrs.field(factory=list)
     assignments: list[ShellWord] = attrs.field(factory=list)
@@ -60,7 +60,7 @@ class _Draft:
         return bool(self.words or self.assignments or self.redirections)
 
     def finish(self) -> list[SimpleCommand]:
-        """The command, if there is one; the draft is empty afterwards."""
+        """Return the command, if there is one, and reset the draft."""
         if not self.is_begun:
             return []
         command = SimpleCommand(
@@ -72,7 +72,7 @@ class _Draft:
 
 @attrs.define(eq=False)
 class _CommandParser(WordReader):
-    """Reads lists of commands."""
+    """Parses lists of commands."""
 
     depth: int = attrs.field(kw_only=True)
     substituted: list[SimpleCommand] = attrs.field(factory=list)
@@ -80,7 +80,7 @@ class _CommandParser(WordReader):
     """Here-documents whose text begins on the next line."""
 
     def read_list(self, *, is_closed: bool = False) -> list[SimpleCommand]:
-        """The commands up to the end, or up to and with the `)` that closes them."""
+        """Return the commands up to the end, or up to and including the closing `)`."""
         found: list[SimpleCommand] = []
         draft = _Draft()
         open_brackets = 0
@@ -105,9 +105,9 @@ class _CommandParser(WordReader):
         return found + draft.finish()
 
     def substitute(self, script: str | None) -> None:
-        """See `WordReader`."""
-        if self.depth >= DEEPEST:
-            self.mark_unknown(f"over {DEEPEST} substitutions in one another")
+        """Add the commands of a substitution; see `WordReader.substitute`."""
+        if self.depth >= MAX_NESTING:
+            self.mark_unknown(f"over {MAX_NESTING} substitutions in one another")
             self.at = len(self.text)
         elif script is not None:
             line = _parse(script, self.depth + 1)
@@ -117,21 +117,21 @@ class _CommandParser(WordReader):
             self.depth += 1
             outside, self._pending = self._pending, []
             self.substituted += self.read_list(is_closed=True)
-            # No two versions of bash agree on those that cross the border.
+            # Versions of bash differ on here-documents that cross the border of a substitution.
             if outside or self._pending:
                 self.mark_unknown("a here-document around a substitution")
             self._pending = []
             self.depth -= 1
 
     def _find_token(self) -> bool:
-        """Go to the next thing that is neither blank nor comment; False at the end."""
+        """Skip blanks and comments; return False at the end of the text."""
         for skipped in (_BLANK, _COMMENT):
             if match := skipped.match(self.text, self.at):
                 self.at = match.end()
         return self.at < len(self.text)
 
     def _control(self, operator: str, draft: _Draft) -> int:
-        """Pass over *operator*, behind *draft*; returns by how much the brackets became deeper."""
+        """Consume *operator*, behind *draft*, and return the change of the bracket depth."""
         self.at += len(operator)
         if operator == "\n":
             self._pass_documents()
@@ -151,25 +151,25 @@ class _CommandParser(WordReader):
         self.at = blank.end()
         redirection = Redirection(operator, self._target(operator))
         if not redirection.target.raw:
-            self.mark_unknown(f"a {operator} that leads nowhere")
+            self.mark_unknown(f"a {operator} without a target")
         if operator in ("<<", "<<-"):
             self._pending.append(redirection)
         return redirection
 
     def _target(self, operator: str) -> ShellWord:
         if operator in (">&", "<&") and self.text.startswith("-", self.at):
-            # It closes the descriptor, and is a word of its own even with letters behind it.
+            # "-" closes the descriptor, and is a separate word even if letters follow.
             self.at += 1
             return ShellWord("-", ("-",))
         return self.next_word()
 
     def _pass_documents(self) -> None:
-        """Skip the texts of the here-documents that were announced on the line before."""
+        """Skip the texts of the here-documents that the previous line has started."""
         pending, self._pending = self._pending, []
         for document in pending:
             delimiter = document.target
             if not delimiter.is_literal or "$" in delimiter.raw:
-                self.mark_unknown("a here-document with a strange delimiter")
+                self.mark_unknown("a here-document with an unusual delimiter")
             is_quoted = delimiter.raw != delimiter.text
             self._pass_document(delimiter.text, has_tabs=document.operator == "<<-", is_quoted=is_quoted)
 
@@ -182,7 +182,7 @@ class _CommandParser(WordReader):
             line = line.lstrip("\t") if has_tabs else line
             if line == delimiter:
                 return
-            # A backslash may join this line to the next, and with it make the delimiter.
+            # A backslash may join this line to the next one, which could form the delimiter.
             if not is_quoted and any(letter in line for letter in "\\$`"):
                 self.mark_unknown("a here-document with expansions")
             if delimiter and line.startswith(delimiter):

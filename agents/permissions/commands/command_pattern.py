@@ -19,15 +19,15 @@ EXAMPLE = "Bash(git status:*)"
 
 @attrs.frozen
 class CommandPattern:
-    """Describes commands by their words, as the command gets them: how they were quoted makes no difference."""
+    """Pattern of a command by its words after quote removal."""
 
     words: tuple[str, ...]
     is_open: bool
-    """Whether more words may follow."""
+    """True if more words may follow."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `git status:*`, `git status *` or `git status`. Raises `ValueError` with what is wrong."""
+        """Parse `git status:*`, `git status *` or `git status`. Raises `ValueError` with the problem."""
         bare = text.removesuffix(":*")
         if bare == text and text.endswith(" *"):
             bare = text[:-2]
@@ -36,16 +36,16 @@ class CommandPattern:
             raise ValueError(f"{bare!r} is not one simple command")
         (command,) = line.commands
         if command.assignments or command.redirections:
-            raise ValueError(f"{bare!r} has more than words")
+            raise ValueError(f"{bare!r} has an assignment or a redirection; only words are allowed")
         if not all(word.is_literal for word in command.words):
-            raise ValueError(f"{bare!r} has a word that the shell expands; only the end of a rule is open, with :*")
+            raise ValueError(f"{bare!r} has a word that the shell expands; only :* at the end of a rule is a wildcard")
         return cls(tuple(word.text for word in command.words), is_open=bare != text)
 
     def __str__(self) -> str:
         return shlex.join(self.words) + ":*" * self.is_open
 
     def covers(self, command: SimpleCommand) -> bool:
-        """Whether *command* surely is what the pattern describes, and nothing else."""
+        """True if *command* certainly matches the pattern and has no other effect."""
         beginning = command.words[: len(self.words)]
         if not command.is_plain or not all(word.is_literal for word in beginning):
             return False
@@ -53,28 +53,28 @@ class CommandPattern:
         return tuple(word.text for word in beginning) == self.words and (self.is_open or is_whole)
 
     def may_be_in(self, line: CommandLine) -> bool:
-        """Whether *line* may run what the pattern describes, from any directory and through any known wrapper.
+        """True if *line* may run a matching command, in any directory and through any known wrapper.
 
-        Where a line is not clear, the first word of the pattern is enough, wherever it stands.
+        In an unclear line, any occurrence of the first word of the pattern counts as a match.
         """
         if any(self._may_be(words) for words in wrapped_commands(line, len(self.words) + 1)):
             return True
         return opaque_reason(line) is not None and line.mentions(self.words[0])
 
     def _may_be(self, words: Sequence[ShellWord]) -> bool:
-        for index, (wanted, word) in enumerate(zip(self.words, words, strict=False)):
-            if not (_may_be_name(word, wanted) if index == 0 else word.may_be(wanted)):
+        for index, (expected, word) in enumerate(zip(self.words, words, strict=False)):
+            if not (_may_be_name(word, expected) if index == 0 else word.may_be(expected)):
                 return False
             if not word.is_literal:
-                # It may become several words or none, so what follows can be anything.
+                # An expansion may produce several words or none, so the following words can be anything.
                 return True
         return len(words) == len(self.words) or (self.is_open and len(words) > len(self.words))
 
 
 def _may_be_name(word: ShellWord, name: str) -> bool:
-    """Whether a command of this *name* may run, wherever it stands; a name with a directory means that file only."""
+    """True if *word* may run a command *name* in any directory; a *name* with a directory means this file only."""
     if word.is_unknown:
-        # A variable's value is mentioned somewhere; braces put names together that stand nowhere.
+        # The value of a variable occurs elsewhere in the line; braces can build names that occur nowhere.
         return _BRACES.search(word.raw) is not None
     if "/" in name:
         return word.may_be(name)
@@ -82,7 +82,7 @@ def _may_be_name(word: ShellWord, name: str) -> bool:
 
 
 def _last_part(pieces: tuple[str | None, ...]) -> tuple[str | None, ...]:
-    """The pieces behind the last slash that is known."""
+    """Return the pieces behind the last known slash."""
     for index in range(len(pieces) - 1, -1, -1):
         piece = pieces[index]
         if piece is not None and "/" in piece:

@@ -27,29 +27,31 @@ WRAPPERS = SHELLS | {
     *("sudo", "doas", "su", "runuser", "pkexec", "setpriv", "chroot", "unshare", "nsenter", "fakeroot", "systemd-run"),
     *("strace", "ltrace", "perf", "valgrind", "busybox", "toybox", "ssh", "tmux", "screen", "bwrap", "firejail"),
 }
-"""A list of names that is never complete: a rule that forbids is a fence, not a sandbox."""
+"""Known wrappers. The list can never be complete: a deny rule is a precaution, not a sandbox."""
 SUBSCRIPTING = frozenset(
     {
         *("[", "test", "let", "printf", "read", "unset", "declare", "typeset", "local", "readonly", "export"),
         *("mapfile", "readarray", "getopts", "wait"),
     }
 )
-"""Builtins that take the name of a variable, and run the substitutions in its subscript although it was quoted."""
+"""Builtins that take a variable name and run the substitutions in its subscript, even if the argument was quoted."""
 
 _SUBSCRIPT = re.compile(r"\[.*[$`]", re.DOTALL)
 _SCRIPT = re.compile(r"[\s;&|<>()'\"\\$`]")
 
 
 def opaque_reason(line: CommandLine) -> str | None:
-    """Why the commands of *line* may not be all that it runs, as in "it has ..."; None if they are."""
+    """Return the reason why *line* may run other commands than parsed, as in "it has ..."; None if it cannot."""
     if line.unclear is not None:
         return line.unclear
     commands = (*line.commands, *line.substituted)
-    return next((f"a {command.name} that runs hidden commands" for command in commands if _hides(command)), None)
+    return next(
+        (f"a {command.name} that runs hidden commands" for command in commands if _hides_commands(command)), None
+    )
 
 
 def wrapped_commands(line: CommandLine, size: int) -> Iterator[Sequence[ShellWord]]:
-    """The first words, *size* at most, of everything that *line* may run, also through other commands."""
+    """Yield the first words, at most *size*, of every command that *line* may run, also through wrappers."""
     for command in (*line.commands, *line.substituted):
         yield command.words[:size]
         if command.name in WRAPPERS:
@@ -57,16 +59,16 @@ def wrapped_commands(line: CommandLine, size: int) -> Iterator[Sequence[ShellWor
 
 
 def _wrapped(command: SimpleCommand, size: int) -> Iterator[Sequence[ShellWord]]:
-    # Which words are options of the wrapper is different for each: so each word may be the beginning.
+    # Each wrapper has its own options, so the wrapped command may begin at any word.
     for start in range(1, len(command.words)):
         yield command.words[start : start + size]
-    # A script in a script is shorter by its quotes, so this ends.
+    # A nested script is shorter by its quotes, so the recursion ends.
     for script in (word.text for word in command.words[1:]):
         if _SCRIPT.search(script):
             yield from wrapped_commands(parse_command(script), size)
 
 
-def _hides(command: SimpleCommand) -> bool:
+def _hides_commands(command: SimpleCommand) -> bool:
     arguments = [word.text for word in command.words[1:]]
     if command.name in SHELLS:
         return all(argument.startswith("-") for argument in arguments)

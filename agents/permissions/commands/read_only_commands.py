@@ -15,7 +15,7 @@ PLAIN = frozenset(
         *("md5sum", "sha1sum", "sha256sum", "cksum", "whoami", "uname"),
     }
 )
-"""Commands that write nothing, whatever their arguments are."""
+"""Commands that write nothing, with any arguments."""
 FORBIDDEN: Mapping[str, tuple[str, ...]] = {
     "date": ("-s", "--set"),
     "file": ("-C", "--compile"),
@@ -25,7 +25,7 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
     "uniq": (),
     "git": ("-O", "--output", "--ext-diff", "--textconv", "--filters", "--open-files-in-pager", "--exec-path"),
 }
-"""Commands that only read without these options."""
+"""Commands that only read, except with these options."""
 GIT = frozenset(
     {
         *("log", "show", "diff", "status", "blame", "grep", "shortlog", "describe"),
@@ -33,13 +33,13 @@ GIT = frozenset(
     }
 )
 SYSTEM = frozenset({"", "/bin/", "/usr/bin/"})
-"""What may stand before the name of a command that is what it says."""
+"""Allowed prefixes of a command's name; another directory may contain a different program of this name."""
 
 _BUNDLE = re.compile(r"-[A-Za-z0-9]")
 
 
 def write_reason(line: CommandLine) -> str | None:
-    """What in *line* may do more than read, as in "it has ..."; None if it surely only reads."""
+    """Return the part of *line* that may write, as in "it has ..."; None if the line certainly only reads."""
     if reason := opaque_reason(line):
         return reason
     return next(
@@ -52,11 +52,11 @@ def _command_write_reason(command: SimpleCommand) -> str | None:
         return "a redirection or an assignment"
     name, arguments = command.name, command.words[1:]
     if command.words and command.words[0].text.removesuffix(name) not in SYSTEM:
-        return f"a {name or 'command'} that is not the system's"
+        return f"a {name or 'command'} outside of the system directories"
     if not command.words or name in PLAIN:
         return None
     if name not in FORBIDDEN:
-        return f"{name or 'a command'}, which is not known to read only"
+        return f"{name or 'a command'}, which is not known to be read-only"
     if (name == "git" and not _is_reading_git(arguments)) or (name == "uniq" and any(_operands(arguments))):
         return f"a {name} that may write"
     option = next((word.raw for word in arguments if _may_be_one_of(word, FORBIDDEN[name])), None)
@@ -73,7 +73,7 @@ def _operands(arguments: tuple[ShellWord, ...]) -> Iterator[ShellWord]:
 
 
 def _may_be_one_of(word: ShellWord, options: tuple[str, ...]) -> bool:
-    """Whether *word* may be one of *options*, also shortened, or in a bundle of letters."""
+    """True if *word* may be one of *options*, also abbreviated, or in a group of letters."""
     first = word.pieces[0] if word.pieces else ""
     if first is None:
         return bool(options)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import attrs
 
 METACHARACTERS = frozenset(" \t\n;&|<>()")
-"""What ends a word unless it is quoted."""
+"""Characters that end an unquoted word."""
 
 _PLAIN = re.compile(r"[^\s;&|<>()'\"\\$`*?\[{~]+")
 _PROCESS = re.compile(r"[<>]\(")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]|\{(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])\})")
-# The other brackets and tildes mean themselves: `{}` of find, `[` the command, HEAD~1.
+# Other brackets and tildes are literal: `{}` of find, `[` the command, HEAD~1.
 _UNEXPANDED = re.compile(r"(?<![^\s;&|<>()])\{\}(?=[\s;&|<>()]|\Z)|\[(?=[\s;&|<>()]|\Z)|(?<=[^\s;&|<>()=:])~")
 _EXPANDED = re.compile(r"[*?~]|\[[^\s;&|<>()'\"\\$`\]]{0,100}\]?|\{[^\s;&|<>()'\"\\$`}]{0,100}\}?")
 _BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
@@ -27,29 +27,29 @@ Pieces = list[str | None]
 
 @attrs.frozen
 class ShellWord:
-    """One word: its literal pieces, and None for whatever the shell puts in their place."""
+    """One word: its literal pieces, and None for each expansion by the shell."""
 
     raw: str
-    """As it was written, without the line ends that a backslash takes away."""
+    """Source text of the word, without escaped line breaks."""
     pieces: tuple[str | None, ...]
 
     @property
     def text(self) -> str:
-        """What is known of the word, after quote removal; all of it if it is literal."""
+        """Known part of the word, after quote removal; the whole word if it is literal."""
         return "".join(piece or "" for piece in self.pieces)
 
     @property
     def is_literal(self) -> bool:
-        """Whether the command gets exactly this word."""
+        """True if the command gets exactly this word."""
         return None not in self.pieces
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the word may become anything, also nothing."""
+        """True if the word may become anything, including nothing."""
         return not self.is_literal and not self.text
 
     def may_be(self, text: str) -> bool:
-        """Whether the command may get *text*."""
+        """True if the command may get *text* as this word."""
         if self.is_literal:
             return self.text == text
         pattern = "".join("*" if piece is None else glob.escape(piece) for piece in self.pieces)
@@ -58,10 +58,10 @@ class ShellWord:
 
 @attrs.define(eq=False)
 class WordReader:
-    """Reads word after word of *text*, from *at* on.
+    """Parses *text* word by word, starting at *at*.
 
-    It goes on after what it does not understand, so that the rest is still seen, but keeps the first reason in
-    `unclear`: from then on the words may be others than those of the shell.
+    The reader continues after a construct that it does not understand, so that the rest is still seen, but keeps the
+    first reason in `unclear`. From then on its words may differ from those of the shell.
     """
 
     text: str
@@ -69,11 +69,11 @@ class WordReader:
     unclear: str | None = None
 
     def mark_unknown(self, reason: str) -> None:
-        """Note that the shell may read *text* in another way, because it has *reason*."""
+        """Record that the shell may parse *text* differently, because it contains *reason*."""
         self.unclear = self.unclear or reason
 
     def next_word(self) -> ShellWord:
-        """The word that begins here; empty where none does."""
+        """Return the word that begins here; empty if there is none."""
         start = self.at
         pieces: Pieces = []
         while self.at < len(self.text) and not self._is_end_of_word():
@@ -85,7 +85,7 @@ class WordReader:
         return ShellWord(raw=self.text[start : self.at].replace("\\\n", ""), pieces=tuple(pieces))
 
     def substitute(self, script: str | None) -> None:
-        """Take in the commands of a substitution: of *script*, or those that stand here up to a `)`."""
+        """Add the commands of a substitution: of *script*, or of the text from here to the closing `)`."""
         raise NotImplementedError
 
     def _is_end_of_word(self) -> bool:
@@ -107,7 +107,7 @@ class WordReader:
                 self._substitution(pieces)
             case "*" | "?" | "[" | "{" | "~":
                 self._expansion(pieces)
-            case other:  # white space that is none to the shell
+            case other:  # White space that does not separate words in the shell.
                 pieces.append(other)
                 self.at += 1
 
@@ -153,7 +153,7 @@ class WordReader:
         self.at += 2
 
     def _ansi_quoted(self, pieces: Pieces) -> None:
-        """`$'...'`, from the first character behind the quote on."""
+        """Parse `$'...'` after the opening quote."""
         pieces.append("")
         while self.at < len(self.text):
             letter = self.text[self.at]
@@ -179,7 +179,7 @@ class WordReader:
             pieces.append(_ANSI_LETTERS[letter])
             return
         code = int(octal, 8) if octal else int(next(filter(None, hexadecimal)), 16)
-        # A NUL ends the string, and what lies beyond ASCII depends on the locale.
+        # NUL ends the string, and characters beyond ASCII depend on the locale.
         if 0 < code < 0x80:
             pieces.append(chr(code))
         else:
@@ -212,7 +212,7 @@ class WordReader:
             self.at += 1
 
     def _substitution(self, pieces: Pieces) -> None:
-        """`$(`, `<(` or `>(`."""
+        """Parse `$(`, `<(` or `>(`."""
         self.at += 2
         self.substitute(None)
         pieces.append(None)
@@ -228,7 +228,7 @@ class WordReader:
         pieces.append(None)
 
     def _expansion(self, pieces: Pieces) -> None:
-        """A pattern of file names, braces or a tilde."""
+        """Parse a file name pattern, braces or a tilde."""
         if literal := _UNEXPANDED.match(self.text, self.at):
             pieces.append(literal[0])
             self.at = literal.end()

@@ -35,31 +35,31 @@ from coterie.mailbox.tasks.task_list import TaskList
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
-    """Limits on MCP tools: servers that *definition* leaves out, and servers of other agent types alone."""
+    """Return limits on MCP tools: servers that *definition* excludes, and servers of other agent types."""
     foreign = frozenset(
         tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
     )
     limits = []
     if foreign:
-        reason = "This MCP server is there for agents of another kind alone, whose definition configures it."
+        reason = "Only other agent types may use this MCP server; their definitions configure it."
         limits.append(RoleLimit(name="mcp", reason=reason, denied=foreign))
     if definition is not None and definition.mcp_servers is not None:
         others = frozenset(tool.name for tool in listed if tool.server not in definition.mcp_servers)
-        reason = f"An agent of the kind {definition.name} may not use this MCP server."
+        reason = f"Agents of the type {definition.name} may not use this MCP server."
         limits.append(RoleLimit(name=definition.name, reason=reason, denied=others))
     return tuple(limits)
 
 
 def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
-    """Entries that `mcp_servers` adds to `tools`: all tools of a server, unless `tools` names some of them."""
+    """Return the entries that `mcp_servers` adds to `tools`: all tools of a server that `tools` does not mention."""
     named = {server_of(entry) for entry in definition.tools or ()}
     return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
 
 
 THINKING_BUDGET = 4_000
-"""Tokens for models that must be told how long to think."""
+"""Thinking budget, in tokens, for models that require one."""
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
-"""Tools that every teammate may use, because it makes no report until it ends."""
+"""Tools that every teammate may use, because it sends no report until it ends."""
 
 
 def build_tools(mail: AgentMail, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
@@ -71,7 +71,7 @@ def build_tools(mail: AgentMail, tasks: TaskList, transcript: Path) -> dict[str,
 
 
 def context_thresholds(settings: Settings, model: Model) -> Thresholds:
-    """When the context of an agent on *model* is full. Raises `ConfigInvalid`."""
+    """Return the context sizes at which layers act, for an agent on *model*. Raises `ConfigInvalid`."""
     compact_window = settings.layers.window.compact_window
     window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
     return Thresholds.for_window(window, model.max_output)
@@ -80,16 +80,16 @@ def context_thresholds(settings: Settings, model: Model) -> Thresholds:
 def begin_conversation(
     settings: Settings,
     model: Model,
-    kind: AgentDefinition | None,
+    definition: AgentDefinition | None,
     tools: Mapping[str, Tool],
     manual: str = "",
     *,
     is_embedded: bool,
 ) -> Conversation:
-    """A new conversation: what is in it and in its key header stays as long as it lasts.
+    """Begin a conversation; its key header, tools and system prompt never change.
 
-    The *manual* of the agent's memory goes into its system prompt. Edits of the cache are offered by the embedded
-    server alone.
+    The system prompt contains *manual*, the instructions for the agent's memory. Only the embedded server offers cache
+    edits.
     """
     clearing = settings.layers.clearing
     header = KeyHeader(
@@ -99,7 +99,7 @@ def begin_conversation(
         header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
     if clearing.by_api:
         header = api_clearing(header, model, context_thresholds(settings, model), clearing, tools)
-    system = [render("agent"), manual, "" if kind is None else kind.prompt]
+    system = [render("agent"), manual, "" if definition is None else definition.prompt]
     defined = [tool_definition(tool) for tool in tools.values()]
     return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
 
@@ -107,48 +107,53 @@ def begin_conversation(
 def effective_permissions(
     settings: Settings, definition: AgentDefinition | None, *, is_teammate: bool = False
 ) -> Permissions:
-    """Permissions of an agent; a teammate may always send messages and use the task list.
+    """Return the permissions of an agent; a teammate may always send messages and use the task list.
 
-    Raises `ConfigInvalid` for a rule that is none.
+    Raises `ConfigInvalid` for an invalid rule.
     """
     return Permissions(
         mode=settings.permissions.mode,
         allow=_rules(settings, "allow"),
         ask=_rules(settings, "ask"),
-        deny=(*_rules(settings, "deny"), *(_narrow(definition.disallowed_tools, definition) if definition else ())),
+        deny=(
+            *_rules(settings, "deny"),
+            *(_rules_with_arguments(definition.disallowed_tools, definition) if definition else ()),
+        ),
         limits=() if definition is None else (_role_limit(definition, TEAM_TOOLS if is_teammate else ()),),
     )
 
 
-def _role_limit(definition: AgentDefinition, besides: Sequence[str]) -> RoleLimit:
-    """Limit of an agent type, which no rule lifts. A tool listed with arguments is open for these only."""
+def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> RoleLimit:
+    """Return the limit of an agent type, which no rule lifts; a tool with arguments is allowed for these only."""
     whole = {entry for entry in definition.tools or () if "(" not in entry}
-    also = (ExitPlanMode.name, *tools_allowed_by(definition), *besides)
+    also = (ExitPlanMode.name, *tools_allowed_by(definition), *extra_tools)
     denied = {entry for entry in definition.disallowed_tools if "(" not in entry}
-    # A definition that denies Edit means notebooks too.
+    # A definition that denies Edit also denies edits of notebooks.
     denied |= {NotebookEdit.name} if Edit.name in denied else set()
     return RoleLimit(
         name=definition.name,
-        reason=f"An agent of the kind {definition.name} may not do this.",
-        # An agent that must plan first has to submit its plan; for others the tool does nothing.
+        reason=f"Agents of the type {definition.name} may not do this.",
+        # An agent in plan mode has to submit its plan; outside of plan mode the tool does nothing.
         allowed=None if definition.tools is None else frozenset((*map(bare_name, definition.tools), *also)),
         denied=frozenset(denied),
-        only=tuple(rule for rule in _narrow(definition.tools or (), definition) if rule.tool not in whole),
+        only=tuple(
+            rule for rule in _rules_with_arguments(definition.tools or (), definition) if rule.tool not in whole
+        ),
     )
 
 
-def _narrow(entries: Iterable[str], definition: AgentDefinition) -> tuple[Rule, ...]:
+def _rules_with_arguments(entries: Iterable[str], definition: AgentDefinition) -> tuple[Rule, ...]:
     return tuple(Rule.parse(entry, str(definition.source or definition.name)) for entry in entries if "(" in entry)
 
 
-def _thinking(wanted: bool | None, model: Model) -> bytes | None:
-    if wanted is None or (model.thinking == "always"):
+def _thinking(is_enabled: bool | None, model: Model) -> bytes | None:
+    if is_enabled is None or (model.thinking == "always"):
         return None
     shapes: Mapping[str, dict[str, object]] = {
         "adaptive": {"type": "adaptive"},
         "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
     }
-    return msgspec.json.encode(shapes[model.thinking] if wanted else {"type": "disabled"})
+    return msgspec.json.encode(shapes[model.thinking] if is_enabled else {"type": "disabled"})
 
 
 def _rules(settings: Settings, name: str) -> tuple[Rule, ...]:

@@ -49,7 +49,7 @@ def _open_transcript(path: Path, clock: Clock) -> TranscriptWriter:
     try:
         return TranscriptWriter.open(path, clock)
     except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(path), f"is damaged, {exc}; nothing was changed") from exc
+        raise ConfigInvalid(str(path), f"is damaged: {exc}; nothing was changed") from exc
 
 
 SCRATCH_VARIABLE = "COTERIE_SCRATCH"
@@ -57,7 +57,7 @@ SCRATCH_VARIABLE = "COTERIE_SCRATCH"
 
 
 def agent_environment(files: AgentFiles) -> dict[str, str]:
-    """Environment variables of every program that the agent of *files* starts."""
-    # The tag identifies the agent's programs also if the agent shares its process with others.
+    """Return the environment variables of every program that the agent of *files* starts."""
+    # The tag also identifies the agent's programs if several agents share the process.
     tag = agent_tag(files.name, files.incarnation)
     return {AGENT_VARIABLE: tag, SCRATCH_VARIABLE: str(files.session.scratch)}

@@ -31,7 +31,7 @@ HAND_OVER_TIMEOUT = 5.0
 class InProcessTransport:
     """A `Transport` between the agents of one process: by queue, unless a message must be in a file.
 
-    A report must survive the process, and a message must not overtake an earlier one that is in a file.
+    A report must survive the process, and a message must not overtake an earlier message that is in a file.
     """
 
     queue: QueueTransport
@@ -40,31 +40,32 @@ class InProcessTransport:
     """Names of the agents that have a mailbox in the queue."""
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """As `Transport.send`."""
+        """Send *envelope* by queue or file; as `Transport.send`."""
         if envelope.kind in AUTHORITY:
             return await self.queue.send(envelope)
         name = envelope.recipient.name
         if envelope.kind == "task_notification" or self.files.backlog(name).messages:
             return await self.files.send(envelope)
         receipt = await self.queue.send(envelope)
-        if name not in self.residents:  # it has left in between
+        if name not in self.residents:  # The recipient may have left during the send.
             await self.hand_over(name, envelope.recipient.incarnation or 0)
         return receipt
 
     def open_inbox(
         self, name: str, incarnation: int, *, seen: Container[MessageId] = ()
     ) -> AbstractAsyncContextManager[Inbox]:
-        """As `Transport.open_inbox`, for what comes by queue."""
+        """Open the inbox of messages sent by queue; as `Transport.open_inbox`."""
         return self.queue.open_inbox(name, incarnation, seen=seen)
 
     def backlog(self, name: str) -> Backlog:
-        """As `Transport.backlog`, for what came by queue."""
+        """Return the backlog of messages sent by queue; as `Transport.backlog`."""
         return self.queue.backlog(name)
 
     async def hand_over(self, name: str, incarnation: int) -> None:
-        """Put into the files of *name* what waits in the queue, in its order; what they do not take is a dead letter.
+        """Move queued messages of *name* into its files, in order; refused messages become dead letters.
 
-        What carries authority was for the start that has ended, and is dropped. Raises `MailboxFailed` and `OSError`.
+        Messages with authority were for the incarnation that has ended, and are dropped. Raises `MailboxFailed` and
+        `OSError`.
         """
         async with self.queue.open_inbox(name, incarnation) as inbox:
             while deliveries := inbox.take_nowait(1):
@@ -77,7 +78,7 @@ class InProcessTransport:
         try:
             await self.files.send(envelope)
         except MailboxError as exc:
-            letter = DeadLetter(
+            dead_letter = DeadLetter(
                 reason="refused",
                 detail=str(exc),
                 mailbox=envelope.recipient.name,
@@ -85,12 +86,12 @@ class InProcessTransport:
                 envelope=envelope,
                 raw=envelope.to_bytes(),
             )
-            self.queue.store_dead_letter(letter)
+            self.queue.store_dead_letter(dead_letter)
 
 
 @attrs.frozen(kw_only=True)
 class AgentMail:
-    """Mail of the session, as one incarnation of an agent uses it."""
+    """Mail of the session for one incarnation of an agent."""
 
     messaging: Messaging
     router: Router
@@ -98,7 +99,7 @@ class AgentMail:
     _queue: QueueTransport
 
     async def accept(self, envelope: Envelope) -> None:
-        """Deliver a message that the agent trusts, because it came from the root. Raises `SendRefused`."""
+        """Deliver a message from the root, which the agent trusts without a signature. Raises `SendRefused`."""
         await self._queue.send(envelope)
 
     @property
@@ -108,14 +109,14 @@ class AgentMail:
 
     @property
     def is_delivered_in_process(self) -> bool:
-        """True if no message in the queue has still to wake another agent of this process."""
+        """True if no queued message has still to wake another agent of this process."""
         others = self.router.local_names - {self.sender.name}
         return not any(map(self._queue.needs_turn, others))
 
 
 @attrs.frozen(kw_only=True)
 class ProcessMail:
-    """Mail of the session for all agents of one process. Made by `open_process_mail`."""
+    """Mail of the session for all agents of one process. Created by `open_process_mail`."""
 
     session_mail: SessionMail
     in_process: InProcessTransport
@@ -131,28 +132,29 @@ class ProcessMail:
         believed: Collection[MessageDigest] = (),
         authority: AuthorityPort | None = None,
     ) -> AsyncIterator[AgentMail]:
-        """Let one start of the agent *name* get and send mail until the block ends; *seen* is what its transcript has.
+        """Open the mail of one incarnation of the agent *name*; *seen* are the message ids in its transcript.
 
-        By *authority* it sends what makes others act. Messages in *believed* need no MAC, see `snapshot_pending`. The
-        root has put the agent on the roster. Unread messages of agents in this process are in its mailbox files when
-        the block is left. Raises `ConfigInvalid` if another process is the agent's, or if its mail cannot be opened.
+        Messages that make other agents act are sent through *authority*. Messages in *believed* need no MAC, see
+        `snapshot_pending`. The root has added the agent to the roster. When the block is left, unread queued messages
+        are in the mailbox files. Raises `ConfigInvalid` if another process runs the agent, or if its mail cannot be
+        opened.
         """
-        office, session = self.session_mail, self.session_mail.session
-        office.files.trusted[name] = frozenset(believed)
+        session_mail, session = self.session_mail, self.session_mail.session
+        session_mail.files.trusted[name] = frozenset(believed)
         async with AsyncExitStack() as stack:
             try:
-                far = await stack.enter_async_context(office.files.open_inbox(name, incarnation, seen=seen))
+                files = await stack.enter_async_context(session_mail.files.open_inbox(name, incarnation, seen=seen))
                 local = await stack.enter_async_context(self._open_queue(seen, name, incarnation))
             except MailboxBusy as exc:
-                raise ConfigInvalid("session", f"{session.id} is at work in another process") from exc
+                raise ConfigInvalid("session", f"{session.id} is running in another process") from exc
             except MailboxError as exc:
-                raise ConfigInvalid(str(office.directory), str(exc)) from exc
+                raise ConfigInvalid(str(session_mail.directory), str(exc)) from exc
             kind: Literal["lead", "peer"] = "lead" if name == MAIN else "peer"
             sender = Sender(name=name, incarnation=incarnation, session=session.id, kind=kind)
-            letterbox = MergedInbox(name, local, (far,), office.dead_letters.add, office.clock)
-            # One of its own: the root knows by the socket of this agent who it is.
+            inbox = MergedInbox(name, local, (files,), session_mail.dead_letters.add, session_mail.clock)
+            # Each agent has its own router, because the root identifies the agent by the socket of its authority port.
             router = attrs.evolve(self.router, authority=authority)
-            yield AgentMail(messaging=Messaging(letterbox), router=router, sender=sender, queue=self.in_process.queue)
+            yield AgentMail(messaging=Messaging(inbox), router=router, sender=sender, queue=self.in_process.queue)
 
     @asynccontextmanager
     async def _open_queue(self, seen: Container[MessageId], name: str, incarnation: int) -> AsyncIterator[Inbox]:
@@ -164,7 +166,7 @@ class ProcessMail:
                 yield inbox
         finally:
             if is_resident:
-                # Before it is out of reach for the others, so that none of their next messages comes first.
+                # The agent is removed only afterwards, so that no later message of another agent overtakes these.
                 with trio.move_on_after(HAND_OVER_TIMEOUT, shield=True):
                     await self.in_process.hand_over(name, incarnation)
                 self.in_process.residents.remove(name)
@@ -175,18 +177,22 @@ def open_process_mail(
     session: SessionDirectory,
     clock: Clock,
     keys: SessionKeys | None = None,
-    tell: Callable[[Event], None] = discard_event,
+    emit: Callable[[Event], None] = discard_event,
 ) -> Iterator[ProcessMail]:
-    """Let the agents of this process get and send mail until the block ends, signed with *keys*, if there are any.
+    """Open the mail of this process until the block ends; messages are signed with *keys*, unless None.
 
-    *tell* gets an event for each message that its sender did not sign.
+    *emit* gets an event for each message with a missing or wrong signature.
     """
 
-    def report(letter: DeadLetter) -> None:
-        tell(Noticed.untrusted_mail(letter.mailbox, letter.detail))
+    def report(dead_letter: DeadLetter) -> None:
+        emit(Noticed.untrusted_mail(dead_letter.mailbox, dead_letter.detail))
 
-    with SessionMail.open(session, clock, keys, on_untrusted=report) as office:
-        queue = QueueTransport(office.roster, None, clock, office.dead_letters.add)
-        near = InProcessTransport(queue=queue, files=office.files)
-        # The router sees each change of the residents, as it has the same set.
-        yield ProcessMail(session_mail=office, in_process=near, router=office.router(near, near.residents))
+    with SessionMail.open(session, clock, keys, on_untrusted=report) as session_mail:
+        queue = QueueTransport(session_mail.roster, None, clock, session_mail.dead_letters.add)
+        in_process = InProcessTransport(queue=queue, files=session_mail.files)
+        # The router shares the set of residents, so it sees every change.
+        yield ProcessMail(
+            session_mail=session_mail,
+            in_process=in_process,
+            router=session_mail.router(in_process, in_process.residents),
+        )

@@ -1,4 +1,4 @@
-"""Parts of an agent: everything that is loaded or opened for one start, before its tools and the agent are built."""
+"""Parts of an agent: everything that is loaded or opened for one incarnation, before its tools are built."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ from coterie.session_directory import COORDINATOR, MAIN, TASKS, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class AgentParts:
-    """Everything that one agent is built from. Made by `load_agent_parts`."""
+    """Everything that one agent is built from. Created by `load_agent_parts`."""
 
     spec: AgentSpec
     files: AgentFiles
@@ -44,29 +44,29 @@ class AgentParts:
     definition: AgentDefinition | None
     """Definition of the agent's type; None for an agent without one."""
     agent_types: Mapping[str, str]
-    """Purpose of each type of agents that the agent can start, by name."""
+    """Descriptions of the agent types that the agent can start, by name."""
     team: TeamDefinition | None
-    """Team that the agent leads from the beginning; None for none."""
+    """Team that the agent leads from the start; None if it leads none."""
     teammates: tuple[str, ...]
-    """Names of the other members of the team that the agent is in from the beginning."""
+    """Names of the other members of the team that the agent belongs to from the start."""
     unreported_children: tuple[Spawned, ...]
-    """Children that an earlier start spawned, and whose reports are not in the transcript."""
+    """Children that an earlier incarnation spawned, and whose reports are not in the transcript."""
     mcp_tools: McpToolList
     """Tools of the MCP servers of the session."""
     authority: Authorizer
     instructions: Instructions | None
-    """None if instruction files are not read."""
+    """Instruction files; None if they are not read."""
     memory: AgentMemory
     skills: AgentSkills
     hooks: AgentHooks
     point: ForkPoint | None
     """Fork point that the agent begins with; None if it is no fork."""
     begun_prefix: Prefix | None
-    """Beginning of the agent's conversation; None for a new conversation."""
+    """Prefix that the agent's conversation begins with; None for a new conversation."""
 
     @property
     def leads_team(self) -> bool:
-        """True if other agents work for the agent from the beginning, so that it waits until they are idle."""
+        """True if other agents work for the agent from the start, so that it waits until they are idle."""
         return self.team is not None or self.spec.definition == COORDINATOR
 
     @property
@@ -118,7 +118,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
 
 
 def _decision_event(decision: PermissionDecision) -> PermissionDecided:
-    """Event of a call that was not simply allowed."""
+    """Return the event for a call that was not simply allowed."""
     return PermissionDecided(tool=decision.tool, verdict=decision.verdict, by=decision.by, reason=decision.reason)
 
 
@@ -130,18 +130,18 @@ def _definition(spec: AgentSpec, definitions: AgentDefinitions) -> AgentDefiniti
 
 
 def _team(spec: AgentSpec, session: SessionDirectory) -> TeamDefinition | None:
-    # Only leads and teammates need the file; a subagent starts faster without it.
+    # Only leads and teammates need the file; a subagent starts faster without reading it.
     return load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
 
 
 def _teammates(spec: AgentSpec, team: TeamDefinition | None) -> tuple[str, ...]:
-    """Names of the other members of *team*, if the agent is a member."""
+    """Return the names of the other members of *team*, if the agent is a member."""
     names = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
     return tuple(name for name in names if name != spec.name) if spec.name in names else ()
 
 
 def _permissions(spec: AgentSpec, definition: AgentDefinition | None, mcp_tools: McpToolList) -> Permissions:
-    """Permissions of the agent: no more than those of its type, and of the agents above."""
+    """Return the permissions of the agent, which never exceed those of its type and of its ancestors."""
     permissions = effective_permissions(spec.settings, definition, is_teammate=spec.is_teammate)
     limits = (*permissions.limits, *server_limits(definition, mcp_tools.tools))
     permissions = attrs.evolve(permissions, limits=limits)

@@ -14,4 +14,4 @@ BUILT_IN: tuple[Tool, ...] = (
     *(Read(), Write(), Edit(), NotebookEdit()),
     *(Grep(), Glob(), Bash(), BashOutput(), KillBash()),
 )
-"""In the order of a request's tools, which is part of every cached prefix. Those that belong to a session follow."""
+"""Built-in tools in the order of a request, which is part of every cached prefix. Tools of the session follow."""

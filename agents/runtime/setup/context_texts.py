@@ -33,15 +33,15 @@ from coterie.session_directory import project_slug
 def context_text(
     project: Path, clock: Clock, instructions: Instructions | None, memory: str, skills: str = "", servers: str = ""
 ) -> str:
-    """What an agent is told before its task; *memory* is the index of what it remembers, *skills* lists those.
+    """Return the text that an agent gets before its task.
 
-    *servers* is what MCP servers say on how to use them.
+    *memory* is the index of its memory, *skills* the list of skills, and *servers* the instructions of MCP servers.
     """
-    # Read once, when the session begins: a date that changed overnight would break the prefix.
+    # Rendered once, when the session begins: a date that changed overnight would break the cached prefix.
     date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
     context = render("context", directory=str(project), platform=platform.system(), date=date)
-    words = instructions.to_text() if instructions is not None else ""
-    files = words and render("instructions", files=words)
+    files_text = instructions.to_text() if instructions is not None else ""
+    files = files_text and render("instructions", files=files_text)
     return "\n\n".join(filter(None, [context, files, memory, skills, servers]))
 
 
@@ -54,17 +54,20 @@ SCOPE_HINTS = {
 
 @attrs.frozen(kw_only=True)
 class MemoryIndexText:
-    """The index of one store, as an agent is shown it."""
+    """Index of one memory store, as the agent sees it."""
 
     place: MemoryScope
     text: str
-    """Empty if there is nothing in it."""
+    """Content of the index; empty for an empty store."""
     warning: str | None = None
-    """What of it was left out."""
+    """Description of the entries that were left out; None if the index is complete."""
 
 
 def memory_manual(places: Sequence[MemoryScope], settings: MemorySettings, project: Path) -> str:
-    """How to use the memories at *places*; for the same settings the same. Blocks; raises `ConfigInvalid`."""
+    """Return the instructions for using the memories at *places*; the same settings give the same text.
+
+    Blocks on the disk. Raises `ConfigInvalid`.
+    """
     texts: list[str] = []
     for place in places:
         directory = str(place.directory)
@@ -83,12 +86,15 @@ def memory_manual(places: Sequence[MemoryScope], settings: MemorySettings, proje
 
 
 def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
-    """The indexes of *places* as they are now, cut to what is loaded. Blocks on the disk; raises nothing for it."""
+    """Return the current indexes of *places*, cut to the size that is loaded.
+
+    Blocks on the disk; an error is a warning.
+    """
     return [_read_index(place) for place in places]
 
 
 def index_text(indexes: Sequence[MemoryIndexText]) -> str:
-    """What an agent is told of *indexes* before its task; empty if there is nothing in them."""
+    """Return the text about *indexes* that an agent gets before its task; empty if all indexes are empty."""
     shown = "\n\n".join(map(_framed, filter(lambda index: index.text, indexes)))
     return render("memory_index", indexes=shown) if shown else ""
 
@@ -103,7 +109,7 @@ def _read_index(place: MemoryScope) -> MemoryIndexText:
 
 
 def _framed(index: MemoryIndexText) -> str:
-    # Agents wrote it, perhaps from what a tool told them: it must not end its frame and speak for the user.
+    # Agents wrote the index, perhaps from tool results: it must not close its frame and pose as the user.
     text = index.text.replace("</memory", "<\\/memory")
     of = quoteattr(index.place.title)
     warning = "" if index.warning is None else f"\n[{index.warning}]"
@@ -118,7 +124,7 @@ def _guidelines(path: Path) -> str:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
         raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
     if not text:
-        raise ConfigInvalid(str(path), "is not there or is empty; it is named as memory.guidelines in the settings")
+        raise ConfigInvalid(str(path), "is missing or empty; the setting memory.guidelines names it")
     return text
 
 
@@ -126,15 +132,15 @@ SKILL_TOOL = "Skill"
 
 
 def skill_listing_text(found: Skills, settings: Settings, model: Model) -> str:
-    """The list of skills for an agent on *model*; empty if there is nothing to tell. Raises `ConfigInvalid`."""
+    """Return the list of skills for an agent on *model*; empty without skills. Raises `ConfigInvalid`."""
     compact_window = settings.layers.window.compact_window
     window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
     return skill_listing(found.for_model, int(window * settings.skills.listing))
 
 
-def can_load_skills(kind: AgentDefinition | None) -> bool:
-    """Whether the limits of its *kind* leave an agent the tool that loads skills."""
-    if kind is None:
+def can_load_skills(definition: AgentDefinition | None) -> bool:
+    """True if agents of the type *definition* may use the tool that loads skills."""
+    if definition is None:
         return True
-    is_listed = kind.tools is None or SKILL_TOOL in map(bare_name, kind.tools)
-    return is_listed and not {SKILL_TOOL, "*"} & set(kind.disallowed_tools)
+    is_listed = definition.tools is None or SKILL_TOOL in map(bare_name, definition.tools)
+    return is_listed and not {SKILL_TOOL, "*"} & set(definition.disallowed_tools)

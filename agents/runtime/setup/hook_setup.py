@@ -1,4 +1,4 @@
-"""Setup of the hooks of an agent: which apply, the facts they get, and the points where they run."""
+"""Setup of the hooks of an agent: selection, input facts, and the steps that run them."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,13 +29,13 @@ from coterie.agents.tools.worker_process import command_environment
 from coterie.paths import project_root
 
 CLAUDE_VARIABLE = "CLAUDE_PROJECT_DIR"
-"""Tells a hook where the project is, by the name that hooks know."""
+"""Environment variable with the project directory, by the name that existing hooks expect."""
 SUBJECT = "hooks"
 
 
 @attrs.define(eq=False, kw_only=True)
 class AgentHooks:
-    """The hooks of one agent, and the steps that run them."""
+    """Hooks of one agent, and the steps that run them."""
 
     hooks: HookRegistry
     notices: tuple[Noticed, ...]
@@ -45,7 +45,7 @@ class AgentHooks:
     messages: HookMessages = attrs.field(factory=HookMessages, init=False)
 
     def wrap_tools(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
-        """*tools*, in which TaskUpdate asks the hooks before a task is completed."""
+        """Return *tools* with a TaskUpdate that runs the TaskCompleted hooks before a task is completed."""
         update = tools[TaskUpdate.name]
         assert isinstance(update, TaskUpdate), "the tool of that name"
         if not self.hooks.has("TaskCompleted"):
@@ -55,17 +55,17 @@ class AgentHooks:
 
     @property
     def has_hooks(self) -> bool:
-        """True if any hook applies to the agent; without one no step runs."""
+        """True if any hook applies to the agent; without hooks no step runs."""
         return bool(self.hooks.hooks)
 
     def caller(self, authority: Authorizer) -> Caller:
-        """Runs tool calls with the hooks around them."""
+        """Return the function that runs tool calls, with the hooks around them."""
         if not self.has_hooks:
             return call_without_hooks
-        return ToolCallHooks(hooks=self.hooks, authority=authority, remarks=self.messages)
+        return ToolCallHooks(hooks=self.hooks, authority=authority, messages=self.messages)
 
     def stop_hook(self, is_ending: Callable[[], bool]) -> StopHook | None:
-        """The step that asks hooks before the agent stops, unless *is_ending* says that it was asked to end."""
+        """Return the step that runs hooks before the agent stops; it is skipped while *is_ending* returns True."""
         if not self.has_hooks:
             return None
         end = end_event(self.spec)
@@ -73,31 +73,31 @@ class AgentHooks:
         return StopHook(event=end, hooks=self.hooks, subject=subject, facts=self._end_facts(end), is_ending=is_ending)
 
     def compaction_hook(self) -> CompactionHook | None:
-        """The step that runs hooks before and after a compaction."""
+        """Return the step that runs hooks before and after a compaction; None without hooks."""
         if not self.has_hooks:
             return None
-        began = partial(self._after_compaction, "compact") if self.spec.is_lead else None
-        return CompactionHook(hooks=self.hooks, began=began)
+        on_restarted = partial(self._after_compaction, "compact") if self.spec.is_lead else None
+        return CompactionHook(hooks=self.hooks, on_restarted=on_restarted)
 
     async def begin(self, agent: Agent) -> list[bytes]:
-        """Emit the notices and, for the lead, run the hooks of the session's start; returns their texts as blocks."""
+        """Emit the notices and, for the lead, run the SessionStart hooks; return the texts of the hooks as blocks."""
         for notice in self.notices:
             agent.emit(notice)
         is_new = not agent.conversation.messages
         return await self._context("startup" if is_new else "resume") if self.spec.is_lead else []
 
     async def end(self, reason: str) -> None:
-        """Run the hooks of the session's end, if the agent is the lead."""
+        """Run the SessionEnd hooks, if the agent is the lead."""
         if self.spec.is_lead:
             await self.hooks.fire("SessionEnd", reason, reason=reason)
 
     async def _context(self, source: str) -> list[bytes]:
-        advice = await self.hooks.fire("SessionStart", source, source=source)
-        self.messages.stop = self.messages.stop or advice.stop
-        return [hook_message_block("SessionStart", text) for text in advice.contexts]
+        decision = await self.hooks.fire("SessionStart", source, source=source)
+        self.messages.stop = self.messages.stop or decision.stop
+        return [hook_message_block("SessionStart", text) for text in decision.contexts]
 
     async def _after_compaction(self, source: str, agent: Agent) -> None:
-        """Add the texts of the hooks to a compacted conversation, at once or with the next message."""
+        """Add the texts of SessionStart hooks to a compacted conversation, immediately or with the next message."""
         if not (blocks := await self._context(source)):
             return
         last = agent.conversation.prefix.last
@@ -122,15 +122,15 @@ def load_agent_hooks(
     own = [definition_source(definition)] if is_on and definition is not None else []
     found, of_type = select_hooks(project, general), select_hooks(project, own)
     notices = [of_type.notice()]
-    if spec.is_lead:  # the other agents load the same files
-        problems = (notice for source in general for notice in (*source.flaws, source.note))
+    if spec.is_lead:  # All other agents load the same files, so only the lead reports their problems.
+        problems = (notice for source in general for notice in (*source.problems, source.note))
         notices = [*problems, found.notice(), *notices]
     end = end_event(spec)
-    # A definition's hook for any event of an end runs at the end that this agent has.
-    kept = (attrs.evolve(hook, event=end) if hook.event in ENDS else hook for hook in of_type.hooks)
+    # A definition's hook for any of the three end events runs at the end event of this agent.
+    end_hooks = (attrs.evolve(hook, event=end) if hook.event in ENDS else hook for hook in of_type.hooks)
     return AgentHooks(
         hooks=HookRegistry(
-            hooks=(*found.hooks, *kept),
+            hooks=(*found.hooks, *end_hooks),
             facts=lambda: _facts(spec, files, authority),
             directory=spec.directory,
             environment=command_environment(
@@ -145,7 +145,7 @@ def load_agent_hooks(
 
 
 def end_event(spec: AgentSpec) -> HookEvent:
-    """Event of an agent that has nothing more to do."""
+    """Return the hook event for an agent of *spec* that has finished its work."""
     if spec.is_lead:
         return "Stop"
     return "TeammateIdle" if spec.is_teammate else "SubagentStop"

@@ -36,13 +36,13 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
 
 ADMISSION_TIMEOUT = 5.0
-"""Seconds that a summary waits at the gateway; a longer wait means a rate limit, or calls that are worth more."""
+"""Seconds that a progress summary waits at the gateway; a longer wait means a rate limit or more important calls."""
 MIN_INTERVAL = 0.1
-"""Seconds between two summaries, whatever the settings say."""
+"""Minimum of seconds between two progress summaries; overrides a shorter interval in the settings."""
 
 
 def _pinned_sections(parts: AgentParts) -> Sequence[PinnedSection]:
-    """State of the agent that survives a summary."""
+    """Return the sections of state that survive a summary."""
     mail, roster = parts.mail, parts.mail.router.roster
     return (
         TeamSection(roster, partial(last_agent_changes, parts.files.session)),
@@ -54,7 +54,7 @@ def _pinned_sections(parts: AgentParts) -> Sequence[PinnedSection]:
 def _load_notes_writer(parts: AgentParts, pinned: Sequence[PinnedSection]) -> NotesWriter | None:
     """Load the writer of the agent's session notes; None if layer 3 is off.
 
-    Blocks on the disk. Raises `ConfigInvalid` for a template or a prompt that cannot be used.
+    Blocks on the disk. Raises `ConfigInvalid` for an invalid template or prompt.
     """
     spec, settings = parts.spec, parts.spec.settings.layers.notes
     if not settings.enabled:
@@ -63,7 +63,7 @@ def _load_notes_writer(parts: AgentParts, pinned: Sequence[PinnedSection]) -> No
 
 
 async def read_context(parts: AgentParts) -> str:
-    """Text that the agent gets before its task, with instruction files and the index of its memory as they are now.
+    """Return the text before the task, with the current instruction files and memory index.
 
     Raises `ConfigInvalid`.
     """
@@ -79,17 +79,17 @@ def _context_sync(parts: AgentParts) -> str:
 
 
 def _is_on(enabled: bool | None, spec: AgentSpec) -> bool:
-    """True if a layer runs by itself.
+    """True if a layer with extra model calls is on: *enabled*; None means on, except with the embedded server.
 
-    By default none does with the embedded server: a script that does not expect the calls has no reply for them.
+    A script for the embedded server has no replies for calls that it does not expect.
     """
     return not spec.is_embedded if enabled is None else enabled
 
 
 def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSummarizer | None:
-    """Summaries of *agent* for the user; None for the lead, whose replies the user reads.
+    """Build the progress summaries of *agent*; None for the lead, because the user reads its replies.
 
-    They pass *gate* only if it admits them soon. A model that does not exist is an event.
+    A summary is skipped if *gate* does not admit its call soon. An unknown model is an event.
     """
     settings = spec.settings.progress
     if agent.identity.agent == MAIN or not _is_on(settings.enabled, spec):
@@ -105,18 +105,18 @@ def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSumm
 
 @attrs.define(eq=False, kw_only=True)
 class PipelineBuilder:
-    """Builds the steps of one agent and arranges them; an argument of `Agent`. Made by `load_layers`."""
+    """Builds the steps of one agent and arranges them into its pipeline; an argument of `Agent`. See `load_layers`."""
 
     parts: AgentParts
     pinned_sections: Sequence[PinnedSection]
-    """State that survives a summary."""
+    """Sections of state that survive a summary."""
     notes_writer: NotesWriter | None
-    """None if layer 3 is off."""
+    """Writer of session notes; None if layer 3 is off."""
     steps: Steps = attrs.field(factory=Steps, init=False)
-    """Set when the agent builds its pipeline."""
+    """Steps of the agent; set when the agent builds its pipeline."""
 
     def __call__(self, agent: Agent) -> Pipeline:
-        """Build the pipeline of *agent*, which is complete but for it."""
+        """Build the pipeline of *agent*, which is otherwise complete."""
         spec = self.parts.spec
         self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
@@ -124,7 +124,7 @@ class PipelineBuilder:
         return arrange(self.steps, disabled, role)
 
     def waiting(self) -> AbstractAsyncContextManager[None]:
-        """Block around a wait of the built agent for others; keeps its cached prefix alive."""
+        """Return a context manager for a wait of the agent for others; it keeps the cached prefix alive."""
         assert self.steps.keepalive is not None, "every agent has it"
         return self.steps.keepalive.waiting()
 
@@ -191,7 +191,7 @@ class PipelineBuilder:
 
     @property
     def _project_memory(self) -> MemoryStore | None:
-        """Store that extraction and dreaming write; None for all agents but the lead."""
+        """Store that extraction and dreaming write; None for all agents except the lead."""
         return self.parts.memory.shared if self.parts.spec.is_lead else None
 
 

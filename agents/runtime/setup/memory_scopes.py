@@ -22,7 +22,7 @@ from coterie.session_directory import project_slug
 
 
 def project_memory(project: Path, settings: Settings) -> MemoryScope:
-    """The memory that a user has of *project*; all worktrees share it. Raises `ConfigInvalid`."""
+    """Return the project memory of the user; all worktrees of *project* share it. Raises `ConfigInvalid`."""
     try:
         return project_scope(
             home_directory(),
@@ -34,34 +34,34 @@ def project_memory(project: Path, settings: Settings) -> MemoryScope:
         raise ConfigInvalid(exc.path, exc.reason) from exc
 
 
-def agent_memory(kind: AgentDefinition, project: Path) -> MemoryScope | None:
-    """The memory of agents of *kind* in *project*; None for a kind that keeps nothing."""
-    if kind.memory is None:
+def agent_memory(definition: AgentDefinition, project: Path) -> MemoryScope | None:
+    """Return the memory of the agent type *definition* in *project*; None for a type without memory."""
+    if definition.memory is None:
         return None
-    return agent_scope(kind.name, kind.memory, home=home_directory(), project=project_directory(project))
+    return agent_scope(definition.name, definition.memory, home=home_directory(), project=project_directory(project))
 
 
 def scopes_for(
-    project: Path, settings: Settings, kind: AgentDefinition | None, *, is_lead: bool
+    project: Path, settings: Settings, definition: AgentDefinition | None, *, is_lead: bool
 ) -> tuple[MemoryScope, ...]:
-    """The memories of one agent: the project's for the lead, and that of its kind. Raises `ConfigInvalid`."""
+    """Return the memories of one agent: of the project for the lead, and of its type. Raises `ConfigInvalid`."""
     if not settings.memory.enabled:
         return ()
-    own = None if kind is None else agent_memory(kind, project)
+    own = None if definition is None else agent_memory(definition, project)
     return (*((project_memory(project, settings),) if is_lead else ()), *((own,) if own is not None else ()))
 
 
 def existing_scopes(project: Path, settings: Settings) -> list[MemoryScope]:
-    """The memory of *project*, and all memories of kinds of agents that are there. Blocks; raises `ConfigInvalid`."""
-    ours = project_directory(project)
+    """Return the memory of *project* and all existing memories of agent types. Blocks; raises `ConfigInvalid`."""
+    shared = project_directory(project)
     return [
         project_memory(project, settings),
-        *_agent_places(home_directory() / AGENT_MEMORY, "user"),
-        *_agent_places(ours / AGENT_MEMORY, "project"),
-        *_agent_places(ours / LOCAL_AGENT_MEMORY, "local"),
+        *_agent_scopes(home_directory() / AGENT_MEMORY, "user"),
+        *_agent_scopes(shared / AGENT_MEMORY, "project"),
+        *_agent_scopes(shared / LOCAL_AGENT_MEMORY, "local"),
     ]
 
 
-def _agent_places(parent: Path, scope: AgentScopeName) -> Iterator[MemoryScope]:
+def _agent_scopes(parent: Path, scope: AgentScopeName) -> Iterator[MemoryScope]:
     for directory in sorted(parent.glob("*/")):
         yield MemoryScope(scope=scope, kind=directory.name, directory=directory)

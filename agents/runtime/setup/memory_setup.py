@@ -1,4 +1,4 @@
-"""Memory of one agent: its stores, its manual and the author of its changes."""
+"""Memory of one agent: its stores, its instructions and the author of its changes."""
 
 import contextlib
 from collections.abc import Callable
@@ -21,38 +21,40 @@ from coterie.memory.store.scopes import MemoryScope, snapshot_directory
 from coterie.paths import project_directory, project_root
 
 REASON_LENGTH = 100
-"""Characters of the task that the history of a memory has as the reason for a change."""
+"""Maximum length of the reason in the history of a memory, in characters of the task."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentMemory:
-    """Memories of one agent. Made by `open_agent_memory`."""
+    """Memories of one agent. Created by `open_agent_memory`."""
 
     places: tuple[MemoryScope, ...]
     stores: tuple[MemoryStore, ...]
     manual: str
-    """How to use the memories, for the system prompt; empty without any."""
+    """Instructions for using the memories, for the system prompt; empty without memories."""
     files: AgentFiles
 
     @property
     def shared(self) -> MemoryStore | None:
-        """Store of the project; None for an agent that has only a store of its type, or none."""
+        """Store of the project; None for an agent without project memory."""
         pairs = zip(self.places, self.stores, strict=True)
         return next((store for place, store in pairs if place.kind is None), None)
 
     def author(self, agent: Agent) -> Author:
-        """Author of a change that *agent*, whose memories these are, makes now."""
-        words = " ".join(agent.user_texts[-1].split()) if agent.user_texts else ""
-        why = words if len(words) <= REASON_LENGTH else f"{words[:REASON_LENGTH]}..."
-        turn = max(1, agent.turn - 1)  # the turn whose calls run; the agent counts the next
-        return Author(by="agent", agent=self.files.name, session=self.files.session.id, turn=turn, why=why)
+        """Return the author of a change that *agent*, the owner of these memories, makes now."""
+        text = " ".join(agent.user_texts[-1].split()) if agent.user_texts else ""
+        reason = text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."
+        turn = max(
+            1, agent.turn - 1
+        )  # The agent has already counted the next turn; the change belongs to the turn whose calls run.
+        return Author(by="agent", agent=self.files.name, session=self.files.session.id, turn=turn, why=reason)
 
     def writable(self, author: Callable[[], Author]) -> WritableMemory | None:
-        """Right to change the memories, with the *author* of each change; None without any memory."""
+        """Return the write access of tools to the memories; None without memories."""
         return WritableMemory(stores=self.stores, author=author, on_change=self._emit) if self.stores else None
 
     def index_text(self) -> str:
-        """Indexes of the memories as they are now. Blocks on the disk."""
+        """Return the current indexes of the memories as text. Blocks on the disk."""
         return index_text(read_indexes(self.places))
 
     def _emit(self, change: MemoryChange) -> None:
@@ -62,8 +64,8 @@ class AgentMemory:
 def open_agent_memory(spec: AgentSpec, files: AgentFiles, definition: AgentDefinition | None) -> AgentMemory:
     """Open the memories of the agent of *spec*; none if memory is switched off, and for a bare run.
 
-    The lead has the memory of the project, and so have its forks, whose conversation mentions it. Every agent has the
-    memory of its type. Blocks on the disk. Raises `ConfigInvalid`.
+    The lead has the memory of the project, and so have its forks, because their conversation mentions it. Every agent
+    has the memory of its type. Blocks on the disk. Raises `ConfigInvalid`.
     """
     is_lead = spec.is_lead or (spec.fork is not None and spec.depth == 1)
     settings = spec.settings
@@ -76,10 +78,10 @@ def open_agent_memory(spec: AgentSpec, files: AgentFiles, definition: AgentDefin
 
 
 def _prepare(place: MemoryScope, store: MemoryStore, project: Path) -> None:
-    """Keep a local memory out of git, and let an empty one begin with the project's snapshot."""
+    """Exclude a local memory from git, and fill an empty memory with the snapshot of the project."""
     if place.kind is None or place.scope == "project":
         return
-    # Without it the agent works all the same: a memory is a convenience here, and the disk may be read-only.
+    # Failures are ignored: both steps are a convenience, and the disk may be read-only.
     with contextlib.suppress(OSError, StoreError):
         if place.scope == "local":
             exclude_from_git(project_root(project), place.directory.parent)

@@ -22,55 +22,57 @@ from coterie.errors import ConfigInvalid
 
 
 def strictest_sandbox(own: SandboxSettings, *above: SandboxSettings) -> SandboxSettings:
-    """The sandbox of an agent: no wider than that of any agent *above* it."""
-    every = (own, *above)
+    """Combine the sandbox settings of an agent with those of its ancestors, *above*, to the strictest ones."""
+    all_settings = (own, *above)
     return SandboxSettings(
-        mode=max((each.mode for each in every), key=SANDBOX_MODES.index),
-        network=all(each.network for each in every),
-        write=tuple(path for path in own.write if all(_is_open(path, each) for each in above)),
-        hide=tuple(dict.fromkeys(path for each in every for path in each.hide)),
-        auto_allow=all(each.auto_allow for each in every),
+        mode=max((each.mode for each in all_settings), key=SANDBOX_MODES.index),
+        network=all(each.network for each in all_settings),
+        write=tuple(path for path in own.write if all(_is_writable(path, each) for each in above)),
+        hide=tuple(dict.fromkeys(path for each in all_settings for path in each.hide)),
+        auto_allow=all(each.auto_allow for each in all_settings),
     )
 
 
-def _is_open(path: Any, settings: SandboxSettings) -> bool:
+def _is_writable(path: Any, settings: SandboxSettings) -> bool:
     return any(path.is_relative_to(place) for place in settings.write)
 
 
 TEMPORARY = "tmp"
-"""In an agent's directory: what its commands know as the place for temporary files, for as long as it runs."""
+"""Name of the directory for temporary files of commands, in the agent's directory; removed when the agent ends."""
 GIT = ".git"
 
 
 def check_sandbox(settings: Settings, project: Path) -> None:
-    """Return if this machine can hold the sandbox that *settings* want for work in *project*. Blocks.
+    """Check that this machine supports the sandbox that *settings* require for work in *project*. Blocks.
 
-    Raises `ConfigInvalid` with what is missing: nothing is run without the sandbox that was asked for.
+    Raises `ConfigInvalid` with the missing feature: no command runs without the requested sandbox.
     """
-    wanted = settings.sandbox
-    if wanted.mode == "none":
+    sandbox_settings = settings.sandbox
+    if sandbox_settings.mode == "none":
         return
     source = settings.source("sandbox.mode")
-    if missing := unavailable_reason(wanted.mode):
-        raise ConfigInvalid(source, f'sandbox = "{wanted.mode}" is not to be had here: {missing}')
-    _check(_sandbox(wanted, wanted.mode, project, project), source)
+    if missing := unavailable_reason(sandbox_settings.mode):
+        raise ConfigInvalid(source, f'sandbox = "{sandbox_settings.mode}" is not available: {missing}')
+    _check(_sandbox(sandbox_settings, sandbox_settings.mode, project, project), source)
 
 
 @asynccontextmanager
 async def open_sandbox(spec: AgentSpec, files: AgentFiles, readable: Iterable[Path]) -> AsyncIterator[Sandbox | None]:
-    """Open the sandbox around the commands of one agent; None if the settings want none.
+    """Open the sandbox around the commands of one agent; None if the settings require none.
 
-    Commands may read what is in *readable*. The directory for temporary files is removed when the block ends. Raises
-    `ConfigInvalid` if the machine cannot provide the sandbox, and `OSError`.
+    Commands may read the directories in *readable*. The directory for temporary files is removed when the block ends.
+    Raises `ConfigInvalid` if the machine does not support the sandbox, and `OSError`.
     """
-    wanted = strictest_sandbox(spec.settings.sandbox, *(settings.sandbox for settings in spec.parent_settings))
-    if wanted.mode == "none":
+    sandbox_settings = strictest_sandbox(
+        spec.settings.sandbox, *(settings.sandbox for settings in spec.parent_settings)
+    )
+    if sandbox_settings.mode == "none":
         yield None
         return
     temporary, scratch = files.directory / TEMPORARY, files.session.scratch
     await trio.to_thread.run_sync(_prepare, temporary, scratch, spec.directory)
     try:
-        sandbox = _sandbox(wanted, wanted.mode, spec.directory, temporary)
+        sandbox = _sandbox(sandbox_settings, sandbox_settings.mode, spec.directory, temporary)
         _check(sandbox, spec.settings.source("sandbox.mode"))
         yield attrs.evolve(
             sandbox,
@@ -78,55 +80,55 @@ async def open_sandbox(spec: AgentSpec, files: AgentFiles, readable: Iterable[Pa
             writable=(*sandbox.writable, scratch),
         )
     finally:
-        # Not cancelled: what a thread has begun to remove it removes.
+        # Shielded: a thread that has begun to remove files cannot be cancelled.
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(_remove, temporary)
 
 
-def _sandbox(wanted: SandboxSettings, way: SandboxBackend, root: Path, temporary: Path) -> Sandbox:
+def _sandbox(sandbox_settings: SandboxSettings, way: SandboxBackend, root: Path, temporary: Path) -> Sandbox:
     repository = Repository.of(root)
     return Sandbox(
         way=way,
         root=root,
         temporary=temporary,
-        network=wanted.network,
-        hidden=(*hidden_paths(), *wanted.hide),
+        network=sandbox_settings.network,
+        hidden=(*hidden_paths(), *sandbox_settings.hide),
         readable=repository.readable,
         writable=repository.writable,
         protected=(*repository.protected, *_protected(root)),
-        opened=wanted.write,
+        opened=sandbox_settings.write,
         unwanted=repository.unwanted,
-        asks_no_more=wanted.auto_allow,
+        asks_no_more=sandbox_settings.auto_allow,
     )
 
 
 def _protected(root: Path) -> Iterator[Path]:
-    """What decides over later runs in *root*, and is no more open to commands than it is to Edit; git's own is."""
+    """Return the paths in *root* that commands may not write, as Edit may not, because they affect later runs."""
     names = (PROTECTED_DIRECTORIES | PROTECTED_FILES) - {GIT}
     return (root / name for name in sorted(names))
 
 
 def _check(sandbox: Sandbox, source: str) -> None:
-    if flaw := sandbox.problem():
-        raise ConfigInvalid(source, flaw)
+    if problem := sandbox.problem():
+        raise ConfigInvalid(source, problem)
 
 
 def _result_directories(files: AgentFiles) -> tuple[Path, ...]:
-    """Directories in which the agent finds results of its calls."""
+    """Return the directories with results of the agent's calls."""
     return (files.directory / RESULTS_DIRECTORY, files.directory / JOBS_DIRECTORY)
 
 
 def _prepare(temporary: Path, scratch: Path, root: Path) -> None:
-    """Make the places that can only be opened, or closed, if they are there."""
-    _remove(temporary)  # a start that was killed may have left it
+    """Create the directories that the sandbox can open or protect only if they exist."""
+    _remove(temporary)  # An incarnation that was killed may have left the directory.
     temporary.mkdir(mode=0o700, exist_ok=True)
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     for hooks in Repository.of(root).hooks:
-        # Where it cannot be made, commands cannot make it either.
+        # If this process cannot create the directory, commands cannot either.
         with contextlib.suppress(OSError):
             hooks.mkdir(exist_ok=True)
 
 
 def _remove(directory: Path) -> None:
-    """Remove what can be removed: a command may have left what others, or nobody, may write."""
+    """Remove *directory* as far as possible: a command may have left files that this user may not delete."""
     shutil.rmtree(directory, ignore_errors=True)

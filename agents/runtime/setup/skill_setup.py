@@ -28,21 +28,21 @@ from coterie.agents.tools.skills.load_skill import SkillTool
 
 @attrs.frozen(kw_only=True)
 class AgentSkills:
-    """Skills of one agent. Made by `open_agent_skills`."""
+    """Skills of one agent. Created by `open_agent_skills`."""
 
     found: Skills
     tool: SkillTool | None
-    """None in a conversation that was begun without skills, because its tools never change."""
+    """Tool that loads skills; None in a conversation that began without skills, because its tools never change."""
     listing: str
     """Text about the skills before the task; empty if there are none."""
     preloaded: Sequence[str]
-    """Names of the skills that the definition begins with."""
+    """Names of the skills that the definition loads at the start."""
     accepts_commands: bool
-    """True if messages to the agent are the user's, which may start a skill."""
+    """True if the user writes the messages to the agent, so that a message may load a skill."""
 
     @property
     def tools(self) -> tuple[SkillTool, ...]:
-        """The tool, if there is one."""
+        """Tool that loads skills, as a tuple; empty without the tool."""
         return () if self.tool is None else (self.tool,)
 
     @property
@@ -51,13 +51,13 @@ class AgentSkills:
         return tuple(skill.directory for skill in self.found.by_name.values())
 
     def report_problems(self, agent: Agent) -> None:
-        """Emit the problems of skill files, only for the lead, because all agents load the same files."""
+        """Emit the problems of skill files; only for the lead, because all agents load the same files."""
         for problem in self.found.problems if self.accepts_commands else ():
             if problem.severity == "error":
                 agent.emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
 
     async def preload(self, agent: Agent) -> list[str]:
-        """Texts of the skills that the definition begins with; a missing one is an event."""
+        """Return the texts of the skills that the definition loads at the start; a missing skill is an event."""
         found: list[Skill] = []
         for name in self.preloaded:
             if skill := self.found.by_name.get(name):
@@ -67,9 +67,9 @@ class AgentSkills:
         blocks = [block for skill in found if (block := await _load(agent, skill.used(), "definition"))]
         return [render("skills_preloaded", skills="\n\n".join(blocks))] if blocks else []
 
-    async def load_requested(self, agent: Agent, words: str) -> list[str]:
-        """Text of the skill that the user's *words* start; empty if they start none."""
-        asked = requested_skill(words, self.found) if self.accepts_commands else None
+    async def load_requested(self, agent: Agent, text: str) -> list[str]:
+        """Return the text of the skill that the user text *text* requests; empty if it requests none."""
+        asked = requested_skill(text, self.found) if self.accepts_commands else None
         if asked is None:
             return []
         skill, arguments = asked
@@ -82,7 +82,7 @@ def open_agent_skills(
 ) -> AgentSkills:
     """Load the skills of the agent of *spec*; none for a bare run.
 
-    A conversation that has *begun* keeps the tool, or stays without it. Blocks on the disk. Raises `ConfigInvalid`.
+    A conversation that exists, with the prefix *begun*, keeps its tools. Blocks on the disk. Raises `ConfigInvalid`.
     """
     settings = spec.settings.skills
     found = load_skills(spec.directory) if settings.enabled and not spec.is_bare else Skills()
@@ -97,7 +97,7 @@ def open_agent_skills(
 
 
 async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]) -> str:
-    """Text of the skill for the model, recorded as used; empty, with an event, if it cannot be read."""
+    """Return the text of a skill for the model and record its use; empty, with an event, if the file cannot be read."""
     text = await trio.to_thread.run_sync(skill_text, used)
     if isinstance(text, FileProblem):
         agent.emit(Noticed(source=f"{text.path}:{text.line}", reason=text.reason))
@@ -108,6 +108,6 @@ async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]
 
 
 def _offers(prefix: Prefix) -> bool:
-    """True if the conversation began with the tool."""
+    """True if the conversation began with the tool that loads skills."""
     tools = (segment.data for segment in prefix.segments if segment.section == "tools")
     return any(msgspec.json.decode(tool).get("name") == SkillTool.name for tool in tools)

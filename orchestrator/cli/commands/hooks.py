@@ -37,7 +37,7 @@ def list_hooks(*, is_json: bool) -> None:
     settings = load_settings(Path.cwd(), {}, os.environ)
     sources = find_hook_sources(Path.cwd(), settings)
     held = select_hooks(Path.cwd(), sources)
-    flaws = [flaw for source in sources for flaw in source.flaws]
+    flaws = [flaw for source in sources for flaw in source.problems]
     notes = [source.note for source in sources if source.note is not None]
     with open_output():
         if is_json:

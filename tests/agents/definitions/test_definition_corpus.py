@@ -1,4 +1,4 @@
-"""Definitions as people really write them: 2,141 files of public repositories."""
+"""Definitions in 2,141 files of public repositories."""
 
 import gzip
 import re
@@ -35,7 +35,7 @@ def _agents() -> list[dict[str, Any]]:
 
 
 def _first_block(text: str) -> list[str]:
-    """What stands between the first two rules, found without the reader under test."""
+    """Return the lines between the first two `---`, found without the parser under test."""
     lines = text.lstrip("\ufeff \n\r").splitlines()
     if not lines or lines[0].strip() != "---":
         return []
@@ -67,7 +67,7 @@ def test_every_agent_with_a_name_and_a_description_yields_both() -> None:
         assert definition.description
 
 
-def test_where_strict_yaml_can_read_a_file_it_says_the_same() -> None:
+def test_result_equals_strict_yaml_where_that_can_parse() -> None:
     compared = 0
     for row in _agents():
         try:
@@ -81,13 +81,13 @@ def test_where_strict_yaml_can_read_a_file_it_says_the_same() -> None:
     assert compared > 1_000
 
 
-def test_every_agent_without_a_definition_says_why() -> None:
+def test_every_file_without_a_definition_has_an_error() -> None:
     for row in _agents():
         definition, problems = parse_definition(row["text"], path=Path(row["path"]), scope="project")
         assert (definition is None) == any(problem.severity == "error" for problem in problems), row["path"]
 
 
-def test_a_file_that_strict_yaml_refuses_is_never_read_in_silence() -> None:
+def test_file_that_strict_yaml_rejects_always_has_a_problem() -> None:
     refused = 0
     for row in _rows():
         block = "\n".join(_first_block(row["text"]))
@@ -99,7 +99,7 @@ def test_a_file_that_strict_yaml_refuses_is_never_read_in_silence() -> None:
     assert refused == 83
 
 
-def test_every_key_of_real_definitions_is_used_or_it_is_said_why_not() -> None:
+def test_every_common_key_is_used_or_has_a_reason() -> None:
     keys: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     for row in _agents():
@@ -111,7 +111,7 @@ def test_every_key_of_real_definitions_is_used_or_it_is_said_why_not() -> None:
     assert unknown == {"allowedTools": 16}
 
 
-def test_real_colours_are_colours() -> None:
+def test_common_colors_are_known() -> None:
     reasons = [
         problem.reason
         for row in _agents()
@@ -120,7 +120,7 @@ def test_real_colours_are_colours() -> None:
     assert [reason for reason in reasons if reason.startswith("color ")] == []
 
 
-def test_real_skills_are_read_and_what_is_passed_over_is_said() -> None:
+def test_common_skills_are_parsed_and_ignored_keys_reported() -> None:
     told: Counter[str] = Counter()
     found = 0
     skills = [row for row in _rows() if row["kind"] == "skill"]

@@ -16,7 +16,7 @@ def _read(text: str) -> tuple[AgentDefinition | None, list[FileProblem]]:
 
 
 def _with(*lines: str) -> tuple[AgentDefinition, list[FileProblem]]:
-    """A definition with *lines* in its front matter, from line 4 on."""
+    """Parse a definition with *lines* in its front matter, from line 4 on."""
     head = "\n".join(["---", "name: reviewer", "description: Reviews.", *lines, "---"])
     definition, problems = _read(f"{head}\nLook closely.\n")
     assert definition is not None
@@ -91,7 +91,7 @@ def test_tools_are_read_however_they_are_separated(line: str, tools: tuple[str, 
     assert problems == []
 
 
-def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
+def test_bare_star_means_all_tools() -> None:
     definition, problems = _with("tools: *")
     assert definition.tools is None
     assert [problem.severity for problem in problems] == ["note"]
@@ -107,36 +107,36 @@ def test_a_bare_star_means_all_tools_though_yaml_refuses_it() -> None:
         ("tools:", "warning", "tools is empty and is ignored; `[]` is an empty list"),
         ("tools: {a: b}", "warning", "tools must be a list, not a mapping; until then no tool may be used"),
         ("colour: blue", "warning", "unknown key 'colour' is ignored; did you mean color?"),
-        ("color: purpel", "warning", "color is 'purpel' and is ignored; did you mean purple?"),
-        ("effort: much", "warning", "effort is 'much' and is ignored; it can be low, medium, high, xhigh, max"),
-        ("capabilities: [a]", "note", "'capabilities' is ignored: nothing here depends on it"),
+        ("color: purpel", "warning", "unknown color 'purpel' is ignored; did you mean purple?"),
+        ("effort: much", "warning", "effort 'much' is ignored; it can be low, medium, high, xhigh, max"),
+        ("capabilities: [a]", "note", "'capabilities' is ignored: it has no effect here"),
         ("triggers: x", "note", "'triggers' is ignored: `description` alone says when to use it"),
         ("skills: {a: b}", "warning", "skills must be a list of names, and is ignored"),
-        ("tools: Task", "note", "'Task' in tools is read as Agent"),
+        ("tools: Task", "note", "'Task' in tools is replaced by Agent"),
         ("hooks: x", "warning", "hooks must be a table of events, not 'x'"),
         ("permisionMode: plan", "warning", "unknown key 'permisionMode' is ignored; did you mean permissionMode?"),
         (
             "allowed-tools: Read",
             "warning",
-            "unknown key 'allowed-tools' is ignored; `tools` says what an agent may use",
+            "unknown key 'allowed-tools' is ignored; use `tools` to limit the tools of an agent",
         ),
-        ("max_turns: 3", "note", "'max_turns' is read as 'maxTurns'"),
-        ("maxTurns: many", "warning", "maxTurns is 'many' and is ignored; it must be a whole number above 0"),
-        ("maxTurns: 0", "warning", "maxTurns is '0' and is ignored; it must be a whole number above 0"),
+        ("max_turns: 3", "note", "'max_turns' is interpreted as 'maxTurns'"),
+        ("maxTurns: many", "warning", "maxTurns 'many' is ignored; it must be a whole number above 0"),
+        ("maxTurns: 0", "warning", "maxTurns '0' is ignored; it must be a whole number above 0"),
         ("maxTurns: [3]", "warning", "maxTurns must be text, not a list, and is ignored"),
-        ("memory: all", "warning", "memory is 'all' and is ignored; it can be user, project, local"),
-        ("background: maybe", "warning", "background is 'maybe' and is ignored; it can be true or false"),
-        ("isolation: vm", "warning", "isolation is 'vm' and is ignored; it can be worktree"),
-        ("process: many", "warning", "process is 'many' and is ignored; it can be own, shared"),
+        ("memory: all", "warning", "memory 'all' is ignored; it can be user, project, local"),
+        ("background: maybe", "warning", "background 'maybe' is ignored; it can be true or false"),
+        ("isolation: vm", "warning", "isolation 'vm' is ignored; it can be worktree"),
+        ("process: many", "warning", "process 'many' is ignored; it can be own, shared"),
         (
             "model: claude-sonet",
             "warning",
-            "'claude-sonet' is not a known model and is ignored; did you mean claude-sonnet",
+            "unknown model 'claude-sonet' is ignored; did you mean claude-sonnet",
         ),
-        ("permissionMode: foo", "warning", "permissionMode is 'foo' and is ignored; it can be default, "),
+        ("permissionMode: foo", "warning", "permissionMode 'foo' is ignored; it can be default, "),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_line_and_the_rest_stays(line: str, severity: str, reason: str) -> None:
+def test_invalid_value_is_reported_with_its_line_and_ignored(line: str, severity: str, reason: str) -> None:
     definition, [problem] = _with(line)
     assert (problem.line, problem.severity) == (4, severity)
     assert problem.reason.startswith(reason)
@@ -150,7 +150,7 @@ def test_unknown_tools_are_kept() -> None:
     assert _with("tools: WebFetch, Read")[0].tools == ("WebFetch", "Read")
 
 
-def test_a_limit_that_cannot_be_read_allows_nothing() -> None:
+def test_unreadable_limit_allows_nothing() -> None:
     assert _with("tools: {write: false}")[0].tools == ()
     assert _with("disallowedTools: {write: true}")[0].disallowed_tools == ("*",)
 
@@ -159,7 +159,7 @@ def test_all_tools_can_be_disallowed() -> None:
     assert _with("disallowedTools: '*'")[0].disallowed_tools == ("*",)
 
 
-def test_another_spelling_does_not_win_over_ours() -> None:
+def test_exact_spelling_wins_over_another_spelling() -> None:
     definition, [problem] = _with("max_turns: 3", "maxTurns: 4")
     assert definition.max_turns == 4
     assert problem.line == 4
@@ -168,13 +168,13 @@ def test_another_spelling_does_not_win_over_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("Just a prompt.", 1, "no front matter: begin with a line `---`"),
-        ("", 1, "no front matter: begin with a line `---`"),
-        ("---\ndescription: x\n---\nGo.", 1, "there is no name: add a line such as `name: reviewer`"),
-        ("---\nname: x\ndescription:\n---\nGo.", 3, "there is no description: add a line such as `description: "),
-        ("---\nname: [a]\ndescription: x\n---\nGo.", 2, "there is no name: "),
-        ('---\nname: "a\\e[2J"\ndescription: x\n---\nGo.', 2, "'a\\x1b[2J' cannot be a name: "),
-        ("---\nname: |\n  a\n  b\ndescription: x\n---\nGo.", 2, "'a\\nb' cannot be a name: "),
+        ("Just a prompt.", 1, "no front matter: start with a line `---`"),
+        ("", 1, "no front matter: start with a line `---`"),
+        ("---\ndescription: x\n---\nGo.", 1, "name is missing: add a line such as `name: reviewer`"),
+        ("---\nname: x\ndescription:\n---\nGo.", 3, "description is missing: add a line such as `description: "),
+        ("---\nname: [a]\ndescription: x\n---\nGo.", 2, "name is missing: "),
+        ('---\nname: "a\\e[2J"\ndescription: x\n---\nGo.', 2, "'a\\x1b[2J' is not a valid name: "),
+        ("---\nname: |\n  a\n  b\ndescription: x\n---\nGo.", 2, "'a\\nb' is not a valid name: "),
     ],
 )
 def test_without_a_usable_name_and_a_description_there_is_no_definition(text: str, line: int, reason: str) -> None:
@@ -185,25 +185,25 @@ def test_without_a_usable_name_and_a_description_there_is_no_definition(text: st
     assert errors[0].reason.startswith(reason)
 
 
-def test_both_missing_keys_are_told_at_once() -> None:
+def test_both_missing_keys_are_reported() -> None:
     _, problems = _read("---\nmodel: opus\n---\n")
-    assert [problem.reason.partition(":")[0] for problem in problems] == ["there is no name", "there is no description"]
+    assert [problem.reason.partition(":")[0] for problem in problems] == ["name is missing", "description is missing"]
 
 
-def test_a_description_may_stand_in_the_metadata() -> None:
+def test_description_may_be_in_the_metadata() -> None:
     definition, problems = _read("---\nname: x\nmetadata:\n  description: Does it.\n---\nGo.")
     assert definition is not None
     assert definition.description == "Does it."
-    assert "description is taken from metadata; write it at the margin" in [problem.reason for problem in problems]
+    assert "description is taken from metadata; write it as a top-level key" in [problem.reason for problem in problems]
 
 
-def test_a_definition_without_a_prompt_is_doubtful() -> None:
+def test_definition_without_a_prompt_has_a_warning() -> None:
     definition, [problem] = _read("---\nname: x\ndescription: y\n---\n \n")
     assert definition is not None
     assert problem.severity == "warning"
 
 
-def test_what_the_front_matter_reader_mended_is_among_the_notes() -> None:
+def test_corrections_of_the_front_matter_are_notes() -> None:
     definition, [problem] = _read("---\nname: x\ndescription: Use when: asked\n---\nGo.")
     assert definition is not None
     assert definition.description == "Use when: asked"
@@ -216,7 +216,7 @@ def test_no_text_raises(keys: list[str], value: str, body: str) -> None:
     _read("\n".join(["---", *(f"{key}: {value}" for key in keys), "---", body]))
 
 
-def test_servers_are_named_or_brought_along_and_flaws_have_a_line() -> None:
+def test_servers_are_named_or_configured_and_problems_have_a_line() -> None:
     lines = [
         *("---", "name: a", "description: d", "mcpServers:", "  - tracker", "  - {own: {command: run, args: [x]}}"),
         *("  - {old: {type: sse, url: http://h}}", "---", "Work."),
@@ -233,7 +233,7 @@ def test_servers_are_named_or_brought_along_and_flaws_have_a_line() -> None:
 @pytest.mark.parametrize(
     ("text", "names"), [("a, b", ("a", "b")), ("[a b]", ("a_b",)), ("{a: {command: x}}", ("a",)), ("[]", ())]
 )
-def test_servers_are_read_as_people_write_them(text: str, names: tuple[str, ...]) -> None:
+def test_server_list_accepts_the_usual_notations(text: str, names: tuple[str, ...]) -> None:
     written = f"---\nname: a\ndescription: d\nmcpServers: {text}\n---\nWork."
     definition, problems = parse_definition(written, path=PATH, scope="user")
     assert definition is not None

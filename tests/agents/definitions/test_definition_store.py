@@ -12,7 +12,7 @@ BUILT_IN = {"general-purpose", "explore", "plan", "worker", "verifier", "coordin
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout, and a home beside it."""
+    """A checkout, with a separate home directory."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     (tmp_path / "project/.git").mkdir(parents=True)
@@ -29,7 +29,7 @@ def _errors(found: AgentDefinitions) -> list[str]:
     return [f"{problem.path.name}: {problem.reason}" for problem in found.problems if problem.severity == "error"]
 
 
-def test_the_built_in_definitions_are_read_without_a_word(project: Path) -> None:
+def test_built_in_definitions_have_no_problems(project: Path) -> None:
     found = load_definitions(project)
     assert found.by_name.keys() == BUILT_IN
     assert found.problems == ()
@@ -48,7 +48,7 @@ def test_the_built_in_readers_can_only_read_and_share_a_process(project: Path) -
     assert found.get("general-purpose").tools is None
 
 
-def test_the_later_place_wins_and_says_so(project: Path, tmp_path: Path) -> None:
+def test_later_directory_wins_with_a_note(project: Path, tmp_path: Path) -> None:
     places = [tmp_path / "home/agents/a.md", project / ".claude/agents/a.md", project / ".coterie/agents/deep/er/a.md"]
     for place, scope in zip(places, ("user", "claude", "project"), strict=True):
         _write(place, "explore", f"From {scope}.")
@@ -58,14 +58,14 @@ def test_the_later_place_wins_and_says_so(project: Path, tmp_path: Path) -> None
         assert found.problems[-1].path == place
         assert {problem.severity for problem in found.problems} == {"note"}
     assert [problem.reason for problem in found.problems] == [
-        "takes the place of the built-in 'explore'",
-        f"takes the place of 'explore' of {places[0]}",
-        f"takes the place of 'explore' of {places[1]}",
+        "replaces the built-in 'explore'",
+        f"replaces 'explore' of {places[0]}",
+        f"replaces 'explore' of {places[1]}",
     ]
     assert found.files == len(BUILT_IN) + 3
 
 
-def test_two_of_one_name_in_one_place_are_a_warning(project: Path) -> None:
+def test_equal_names_in_one_directory_are_a_warning(project: Path) -> None:
     _write(project / ".coterie/agents/a.md", "x")
     last = _write(project / ".coterie/agents/b.md", "x")
     found = load_definitions(project)
@@ -73,8 +73,8 @@ def test_two_of_one_name_in_one_place_are_a_warning(project: Path) -> None:
     assert [problem.severity for problem in found.problems] == ["warning"]
 
 
-def test_another_project_directory_can_be_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then .claude/agents is read once, as the project's own."""
+def test_project_directory_can_be_changed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory .claude/agents is then read once, with the scope of the project."""
     monkeypatch.setenv("COTERIE_PROJECT_DIR", ".claude")
     _write(project / ".claude/agents/x.md", "x")
     found = load_definitions(project)
@@ -83,11 +83,11 @@ def test_another_project_directory_can_be_named(project: Path, monkeypatch: pyte
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(project: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="there is no agent 'explorer'; did you mean explore"):
+    with pytest.raises(ConfigInvalid, match="unknown agent type 'explorer'; did you mean explore"):
         load_definitions(project).get("explorer")
 
 
-def test_files_that_cannot_be_read_are_errors_and_the_others_count(project: Path) -> None:
+def test_unreadable_files_are_errors_and_the_others_stay(project: Path) -> None:
     agents = project / ".coterie/agents"
     _write(agents / "good.md", "good")
     (agents / "latin.md").write_bytes(b"---\nname: caf\xe9\n---\n")
@@ -99,7 +99,7 @@ def test_files_that_cannot_be_read_are_errors_and_the_others_count(project: Path
     assert "good" in found.by_name
     assert _errors(found) == [
         "gone.md: cannot be read: No such file or directory",
-        "large.md: too large for a definition: 1,000,001 bytes, at most 1,000,000 are read",
+        "large.md: too large for a definition: 1,000,001 bytes, the limit is 1,000,000",
         "latin.md: not UTF-8: byte 0xe9 here; save the file as UTF-8",
         "loop.md: cannot be read: Too many levels of symbolic links",
         "pipe.md: not a regular file",
@@ -107,13 +107,13 @@ def test_files_that_cannot_be_read_are_errors_and_the_others_count(project: Path
     assert next(problem.line for problem in found.problems if problem.path.name == "latin.md") == 2
 
 
-def test_a_directory_that_leads_back_to_itself_is_searched_once(project: Path) -> None:
+def test_directory_cycle_is_searched_once(project: Path) -> None:
     agents = project / ".coterie/agents"
     _write(agents / "sub/x.md", "x")
     (agents / "sub/back").symlink_to(agents, target_is_directory=True)
     found = load_definitions(project)
     assert "x" in found.by_name
-    assert _errors(found) == [f"back: the link leads to {agents}, which is searched already"]
+    assert _errors(found) == [f"back: the link leads to {agents}, which has already been searched"]
 
 
 def test_links_to_files_and_directories_are_followed(project: Path, tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_links_to_files_and_directories_are_followed(project: Path, tmp_path: Pa
     assert load_definitions(project).get("x").source == project / ".coterie/agents/team/x.md"
 
 
-def test_a_file_in_the_place_of_the_directory_is_an_error(project: Path) -> None:
+def test_file_instead_of_the_directory_is_an_error(project: Path) -> None:
     (project / ".coterie").mkdir()
     (project / ".coterie/agents").write_text("")
     assert _errors(load_definitions(project)) == ["agents: cannot be read: Not a directory"]
 
 
-def test_readmes_hidden_files_and_other_files_are_passed_over(project: Path) -> None:
+def test_readmes_hidden_files_and_other_files_are_skipped(project: Path) -> None:
     agents = project / ".coterie/agents"
     for name in ("README.md", ".#x.md", ".old/x.md", "x.txt", "x.md~"):
         _write(agents / name, "x")

@@ -39,7 +39,7 @@ You review.
 """
 
 
-def test_it_has_the_shape_of_files_of_settings() -> None:
+def test_hook_field_has_the_structure_of_settings() -> None:
     definition, problems = parse_definition(GOOD, path=Path("a.md"), scope="project")
     assert problems == []
     assert definition is not None
@@ -49,7 +49,7 @@ def test_it_has_the_shape_of_files_of_settings() -> None:
     )
 
 
-def test_every_flaw_is_told_with_its_line_and_the_rest_counts() -> None:
+def test_every_problem_has_its_line_and_valid_hooks_stay() -> None:
     definition, problems = parse_definition(FLAWED, path=Path("a.md"), scope="project")
     assert definition is not None
     assert [hook.command for hook in definition.hooks] == ["good"]
@@ -60,5 +60,5 @@ def test_every_flaw_is_told_with_its_line_and_the_rest_counts() -> None:
     ]
     told = [problem.reason for problem in problems]
     assert "did you mean PreToolUse?" in told[0]
-    assert "'(Bash' is no regular expression" in told[1]
+    assert "'(Bash' is not a regular expression" in told[1]
     assert "timeout must be seconds" in told[2]

@@ -1,4 +1,4 @@
-"""Hook registry of an agent in a test, with real commands in the test's directory."""
+"""Hook registry of an agent in a test, with real commands."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from coterie.agents.loop.agent import Agent
 
 
 def make_hooks(agent: Agent, directory: Path, **commands: str) -> HookRegistry:
-    """Hooks with *commands*, by event, that tell as the agent does by now."""
+    """Return hooks with *commands* by event; their events go to the log of *agent*."""
     events: dict[str, HookEvent] = {"pre_compact": "PreCompact", "post_compact": "PostCompact"}
     return HookRegistry(
         hooks=tuple(Hook(event=events[name], command=command, source="the test") for name, command in commands.items()),

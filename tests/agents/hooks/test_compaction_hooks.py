@@ -1,4 +1,4 @@
-"""Hooks around a compaction: they may put it off, but nobody is left without room to work in."""
+"""Hooks around a compaction, which they may postpone unless the window is full."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from coterie.agents.events.agent_events import Event, HookRan
 from coterie.agents.events.layer_events import Compacted, LayerFailed
-from coterie.agents.hooks.lifecycle_hooks import IN_A_ROW, CompactionHook
+from coterie.agents.hooks.lifecycle_hooks import MAX_OBJECTIONS, CompactionHook
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.loop.loop import run_loop
@@ -32,7 +32,7 @@ NEVER = "cat >> told; echo not now >&2; exit 2"
 
 
 def course(events: list[Event]) -> list[str]:
-    """What happened around compactions, in order."""
+    """Return the events around compactions, in order."""
     steps = []
     for event in events:
         match event:
@@ -45,7 +45,7 @@ def course(events: list[Event]) -> list[str]:
     return steps
 
 
-async def test_it_is_put_off_and_then_told_of(tmp_path: Path) -> None:
+async def test_blocked_compaction_is_postponed_and_reported_later(tmp_path: Path) -> None:
     objecting = "if [ ! -e once ]; then touch once; echo not now >&2; exit 2; fi"
     compact, tool = CompactionStep(), NotingTool(name="Note", act=long(8_000))
     script = working(22, SUMMARY)
@@ -62,7 +62,7 @@ async def test_it_is_put_off_and_then_told_of(tmp_path: Path) -> None:
         assert f'"tokens_after": {compacted.tokens_after}' in told
 
 
-async def test_one_that_always_objects_is_heard_so_often_and_no_more(tmp_path: Path) -> None:
+async def test_persistent_objection_is_overruled_after_the_limit(tmp_path: Path) -> None:
     compact, tool = CompactionStep(), NotingTool(name="Note", act=long(3_000))
     script = working(80, SUMMARY)
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
@@ -70,12 +70,12 @@ async def test_one_that_always_objects_is_heard_so_often_and_no_more(tmp_path: P
         compact.hook = CompactionHook(hooks=make_hooks(agent, tmp_path, pre_compact=NEVER))
         agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         assert (await run_loop(agent, LIMITS)).text == "done"
-        objections = ["PreCompact block"] * (IN_A_ROW + 1)
-        assert course(events)[: IN_A_ROW + 3] == [*objections, "not heeded", "compacted threshold"]
+        objections = ["PreCompact block"] * (MAX_OBJECTIONS + 1)
+        assert course(events)[: MAX_OBJECTIONS + 3] == [*objections, "not heeded", "compacted threshold"]
 
 
-async def test_a_full_window_is_not_argued_with(tmp_path: Path) -> None:
-    """Each result brings the context from one threshold near the next: the run would otherwise end as blocked."""
+async def test_full_window_overrules_an_objection(tmp_path: Path) -> None:
+    """Each result grows the context to the next threshold; without a compaction the run would end as blocked."""
     compact, tool = CompactionStep(), NotingTool(name="Note", act=long(30_000))
     script = working(12, SUMMARY)
     async with open_agent(script, tmp_path, tool, layers=LAYERS, window=WINDOW, compact=compact) as (agent, _):
@@ -87,10 +87,10 @@ async def test_a_full_window_is_not_argued_with(tmp_path: Path) -> None:
         steps = course(events)
         assert steps.count("compacted threshold") >= 1
         assert steps[steps.index("not heeded") - 1] == "PreCompact block"
-        assert steps.index("not heeded") <= IN_A_ROW
+        assert steps.index("not heeded") <= MAX_OBJECTIONS
 
 
-async def test_what_the_api_finds_too_long_is_compacted_whoever_objects(tmp_path: Path) -> None:
+async def test_too_long_prompt_is_compacted_despite_an_objection(tmp_path: Path) -> None:
     models = load_models(small_window(tmp_path, 60_000))
     compact, tool = CompactionStep(), NotingTool(name="Note", act=dense(9_000))
     script = working(30, SUMMARY)
@@ -105,7 +105,7 @@ async def test_what_the_api_finds_too_long_is_compacted_whoever_objects(tmp_path
         assert course(events)[:3] == ["PreCompact block", "not heeded", "compacted overflow"]
 
 
-async def test_by_hand_it_is_refused_with_the_reason(tmp_path: Path) -> None:
+async def test_manual_compaction_is_refused_with_the_reason(tmp_path: Path) -> None:
     compact, tool = CompactionStep(), NotingTool(name="Note", act=long(8_000))
     async with open_agent(working(12, SUMMARY), tmp_path, tool, layers=LAYERS, compact=compact) as (agent, _):
         events = watch(agent)

@@ -1,4 +1,4 @@
-"""The files that hooks stand in: where, in which order, whose, and what is wrong with them."""
+"""Hook files: directories, order, owners and problems."""
 
 import json
 from pathlib import Path
@@ -62,13 +62,13 @@ def write_all(project: Path) -> None:
     write_toml(project / ".coterie/settings.local.toml", "7")
 
 
-def test_all_places_add_up_and_each_is_somebodys(project: Path) -> None:
+def test_hooks_of_all_files_are_combined_with_their_owner(project: Path) -> None:
     write_all(project)
     owners = ["machine", "user", "user", "project", "project", "project", "project"]
     assert commands(project) == list(zip(owners, "1234567", strict=True))
 
 
-def test_a_directory_below_has_the_hooks_of_its_project(project: Path) -> None:
+def test_subdirectory_has_the_hooks_of_its_project(project: Path) -> None:
     write_all(project)
     (project / "deeper").mkdir()
     assert [
@@ -81,7 +81,7 @@ def test_the_files_of_another_product_can_be_left_out(project: Path) -> None:
     assert [command for _, command in commands(project, HookSettings(claude=False))] == ["1", "2", "6", "7"]
 
 
-def test_a_project_can_do_without_its_own_hooks_but_not_without_the_users(project: Path) -> None:
+def test_project_can_only_switch_off_its_own_hooks(project: Path) -> None:
     write_all(project)
     write_json(project / ".claude/settings.local.json", "5", disableAllHooks=True)
     assert [command for _, command in commands(project)] == ["1", "2", "3", "6", "7"]
@@ -89,53 +89,51 @@ def test_a_project_can_do_without_its_own_hooks_but_not_without_the_users(projec
     assert [command for _, command in commands(project)] == ["1", "2", "6", "7"]
 
 
-def test_where_the_project_is_the_users_home_its_files_are_the_users(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_belong_to_the_user_if_the_project_is_the_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_all(project)
     monkeypatch.setenv("COTERIE_HOME", str(project / ".coterie"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(project / ".claude"))
     assert commands(project) == [("machine", "1"), ("user", "6"), ("user", "4"), ("project", "7")]
 
 
-def test_flaws_have_their_file_and_line_and_the_rest_counts(project: Path) -> None:
+def test_problems_have_file_and_line_and_valid_hooks_stay(project: Path) -> None:
     (project / ".claude/settings.json").write_text(FLAWED)
     (project / ".coterie/settings.toml").write_text('model = "opus"\n\n[[hooks.Stopp]]\ncommand = "x"\n')
     claude, ours = hook_sources(project, HookSettings(), project / "none")
     assert [hook.command for hook in claude.hooks] == ["good", "slow"]
     path = project / ".claude/settings.json"
-    assert [flaw.split(" ")[0] for flaw in claude.flaws] == [f"{path}:3:", f"{path}:8:", f"{path}:10:"]
-    assert ours.flaws == (f"{project / '.coterie/settings.toml'}:3: there is no event 'Stopp'; did you mean Stop?",)
+    assert [flaw.split(" ")[0] for flaw in claude.problems] == [f"{path}:3:", f"{path}:8:", f"{path}:10:"]
+    assert ours.problems == (f"{project / '.coterie/settings.toml'}:3: unknown event 'Stopp'; did you mean Stop?",)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"{", "not readable JSON, so its hooks do not run: "),
-        (b"[" * 100_000, "not readable JSON, so its hooks do not run: "),
+        (b"{", "not valid JSON, so its hooks do not run: "),
+        (b"[" * 100_000, "not valid JSON, so its hooks do not run: "),
         (b"[]", "must be a JSON object; its hooks do not run"),
         (b"\xff", "cannot be read, so its hooks do not run: "),
         (b'{"hooks": []}', "hooks must be a table of events, not a list"),
         (b" " * 1_000_001, "not a file of at most 1,000,000 bytes; its hooks do not run"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_line_and_the_others_count(project: Path, content: bytes, words: str) -> None:
+def test_unreadable_file_is_one_problem_and_other_files_stay(project: Path, content: bytes, words: str) -> None:
     write_all(project)
     (project / ".claude/settings.json").write_bytes(content)
     sources = hook_sources(project, HookSettings(), project.parent / "managed.toml")
-    [flaw] = [flaw for source in sources for flaw in source.flaws]
+    [flaw] = [flaw for source in sources for flaw in source.problems]
     assert flaw.startswith(str(project / ".claude/settings.json"))
     assert words in flaw
     assert len(commands(project)) == 6
 
 
-def test_a_directory_in_the_place_of_a_file_is_told(project: Path) -> None:
+def test_directory_instead_of_a_file_is_a_problem(project: Path) -> None:
     (project / ".claude/settings.json").mkdir()
     [source] = hook_sources(project, HookSettings(), project / "none")
-    assert "not a file" in source.flaws[0]
+    assert "not a file" in source.problems[0]
 
 
-def test_a_projects_hooks_wait_until_their_very_content_is_approved(project: Path) -> None:
+def test_project_hooks_wait_for_the_approval_of_their_content(project: Path) -> None:
     write_all(project)
 
     def held() -> tuple[str, str, str | None]:
@@ -147,7 +145,7 @@ def test_a_projects_hooks_wait_until_their_very_content_is_approved(project: Pat
     running, waiting, notice = held()
     assert (running, waiting) == ("123", "4567")
     assert notice is not None
-    assert "settings.local.toml (1 hook); `coterie hooks approve`" in notice
+    assert "settings.local.toml (1 hook); review and approve them with `coterie hooks approve`" in notice
     sources = hook_sources(project, HookSettings(), project.parent / "managed.toml")
     approve_sources(project, [source for source in sources if source.owner == "project"])
     assert held() == ("1234567", "", None)
@@ -163,7 +161,7 @@ VALUES = st.recursive(
 
 
 def places(value: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where values stand that have a line of their own: those of tables, and tables and lists in lists."""
+    """Return the positions of values with a separate line: values of tables, and tables and lists in lists."""
     found = [place]
     if isinstance(value, dict):
         found += [each for key, inner in value.items() for each in places(inner, (*place, key))]

@@ -1,4 +1,4 @@
-"""Which hooks an event concerns."""
+"""Matching of hooks with events."""
 
 import pytest
 
@@ -31,14 +31,14 @@ def hook(event: HookEvent, matcher: str, command: str, timeout: float = 60.0) ->
         ("(Edit|Write)$", "Edit", True),
     ],
 )
-def test_a_matcher_is_a_name_several_or_an_expression(matcher: str, subject: str, is_meant: bool) -> None:
+def test_matcher_is_a_name_several_names_or_an_expression(matcher: str, subject: str, is_meant: bool) -> None:
     assert matches(matcher, subject) is is_meant
 
 
-def test_what_is_no_expression_is_told() -> None:
+def test_invalid_expression_has_a_reason() -> None:
     assert check_matcher("Edit|Write") is None
     assert check_matcher("mcp__.*") is None
-    assert "'(Bash' is no regular expression" in (check_matcher("(Bash") or "")
+    assert "'(Bash' is not a regular expression" in (check_matcher("(Bash") or "")
 
 
 def test_hooks_run_in_their_order_and_the_same_command_once() -> None:
@@ -52,7 +52,7 @@ def test_hooks_run_in_their_order_and_the_same_command_once() -> None:
     assert [each.command for each in matching_hooks(hooks, "PreToolUse", "Bash")] == ["b", "a"]
 
 
-def test_an_approval_is_about_all_that_a_hook_does_but_not_about_its_place() -> None:
+def test_approved_content_covers_behavior_but_not_the_source() -> None:
     base = hook("Stop", "", "x")
     assert content_of([base]) == content_of([Hook(event="Stop", command="x", source="elsewhere")])
     others = [hook("Stop", "", "y"), hook("Stop", "a", "x"), hook("SubagentStop", "", "x"), hook("Stop", "", "x", 1.0)]

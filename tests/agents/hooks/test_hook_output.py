@@ -1,4 +1,4 @@
-"""What a hook says, by its exit code and what it prints."""
+"""Parsing of a hook's exit code and output."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.hooks.hook import HOOK_EVENTS, HookEvent
-from coterie.agents.hooks.hook_output import LONGEST, HookOutput, combine_outputs, parse_output
+from coterie.agents.hooks.hook_output import MAX_CHARACTERS, HookOutput, combine_outputs, parse_output
 from coterie.agents.hooks.hook_process import CommandResult
 
 
@@ -20,20 +20,20 @@ def parse_json_output(event: HookEvent, value: dict[str, Any]) -> HookOutput:
     return parse_output(event, ran(output=json.dumps(value)))
 
 
-def test_exit_code_two_objects_with_what_it_wrote_to_standard_error() -> None:
+def test_exit_code_two_blocks_with_standard_error_as_reason() -> None:
     assert parse_output("PreToolUse", ran(2, "out", "no\n")) == HookOutput(decision="block", reason="no")
-    assert parse_output("Stop", ran(2)).reason == "It gave no reason."
+    assert parse_output("Stop", ran(2)).reason == "No reason was given."
 
 
 @pytest.mark.parametrize("event", ["SessionStart", "SessionEnd", "PostCompact"])
-def test_what_has_happened_cannot_be_objected_to(event: HookEvent) -> None:
+def test_past_event_cannot_be_blocked(event: HookEvent) -> None:
     assert parse_output(event, ran(2, errors="no")) == HookOutput(decision="failed", reason="no")
     assert parse_json_output(event, {"decision": "block", "reason": "no"}).decision == "failed"
 
 
 def test_other_exit_codes_are_failures_of_the_hook() -> None:
     assert parse_output("PreToolUse", ran(127, errors="not found")) == HookOutput(decision="failed", reason="not found")
-    assert parse_output("PreToolUse", ran(1)) == HookOutput(decision="failed", reason="it ended with 1")
+    assert parse_output("PreToolUse", ran(1)) == HookOutput(decision="failed", reason="exit code 1")
     assert parse_output("PreToolUse", ran(None, failure="too long")) == HookOutput(decision="failed", reason="too long")
 
 
@@ -42,7 +42,7 @@ def test_plain_output_is_context_when_a_session_starts_and_else_nothing() -> Non
     assert parse_output("PreToolUse", ran(output="fine\n")) == HookOutput()
 
 
-def test_json_decides_over_a_call() -> None:
+def test_json_output_decides_a_tool_call() -> None:
     own = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "no"}
     assert parse_json_output("PreToolUse", {"hookSpecificOutput": own}) == HookOutput(decision="block", reason="no")
     assert parse_json_output("PreToolUse", {"hookSpecificOutput": {"permissionDecision": "ask"}}).decision == "ask"
@@ -52,7 +52,7 @@ def test_json_decides_over_a_call() -> None:
     assert parse_json_output("PostToolUse", {"hookSpecificOutput": {"updatedInput": {"command": "ls"}}}) == HookOutput()
 
 
-def test_json_ends_the_run_and_speaks_to_the_user() -> None:
+def test_json_output_ends_the_run_with_a_message() -> None:
     value = {"continue": False, "stopReason": "enough", "systemMessage": "bye", "decision": "block"}
     assert parse_json_output("PostToolUse", value) == HookOutput(decision="stop", reason="enough", message="bye")
 
@@ -64,27 +64,27 @@ def test_json_ends_the_run_and_speaks_to_the_user() -> None:
         ({"decision": ["block"]}, "the decision is ['block']"),
         ({"reason": 3}, "reason must be a text"),
         ({"hookSpecificOutput": []}, "hookSpecificOutput must be an object"),
-        ({"hookSpecificOutput": {"hookEventName": "Stop"}}, "hookEventName is 'Stop', but this was PreToolUse"),
+        ({"hookSpecificOutput": {"hookEventName": "Stop"}}, "hookEventName is 'Stop', but the event is PreToolUse"),
         ({"hookSpecificOutput": {"updatedInput": "ls"}}, "updatedInput must be an object"),
         ({"hookSpecificOutput": {"additionalContext": {}}}, "additionalContext must be a text"),
     ],
 )
-def test_what_cannot_be_used_is_a_failure_that_says_why(value: dict[str, Any], words: str) -> None:
+def test_invalid_json_output_is_a_failure_with_a_reason(value: dict[str, Any], words: str) -> None:
     told = parse_json_output("PreToolUse", value)
     assert told.decision == "failed"
     assert words in told.reason
 
 
 @pytest.mark.parametrize("output", ["{", '{"a": }', "{" * 100_000])
-def test_garbage_is_a_failure_and_not_an_objection(output: str) -> None:
+def test_malformed_json_is_a_failure_and_does_not_block(output: str) -> None:
     told = parse_output("PreToolUse", ran(output=output))
     assert told.decision == "failed"
-    assert "no JSON" in told.reason
+    assert "not valid JSON" in told.reason
 
 
-def test_long_words_are_cut() -> None:
-    assert len(parse_output("Stop", ran(2, errors="x" * 3 * LONGEST)).reason) == LONGEST
-    assert len(parse_output("SessionStart", ran(output="x" * 3 * LONGEST)).context) == LONGEST
+def test_long_output_is_cut() -> None:
+    assert len(parse_output("Stop", ran(2, errors="x" * 3 * MAX_CHARACTERS)).reason) == MAX_CHARACTERS
+    assert len(parse_output("SessionStart", ran(output="x" * 3 * MAX_CHARACTERS)).context) == MAX_CHARACTERS
 
 
 @given(event=st.sampled_from(HOOK_EVENTS), exit_code=st.sampled_from([0, 1, 2, None]), output=st.text())
@@ -93,7 +93,7 @@ def test_nothing_that_a_hook_prints_raises(event: HookEvent, exit_code: int | No
         assert parse_output(event, ran(exit_code, text, output)).decision in ("none", "allow", "block", "failed")
 
 
-def test_one_objection_is_enough_and_who_asks_outweighs_who_allows() -> None:
+def test_one_block_is_enough_and_ask_wins_over_allow() -> None:
     allows, asks = HookOutput(decision="allow"), HookOutput(decision="ask", reason="sure?")
     assert combine_outputs([allows, HookOutput(decision="block", reason="no"), asks]).objections == ("no",)
     together = combine_outputs([allows, asks, HookOutput(decision="failed", reason="oops")])
@@ -102,7 +102,7 @@ def test_one_objection_is_enough_and_who_asks_outweighs_who_allows() -> None:
     assert combine_outputs([HookOutput(decision="failed")]).vote is None
 
 
-def test_of_several_changed_inputs_the_last_counts() -> None:
+def test_last_changed_input_is_used() -> None:
     updates = [HookOutput(updated_input={"n": 1}), HookOutput(updated_input={"n": 2}), HookOutput()]
     assert combine_outputs(updates).updated_input == {"n": 2}
     assert combine_outputs([]).updated_input is None

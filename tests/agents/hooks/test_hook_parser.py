@@ -1,4 +1,4 @@
-"""Hooks as files write them: what can be used is used, and every flaw is told."""
+"""Parser of hooks: valid hooks are used, and every problem is reported."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def read(value: Any) -> tuple[tuple[Hook, ...], list[tuple[tuple[str | int, ...]
     return hooks, [(flaw.place, flaw.reason) for flaw in reader.problems]
 
 
-def test_the_shape_that_people_know() -> None:
+def test_usual_structure_is_parsed() -> None:
     group = {"matcher": "Bash|Edit", "hooks": [{"type": "command", "command": "check", "timeout": 5}]}
     assert read({"PreToolUse": [group]}) == (
         (Hook(event="PreToolUse", matcher="Bash|Edit", command="check", timeout=5.0, source="settings.json"),),
@@ -28,7 +28,7 @@ def test_one_command_needs_no_list_and_text_may_be_a_number() -> None:
     assert flaws == []
 
 
-def test_all_flaws_are_told_and_the_rest_counts() -> None:
+def test_all_problems_are_reported_and_valid_hooks_stay() -> None:
     hooks, flaws = read(
         {
             "PreToolUze": [],
@@ -59,35 +59,35 @@ def test_all_flaws_are_told_and_the_rest_counts() -> None:
     assert "did you mean PreToolUse?" in told["PreToolUze",]
     assert told["Stop",] == "Stop must be a list, not a table"
     assert "with a matcher and hooks, not 'echo'" in told["PreToolUse", 0]
-    assert "'(Bash' is no regular expression" in told["PreToolUse", 1, "matcher"]
+    assert "'(Bash' is not a regular expression" in told["PreToolUse", 1, "matcher"]
     assert told["PreToolUse", 2, "matcher"] == "matcher must be a text, not 3; the hooks with it do not run"
     assert told["PreToolUse", 3, "hooks"] == "hooks must be a list, not 'echo'"
     assert "did you mean hooks?" in told["PreToolUse", 4, "hoooks"]
-    assert "'prompt' cannot be run" in told["PreToolUse", 4, "hooks", 0, "type"]
+    assert "'prompt' cannot run" in told["PreToolUse", 4, "hooks", 0, "type"]
     assert "needs a command" in told["PreToolUse", 4, "hooks", 1, "command"]
     assert "needs a command" in told["PreToolUse", 4, "hooks", 2, "command"]
     assert "seconds above 0 and at most 600" in told["PreToolUse", 4, "hooks", 3, "timeout"]
-    assert "'if' is not known, so this hook does not run" in told["PreToolUse", 4, "hooks", 4, "if"]
+    assert "'if' is not supported, so this hook does not run" in told["PreToolUse", 4, "hooks", 4, "if"]
     assert "did you mean timeout?" in told["PreToolUse", 4, "hooks", 3, "timout"]
     assert "a table with a command, not 7" in told["PreToolUse", 4, "hooks", 5]
     assert len(flaws) == 14
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 3, True])
-def test_what_is_no_table_is_told(value: Any) -> None:
+def test_non_table_is_a_problem(value: Any) -> None:
     hooks, [(place, reason)] = read(value)
     assert (hooks, place) == ((), ())
     assert reason.startswith("hooks must be a table of events")
 
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "soon", 601, float("inf"), float("nan"), [], 10**400])
-def test_a_time_limit_that_is_none_is_told(timeout: Any) -> None:
+def test_invalid_timeout_is_a_problem(timeout: Any) -> None:
     hooks, flaws = read({"Stop": [{"command": "x", "timeout": timeout}]})
     assert hooks[0].timeout == 60.0
     assert len(flaws) == 1
 
 
-def test_events_that_do_not_happen_here_are_named_and_are_no_flaw() -> None:
+def test_events_of_other_products_are_listed_without_a_problem() -> None:
     reader = HookParser("settings.json")
     assert reader.parse({"UserPromptSubmit": [{"hooks": []}], "Notification": "anything"}) == ()
     assert (reader.elsewhere, reader.problems) == (["UserPromptSubmit", "Notification"], [])

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def fit(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> HookMessages:
-    """Give *agent* hooks: event, matcher and command of each."""
+    """Attach hooks to *agent*: event, matcher and command of each."""
     remarks = HookMessages()
     made = HookRegistry(
         hooks=tuple(Hook(event=event, matcher=matcher, command=word, source="x") for event, matcher, word in hooks),
@@ -36,7 +36,7 @@ def fit(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> Ho
         emit=agent.emit,
     )
     agent.caller = ToolCallHooks(
-        hooks=made, authority=Authorizer(Permissions(mode="bypassPermissions")), remarks=remarks
+        hooks=made, authority=Authorizer(Permissions(mode="bypassPermissions")), messages=remarks
     )
     return remarks
 
@@ -45,7 +45,7 @@ def call(name: str, text: str) -> dict[str, Any]:
     return {"id": f"id-{text}", "name": name, "input": {"text": text}}
 
 
-async def test_remarks_stand_in_the_order_of_the_calls_whichever_was_ready_first(tmp_path: Path) -> None:
+async def test_hook_messages_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
     remark = 'read -r given; text=${given#*\\"text\\": \\"}; text=${text%%\\"*}'
     slow = f'{remark}; [ "$text" = a ] && while [ ! -e b-is-done ]; do sleep 0.01; done; touch $text-is-done'
     script = "default: [{tools: [{Note: {text: a}}, {Note: {text: b}}]}, {text: done}]"
@@ -60,7 +60,7 @@ async def test_remarks_stand_in_the_order_of_the_calls_whichever_was_ready_first
         assert [b"about b" in block for block in blocks] == [False, False, False, True]
 
 
-async def test_a_matcher_means_the_tools_of_servers_and_no_others(tmp_path: Path) -> None:
+async def test_expression_matches_only_tools_of_mcp_servers(tmp_path: Path) -> None:
     tools = (NotingTool(name="mcp__files__read"), NotingTool(name="Read"))
     async with open_agent("default: [{text: x}]", tmp_path, *tools) as (agent, _):
         fit(agent, tmp_path, ("PreToolUse", "mcp__.*", "echo no servers >&2; exit 2"))
@@ -69,14 +69,14 @@ async def test_a_matcher_means_the_tools_of_servers_and_no_others(tmp_path: Path
         assert (await agent.caller(agent, call("Read", "a"))).text == "a"
 
 
-async def test_a_tool_that_there_is_not_concerns_no_hook(tmp_path: Path) -> None:
+async def test_unknown_tool_runs_no_hook(tmp_path: Path) -> None:
     async with open_agent("default: [{text: x}]", tmp_path, NotingTool(name="Note")) as (agent, _):
         fit(agent, tmp_path, ("PreToolUse", "", "touch hooked; exit 2"))
         assert "did you mean Note?" in (await agent.caller(agent, call("Nota", "a"))).text
         assert not (tmp_path / "hooked").exists()
 
 
-async def test_a_call_that_failed_is_not_remarked_on(tmp_path: Path) -> None:
+async def test_failed_call_runs_no_post_tool_hook(tmp_path: Path) -> None:
     async with open_agent("default: [{text: x}]", tmp_path, NotingTool(name="Note")) as (agent, _):
         fit(agent, tmp_path, ("PostToolUse", "", "touch hooked"))
         wrong = {"id": "1", "name": "Note", "input": {"txt": "a"}}

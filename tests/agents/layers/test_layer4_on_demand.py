@@ -157,7 +157,7 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
         membership = TeamMembership(router=router, sender=attrs.evolve(USER, name="main", kind="lead"))
 
         async def run() -> None:
-            await run_mail_loop(agent, mail, LIMITS, membership, idle.on_reply.append, meanwhile=by_hand.serve_while)
+            await run_mail_loop(agent, mail, LIMITS, membership, idle.on_reply.append, idle_wait=by_hand.serve_while)
 
         nursery.start_soon(run)
         await idle.until(1)

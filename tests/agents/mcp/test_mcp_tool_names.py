@@ -1,4 +1,4 @@
-"""What tools of servers are called, and which a rule means."""
+"""Names of MCP tools, and rules that match them."""
 
 import pytest
 from hypothesis import given
@@ -37,11 +37,11 @@ def test_tool_names_are_valid_for_the_api_and_resolve_to_their_server(server: st
         ("mcp__git", "Read", False),
     ],
 )
-def test_an_entry_means_a_tool_its_server_or_a_beginning(entry: str, name: str, *, is_meant: bool) -> None:
+def test_entry_matches_a_tool_its_server_or_a_prefix(entry: str, name: str, *, is_meant: bool) -> None:
     assert matches_tool(entry, name) is is_meant
 
 
-def test_a_name_that_the_api_would_refuse_is_none() -> None:
+def test_name_that_the_api_would_reject_is_none() -> None:
     assert tool_name("s", "x" * LONGEST) is None
     assert tool_name("s", "") is None
     assert tool_name("s", "a.b/c") == "mcp__s__a_b_c"

@@ -1,4 +1,4 @@
-"""How servers are configured, and what is wrong with it."""
+"""Parser of MCP server configurations."""
 
 from typing import Any
 
@@ -32,38 +32,38 @@ def test_both_transports_are_read() -> None:
         ({"command": ""}, "command", "has no command"),
         ({"command": "x", "args": "-a"}, "args", "must be a list of strings"),
         ({"command": "x", "args": [1]}, "args", "must be a list of strings"),
-        ({"command": "x", "env": {"A": 1}}, "env", "must be strings by name"),
+        ({"command": "x", "env": {"A": 1}}, "env", "must be a mapping of strings"),
         ({"command": "x", "cwd": 1}, "cwd", "must be a path"),
         ({"url": "ftp://h"}, "url", "has no url"),
-        ({"url": "https://h", "headers": []}, "headers", "must be strings by name"),
-        ({"type": "sse", "url": "https://h"}, "type", "sse, which is no longer spoken"),
+        ({"url": "https://h", "headers": []}, "headers", "must be a mapping of strings"),
+        ({"type": "sse", "url": "https://h"}, "type", "sse, which is not supported"),
         ({"type": "ws", "url": "https://h"}, "type", "it can be stdio or http"),
     ],
 )
-def test_what_cannot_be_a_server_is_told_with_its_key(value: Any, key: str | None, words: str) -> None:
+def test_invalid_server_is_reported_with_its_key(value: Any, key: str | None, words: str) -> None:
     config, told = read(value)
     assert config is None
     assert [(words in reason, where) for reason, where in told] == [(True, key)]
 
 
-def test_unknown_keys_are_told_and_passed_over() -> None:
+def test_unknown_keys_are_reported_and_ignored() -> None:
     config, told = read({"command": "x", "arg": [], "shared": "maybe"})
     assert config == ServerConfig(name="s", transport="stdio", command=("x",))
     assert [key for _, key in told] == ["arg", "shared"]
     assert "did you mean args?" in told[0][0]
 
 
-def test_a_disabled_server_is_none_without_a_word() -> None:
+def test_disabled_server_is_none_without_a_problem() -> None:
     assert read({"command": "x", "disabled": True}) == (None, [])
 
 
 @pytest.mark.parametrize("name", ["", "___", "x" * 65])
-def test_a_name_that_cannot_be_one_is_told(name: str) -> None:
+def test_invalid_name_is_reported(name: str) -> None:
     config, told = read({"command": "x"}, name)
     assert (config, len(told)) == (None, 1)
 
 
-def test_variables_are_filled_in_everywhere_and_defaults_count() -> None:
+def test_variables_are_replaced_everywhere_with_defaults() -> None:
     written, _ = read({"command": "${A}/x", "args": ["${B:-b}"], "env": {"K": "k${C:-}"}})
     assert written is not None
     filled = written.with_variables({"A": "a"})
@@ -73,7 +73,7 @@ def test_variables_are_filled_in_everywhere_and_defaults_count() -> None:
         written.with_variables({})
 
 
-def test_what_is_approved_is_what_is_written_to_the_last_byte() -> None:
+def test_approved_content_changes_with_every_byte() -> None:
     one, other = read({"command": "x"})[0], read({"command": "x", "env": {"A": "b"}})[0]
     assert one is not None
     assert other is not None

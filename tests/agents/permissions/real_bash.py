@@ -1,4 +1,4 @@
-"""Commands and arguments that bash runs for a command line."""
+"""Commands that a real bash runs for a command line."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ NOTE = r"""() { printf '%s\0' "$@" > "$COTERIE_NOTES/$BASHPID"
 
 
 def ran_by_bash(text: str, directory: Path) -> list[list[str]]:
-    """The words of each command that `bash -c` ran, in no order; files it makes are made below *directory*."""
+    """Return the words of each command that `bash -c` runs, in any order; it creates files only below *directory*."""
     notes, work = directory / "notes", directory / "work"
     notes.mkdir(parents=True)
     work.mkdir()

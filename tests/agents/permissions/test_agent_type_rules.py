@@ -1,4 +1,4 @@
-"""Rules for starting agents: which kinds they mean."""
+"""Rules for starting agents, by agent type."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from coterie.errors import ConfigInvalid
 
 
 def _judge(kind: str, directory: Path, permissions: Permissions) -> Verdict:
-    # What it would do is not asked here: permissions look at the call alone.
+    # The tool never runs: permissions only look at the call.
     tool = AgentTool(spawner=None, mail=None, agent_types={})  # type: ignore[arg-type]
     given = AgentInput(description="look", prompt="Look.", subagent_type=kind)
     return permissions.evaluate(tool, given, Workspace(root=directory, scratch=directory))
@@ -31,12 +31,12 @@ def _judge(kind: str, directory: Path, permissions: Permissions) -> Verdict:
         ("Read", "tester", False),
     ],
 )
-def test_a_rule_means_the_kinds_it_names(tmp_path: Path, rule: str, kind: str, *, is_meant: bool) -> None:
+def test_rule_matches_the_agent_types_it_names(tmp_path: Path, rule: str, kind: str, *, is_meant: bool) -> None:
     verdict = _judge(kind, tmp_path, Permissions(deny=(Rule.parse(rule, "test"),)))
     assert isinstance(verdict, Denied) is is_meant
 
 
-def test_a_kind_whose_tools_name_kinds_starts_no_others(tmp_path: Path) -> None:
+def test_definition_that_names_agent_types_starts_no_others(tmp_path: Path) -> None:
     limit = RoleLimit(
         name="lead", reason="no", allowed=frozenset({"Agent"}), only=(Rule.parse("Agent(reviewer, tester)", "test"),)
     )
@@ -45,6 +45,6 @@ def test_a_kind_whose_tools_name_kinds_starts_no_others(tmp_path: Path) -> None:
     assert isinstance(judged["deployer"], Denied)
 
 
-def test_a_rule_that_names_no_kind_is_refused() -> None:
-    with pytest.raises(ConfigInvalid, match=r"names their kinds.*Agent\(reviewer\)"):
+def test_rule_with_an_empty_agent_type_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match=r"names of agent types.*Agent\(reviewer\)"):
         Rule.parse("Agent(reviewer,,tester)", "settings.toml")

@@ -1,4 +1,4 @@
-"""The authority asks one question at a time, keeps what was granted in memory, and tells what it decided."""
+"""The authorizer opens one prompt at a time, keeps grants in memory and reports its decisions."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @attrs.define(eq=False)
 class ScriptedAsker:
-    """Gives its answers in order, each when it is let go; fails when it is asked twice at once."""
+    """User whose answers are given in order, each when the test releases it; fails on concurrent prompts."""
 
     answers: list[Answer]
     is_open: trio.Event = attrs.field(factory=trio.Event)
@@ -33,7 +33,7 @@ class ScriptedAsker:
     is_busy: bool = False
 
     async def ask(self, question: Question) -> Answer:
-        """Wait to be let go, and answer."""
+        """Wait for the release, and return the next answer."""
         assert not self.is_busy
         self.is_busy = True
         self.questions.append(question)
@@ -54,7 +54,7 @@ async def _denial(authority: Authorizer, workspace: Workspace, command: str = "g
     return await authority.denial(Bash(), BashInput(command=command), workspace)
 
 
-async def test_once_is_for_one_call(workspace: Workspace) -> None:
+async def test_allow_once_applies_to_one_call(workspace: Workspace) -> None:
     asker = _asker(AllowOnce(), AllowOnce())
     authority = Authorizer(Permissions(), asker)
     assert await _denial(authority, workspace) is None
@@ -63,7 +63,7 @@ async def test_once_is_for_one_call(workspace: Workspace) -> None:
     assert authority.granted == []
 
 
-async def test_for_the_session_is_for_all_that_the_rule_means(workspace: Workspace) -> None:
+async def test_allow_for_session_applies_to_all_calls_of_the_rule(workspace: Workspace) -> None:
     asker = _asker(AllowForSession(), DenyCall())
     authority = Authorizer(Permissions(), asker)
     assert await _denial(authority, workspace) is None
@@ -80,7 +80,7 @@ async def test_a_refusal_carries_its_reason_to_the_model(workspace: Workspace) -
     assert result.text == "The user refused this call: use a branch"
 
 
-async def test_a_command_that_is_not_understood_is_granted_once_at_most(workspace: Workspace) -> None:
+async def test_unclear_command_can_only_be_allowed_once(workspace: Workspace) -> None:
     asker = _asker(AllowForSession(), AllowForSession())
     authority = Authorizer(Permissions(), asker)
     for _ in range(2):
@@ -89,13 +89,13 @@ async def test_a_command_that_is_not_understood_is_granted_once_at_most(workspac
     assert len(asker.questions) == 2
 
 
-async def test_without_an_asker_the_denial_names_the_rule_to_add(workspace: Workspace) -> None:
+async def test_denial_names_the_rule_to_add_without_a_user(workspace: Workspace) -> None:
     reason = await _denial(Authorizer(Permissions()), workspace)
     assert reason is not None
     assert "the rule Bash(git push:*)" in reason
 
 
-async def test_an_ask_rule_answered_for_the_session_asks_no_more_for_that_call(workspace: Workspace) -> None:
+async def test_ask_rule_allowed_for_session_asks_no_more_for_that_call(workspace: Workspace) -> None:
     asker = _asker(AllowForSession(), DenyCall())
     authority = Authorizer(Permissions(ask=(PUSH,)), asker)
     assert await _denial(authority, workspace, "git push a") is None
@@ -103,7 +103,7 @@ async def test_an_ask_rule_answered_for_the_session_asks_no_more_for_that_call(w
     assert await _denial(authority, workspace, "git push b") is not None
 
 
-async def test_a_question_settled_meanwhile_is_not_asked(workspace: Workspace) -> None:
+async def test_prompt_is_skipped_when_an_earlier_answer_covers_it(workspace: Workspace) -> None:
     asker = ScriptedAsker([AllowForSession()])
     authority = Authorizer(Permissions(), asker)
     denials: list[str | None] = []
@@ -121,7 +121,7 @@ async def test_a_question_settled_meanwhile_is_not_asked(workspace: Workspace) -
     assert authority.granted == [PUSH]
 
 
-async def test_questions_come_one_at_a_time(workspace: Workspace) -> None:
+async def test_only_one_prompt_is_open_at_a_time(workspace: Workspace) -> None:
     asker = ScriptedAsker([AllowOnce(), AllowOnce(), AllowOnce()])
     authority = Authorizer(Permissions(), asker)
     async with trio.open_nursery() as nursery:
@@ -134,7 +134,7 @@ async def test_questions_come_one_at_a_time(workspace: Workspace) -> None:
     assert len(asker.questions) == 3
 
 
-async def test_cancellation_grants_nothing_and_lets_the_next_one_ask(workspace: Workspace) -> None:
+async def test_cancelled_prompt_grants_nothing_and_the_next_one_opens(workspace: Workspace) -> None:
     asker = ScriptedAsker([AllowForSession()])
     authority = Authorizer(Permissions(), asker)
     async with trio.open_nursery() as nursery:
@@ -147,14 +147,14 @@ async def test_cancellation_grants_nothing_and_lets_the_next_one_ask(workspace: 
     assert len(asker.questions) == 2
 
 
-async def test_permissions_may_be_replaced_while_it_lives(workspace: Workspace) -> None:
+async def test_replaced_permissions_apply_to_the_next_call(workspace: Workspace) -> None:
     authority = Authorizer(Permissions(mode="plan"))
     assert await _denial(authority, workspace) is not None
     authority.permissions = Permissions(mode="bypassPermissions")
     assert await _denial(authority, workspace) is None
 
 
-async def test_what_was_decided_is_told_unless_the_mode_simply_allows_it(workspace: Workspace) -> None:
+async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Workspace) -> None:
     told: list[PermissionDecision] = []
     limit = RoleLimit(name="helper", reason="none of that", denied=frozenset({"Read"}))
     authority = Authorizer(

@@ -1,4 +1,4 @@
-"""Reading a command line gives what bash would run, or says that it is not sure."""
+"""The parser returns the commands that bash would run, or marks the line as unclear."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.permissions.commands.command_line import SimpleCommand
-from coterie.agents.permissions.commands.command_parser import LONGEST, parse_command
+from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, parse_command
 from coterie.agents.permissions.commands.command_pattern import CommandPattern
 from tests.agents.permissions.real_bash import ran_by_bash
 
@@ -57,7 +57,7 @@ LITERAL: dict[str, list[list[str]]] = {
     "aa -- -x --y=z": [["aa", "--", "-x", "--y=z"]],
     "aa héé": [["aa", "héé"]],
 }
-"""What bash runs where nothing is expanded."""
+"""Command lines without expansions."""
 
 UNCLEAR = [
     *("aa 'bb", 'aa "bb', "aa `bb", "aa $(bb", "aa \\", "aa $'bb", "aa ) bb", "(aa", "aa (bb)", "aa() { bb; }"),
@@ -69,7 +69,7 @@ UNCLEAR = [
     *("aa <<EOF\nbb", "aa <<EOF", "aa <<EOF\n$(bb)\nEOF", "aa <<EOF\n`bb`\nEOF", "aa <<EOF\nEO\\\nF\nbb\nEOF"),
     *("aa <<EOF\nEOF)\nbb\nEOF", "aa <<$x\nbb\n$x", "aa $(bb <<EOF)\ncc\nEOF", "aa <<EOF $(bb\n)\ncc\nEOF"),
     *("aa {fd}>bb", "x=(aa bb)", "aa >", "aa &> (bb)", 'aa "$\\\n(bb)"', "aa $\\\n(bb)", "aa;;bb", "aa ;& bb"),
-    *("aa <\\\n(bb)", "i\\\nf aa; then bb; fi", "aa " + "$(" * 30 + ")" * 30, "a" * (LONGEST + 1)),
+    *("aa <\\\n(bb)", "i\\\nf aa; then bb; fi", "aa " + "$(" * 30 + ")" * 30, "a" * (MAX_CHARACTERS + 1)),
 ]
 
 FRAGMENTS = [
@@ -91,7 +91,7 @@ def _command_words(text: str) -> list[list[str]]:
 
 
 def _may_be(command: SimpleCommand, words: list[str]) -> bool:
-    """Whether *words* are those of *command*, up to where something is expanded."""
+    """True if *words* equal those of *command* up to the first expansion."""
     for index, word in enumerate(command.words):
         if not word.is_literal:
             return True
@@ -101,7 +101,7 @@ def _may_be(command: SimpleCommand, words: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("text", LITERAL)
-def test_the_words_of_a_literal_command_are_those_of_bash(text: str, tmp_path: Path) -> None:
+def test_words_of_a_literal_command_equal_those_of_bash(text: str, tmp_path: Path) -> None:
     line = parse_command(text)
     assert line.unclear is None
     assert not line.substituted
@@ -111,7 +111,7 @@ def test_the_words_of_a_literal_command_are_those_of_bash(text: str, tmp_path: P
 
 
 @pytest.mark.parametrize("text", UNCLEAR, ids=lambda text: ascii(text)[:40])
-def test_what_bash_may_read_in_another_way_is_unclear(text: str) -> None:
+def test_ambiguous_command_line_is_unclear(text: str) -> None:
     assert parse_command(text).unclear is not None
 
 
@@ -124,7 +124,7 @@ def test_what_bash_may_read_in_another_way_is_unclear(text: str) -> None:
         *("aa $(bb #)\nrm x)", "aa $( (rm x) )", "aa b<(rm x)c", "aa $(cat <<'E'\n)\nE\nrm x)"),
     ],
 )
-def test_commands_in_substitutions_are_seen_apart_from_the_others(text: str) -> None:
+def test_commands_in_substitutions_are_separate(text: str) -> None:
     line = parse_command(text)
     assert ["rm", "x"] in [[word.text for word in command.words] for command in line.substituted]
     assert ["rm", "x"] not in _command_words(text)
@@ -156,7 +156,7 @@ def test_commands_in_substitutions_are_seen_apart_from_the_others(text: str) -> 
         ),
     ],
 )
-def test_a_plain_command_sets_and_writes_nothing(text: str, *, expected: bool) -> None:
+def test_plain_command_has_no_assignment_and_no_write(text: str, *, expected: bool) -> None:
     (command,) = parse_command(text).commands
     assert command.is_plain == expected
     assert command.name == "aa"
@@ -166,7 +166,7 @@ def test_a_plain_command_sets_and_writes_nothing(text: str, *, expected: bool) -
     "text",
     ["aa $x", "aa *.py", "aa a?", "aa [ab]", "aa {a,b}", "aa ~/x", "aa x=~/y", "aa a{b..c}d", "aa $(bb)", "aa `b`c"],
 )
-def test_what_the_shell_expands_is_not_literal(text: str) -> None:
+def test_expanded_word_is_not_literal(text: str) -> None:
     (command,) = parse_command(text).commands
     assert [word.is_literal for word in command.words] == [True, False]
 
@@ -179,7 +179,7 @@ words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 def test_words_survive_quoting(given_words: list[str]) -> None:
     text = shlex.join(given_words)
     is_printable = all(letter.isprintable() or letter in "\t\n" for letter in text)
-    # Keywords and assignments are what they are only without quotes, and shlex sees no need for them.
+    # Keywords and assignments must be quoted here, but shlex does not quote them.
     if not re.fullmatch(r"[a-z]+|\w+\+?=.*", given_words[0], re.ASCII | re.DOTALL):
         assert _command_words(text) == [given_words]
         assert (parse_command(text).unclear is None) == is_printable
@@ -192,8 +192,8 @@ def test_words_survive_quoting(given_words: list[str]) -> None:
 @example("1{}\\{a,b}")
 @example('aa "$\\\n(bb)"')
 @example("{a,b}{a,b}")
-def test_bash_runs_nothing_that_was_not_seen(text: str) -> None:
-    """The promise that allow rules stand on; where the reader is not sure, the one that deny rules stand on."""
+def test_parser_sees_every_command_that_bash_runs(text: str) -> None:
+    """Allow rules depend on this promise for clear lines, and deny rules for unclear lines."""
     line = parse_command(text)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         ran = ran_by_bash(text, Path(directory))

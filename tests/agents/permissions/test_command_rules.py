@@ -1,4 +1,4 @@
-"""Rules for Bash against commands that try to look like others."""
+"""Rules for Bash, with disguised commands."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def _judge(permissions: Permissions, command: str, directory: Path) -> Verdict:
         *((everything, "rm -rf $(x) > y") for everything in ("Bash", "Bash(*)", "*")),
     ],
 )
-def test_a_command_that_is_all_allowed_runs(rules: str | tuple[str, ...], command: str, tmp_path: Path) -> None:
+def test_fully_covered_command_is_allowed(rules: str | tuple[str, ...], command: str, tmp_path: Path) -> None:
     allow = _rules(*([rules] if isinstance(rules, str) else rules))
     verdict = _judge(Permissions(allow=allow), command, tmp_path)
     assert isinstance(verdict, Allowed)
@@ -123,9 +123,7 @@ def test_a_command_that_is_all_allowed_runs(rules: str | tuple[str, ...], comman
         *(("Edit", "ls"), ("Read(**)", "ls"), ("Bash(ls)", "ls -l"), ("Bash(ls :*)", "lsof")),
     ],
 )
-def test_a_command_that_is_not_all_allowed_is_asked_for(
-    rules: str | tuple[str, ...], command: str, tmp_path: Path
-) -> None:
+def test_partly_covered_command_prompts(rules: str | tuple[str, ...], command: str, tmp_path: Path) -> None:
     allow = _rules(*([rules] if isinstance(rules, str) else rules))
     assert isinstance(_judge(Permissions(allow=allow), command, tmp_path), NeedsPrompt)
     assert isinstance(_judge(Permissions(mode="dontAsk", allow=allow), command, tmp_path), Denied)
@@ -175,7 +173,7 @@ def test_a_command_that_is_not_all_allowed_is_asked_for(
         *((everything, "true") for everything in ("Bash", "Bash(*)", "*")),
     ],
 )
-def test_a_denied_command_is_found_wherever_it_hides(rule: str, command: str, tmp_path: Path) -> None:
+def test_deny_rule_finds_a_hidden_command(rule: str, command: str, tmp_path: Path) -> None:
     for mode in ("default", "bypassPermissions"):
         verdict = _judge(Permissions(mode=mode, allow=_rules("Bash"), deny=_rules(rule)), command, tmp_path)
         assert isinstance(verdict, Denied), mode
@@ -197,7 +195,7 @@ def test_a_denied_command_is_found_wherever_it_hides(rule: str, command: str, tm
         *((other, "rm x") for other in ("Edit", "Read(**)", "Write(x)")),
     ],
 )
-def test_a_deny_rule_leaves_other_commands_alone(rule: str, command: str, tmp_path: Path) -> None:
+def test_deny_rule_ignores_other_commands(rule: str, command: str, tmp_path: Path) -> None:
     verdict = _judge(Permissions(mode="bypassPermissions", deny=_rules(rule)), command, tmp_path)
     assert isinstance(verdict, Allowed)
 
@@ -220,7 +218,7 @@ def test_a_deny_rule_leaves_other_commands_alone(rule: str, command: str, tmp_pa
         ),
     ],
 )
-def test_the_rules_proposed_are_narrow_and_enough(command: str, rules: list[str], tmp_path: Path) -> None:
+def test_proposed_rules_are_narrow_and_sufficient(command: str, rules: list[str], tmp_path: Path) -> None:
     permissions = Permissions(allow=_rules(GIT))
     verdict = _judge(permissions, command, tmp_path)
     assert isinstance(verdict, NeedsPrompt)
@@ -233,15 +231,15 @@ def test_the_rules_proposed_are_narrow_and_enough(command: str, rules: list[str]
     ("text", "hint"),
     [
         *((text, "is not a rule") for text in ("", "Bash(ls", "ls -l", "Bash(ls) x", "(ls)", "Ba sh", "?")),
-        *((text, "nothing between") for text in ("Bash()", "Edit( )")),
+        *((text, "brackets are empty") for text in ("Bash()", "Edit( )")),
         *(
             (text, "not one simple command")
             for text in ("Bash(ls; rm)", "Bash(a | b:*)", "Bash(:*)", "Bash('x)", "Bash(if:*)")
         ),
-        *((text, "more than words") for text in ("Bash(X=1 ls)", "Bash(ls > x:*)")),
+        *((text, "only words are allowed") for text in ("Bash(X=1 ls)", "Bash(ls > x:*)")),
         *((text, "shell expands") for text in ("Bash(ls*)", "Bash(git * main)", "Bash(a $x:*)", "Bash(~/x:*)")),
         *((text, "absolute path") for text in ("Edit(../x)", "Read(a/../../b)")),
-        ("bash(ls)", "called Bash"),
+        ("bash(ls)", "did you mean 'Bash'"),
         ("*(x)", "every tool"),
         ("Edit(a{b)", "without its }"),
     ],

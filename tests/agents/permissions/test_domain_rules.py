@@ -1,4 +1,4 @@
-"""Rules for pages: which hosts they mean."""
+"""Rules for web pages, by host."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def _judge(url: str, directory: Path, mode: Mode = "default", *, ask: str = "", 
         ("Bash", "https://a.org", False),
     ],
 )
-def test_a_rule_means_hosts(rule: str, url: str, tmp_path: Path, *, is_meant: bool) -> None:
+def test_rule_matches_hosts(rule: str, url: str, tmp_path: Path, *, is_meant: bool) -> None:
     assert isinstance(_judge(url, tmp_path, deny=rule), Denied) is is_meant
     asked = _judge(url, tmp_path, ask=rule)
     assert isinstance(asked, NeedsPrompt) is is_meant
@@ -47,7 +47,7 @@ def test_a_rule_means_hosts(rule: str, url: str, tmp_path: Path, *, is_meant: bo
         assert asked.question.subject == url
 
 
-def test_who_says_yes_for_the_session_means_the_host(tmp_path: Path) -> None:
+def test_session_approval_applies_to_host(tmp_path: Path) -> None:
     asked = _judge("https://a.org/x", tmp_path, ask="WebFetch")
     assert isinstance(asked, NeedsPrompt)
     assert asked.question.rules == ("WebFetch(domain:a.org)",)
@@ -61,6 +61,6 @@ def test_a_listed_host_needs_no_permission(mode: Mode, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["WebFetch(a.org)", "WebFetch(domain:)", "WebFetch(domain:a/b)", "WebFetch(https://a.org)"]
 )
-def test_what_is_no_host_is_told_how_to_write_one(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match="a rule looks like WebFetch"):
+def test_invalid_host_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="write for example WebFetch"):
         Rule.parse(text, "test")

@@ -1,4 +1,4 @@
-"""What a helper may do that works beside its agent, with nobody to ask."""
+"""Permissions of a helper, which never prompts."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from coterie.agents.tools.tool import Tool, Workspace
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """A project, with a memory beside it and a link out of it."""
+    """Workspace with a project, a memory outside of the project, and a link that leaves the project."""
     root = tmp_path / "project"
     for directory in (root / "src", tmp_path / "memory", tmp_path / "home"):
         directory.mkdir(parents=True)
@@ -37,7 +37,7 @@ async def _denial(workspace: Workspace, tool: Tool, arguments: Any, *denied: str
     return await rights.denial(tool, arguments, workspace)
 
 
-async def test_it_reads_in_the_project_and_the_memory_and_writes_in_the_memory_alone(workspace: Workspace) -> None:
+async def test_helper_reads_project_and_memory_and_writes_only_memory(workspace: Workspace) -> None:
     memory = workspace.root.parent / "memory"
     allowed: list[tuple[Tool, Any]] = [
         (Read(), ReadInput(file_path="src/a.py")),
@@ -72,7 +72,7 @@ async def test_every_other_tool_is_denied(workspace: Workspace) -> None:
     "command",
     ["ls -la", "cat src/a.py", "grep -rn x src | head -n 3", "cat src/*.py", "git log -5", "ls ../memory 2>/dev/null"],
 )
-async def test_commands_that_read_there_may_run(workspace: Workspace, command: str) -> None:
+async def test_read_only_command_inside_is_allowed(workspace: Workspace, command: str) -> None:
     assert await _denial(workspace, Bash(), BashInput(command=command)) is None
 
 
@@ -96,13 +96,13 @@ async def test_commands_that_read_there_may_run(workspace: Workspace, command: s
         ("cd src", "this has cd"),
     ],
 )
-async def test_commands_that_write_or_look_elsewhere_may_not(workspace: Workspace, command: str, reason: str) -> None:
+async def test_command_that_writes_or_reads_outside_is_denied(workspace: Workspace, command: str, reason: str) -> None:
     denied = await _denial(workspace, Bash(), BashInput(command=command))
     assert denied is not None
     assert reason in denied
 
 
-async def test_what_a_rule_denies_the_agent_or_its_parent_is_denied_to_its_helper(workspace: Workspace) -> None:
+async def test_deny_rules_of_agent_and_parent_apply_to_the_helper(workspace: Workspace) -> None:
     rule = "Read(src/**)"
     assert await _denial(workspace, Read(), ReadInput(file_path="src/a.py"), rule) == (
         f"The rule {rule} denies this call."
@@ -110,6 +110,6 @@ async def test_what_a_rule_denies_the_agent_or_its_parent_is_denied_to_its_helpe
     assert await _denial(workspace, Read(), ReadInput(file_path="b.py"), rule) is None
 
 
-async def test_a_path_that_is_none_is_the_models_mistake(workspace: Workspace) -> None:
+async def test_invalid_path_is_a_tool_failure(workspace: Workspace) -> None:
     with pytest.raises(ToolFailed):
         await _denial(workspace, Read(), ReadInput(file_path="a\0b"))

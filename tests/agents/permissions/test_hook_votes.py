@@ -1,4 +1,4 @@
-"""What a hook's vote changes about a permission, and what it does not."""
+"""Effect of a hook's vote on a permission."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def rule(text: str) -> tuple[Rule, ...]:
     return (Rule.parse(text, "test"),)
 
 
-def test_allow_spares_the_question_of_the_mode(workspace: Workspace) -> None:
+def test_allow_vote_skips_the_prompt_of_the_mode(workspace: Workspace) -> None:
     call = BashInput(command="make")
     for mode in ("default", "acceptEdits"):
         permissions = Permissions(mode=mode)
@@ -42,7 +42,7 @@ def test_allow_spares_the_question_of_the_mode(workspace: Workspace) -> None:
         Permissions(mode="bypassPermissions").within(Permissions(mode="plan")),
     ],
 )
-def test_allow_opens_nothing_that_is_denied(permissions: Permissions, workspace: Workspace) -> None:
+def test_allow_vote_does_not_override_a_denial(permissions: Permissions, workspace: Workspace) -> None:
     assert isinstance(permissions.evaluate(Bash(), BashInput(command="make"), workspace, vote=ALLOW), Denied)
 
 
@@ -50,12 +50,12 @@ def test_allow_opens_nothing_that_is_denied(permissions: Permissions, workspace:
     "permissions",
     [Permissions(ask=rule("Bash(make:*)")), Permissions().within(Permissions(ask=rule("Bash(make:*)")))],
 )
-def test_a_rule_that_asks_means_the_user(permissions: Permissions, workspace: Workspace) -> None:
+def test_ask_rule_prompts_despite_an_allow_vote(permissions: Permissions, workspace: Workspace) -> None:
     assert isinstance(permissions.evaluate(Bash(), BashInput(command="make"), workspace, vote=ALLOW), NeedsPrompt)
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-def test_ask_has_the_user_asked_whatever_allows_it(mode: Mode, workspace: Workspace) -> None:
+def test_ask_vote_prompts_in_every_mode(mode: Mode, workspace: Workspace) -> None:
     permissions = Permissions(mode=mode, allow=rule("Bash"))
     verdict = permissions.evaluate(Bash(), BashInput(command="make"), workspace, permissions.allow, vote=ASK)
     assert isinstance(verdict, NeedsPrompt)

@@ -1,4 +1,4 @@
-"""Rules for files, and the paths that no rule opens, against paths that try to look like others."""
+"""Rules for files and protected paths, with disguised paths."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from coterie.agents.tools.tool import Tool, Workspace
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """A project beside a secret, with links that lead out, in, and round in a circle."""
+    """Workspace next to a secret, with links that lead outside, inside, and in a cycle."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     root = tmp_path / "root"
     (root / "src/lib").mkdir(parents=True)
@@ -61,7 +61,7 @@ def _rules(workspace: Workspace, *texts: str) -> tuple[Rule, ...]:
 
 @pytest.mark.parametrize("tool", ["Read", "Grep", "Glob"])
 @pytest.mark.parametrize("path", ["src/a.py", "src/../src/a.py", "./src", "missing/c", ".git/config", "TOP/root/src"])
-def test_reading_inside_is_free(workspace: Workspace, tool: str, path: str) -> None:
+def test_reading_inside_is_allowed(workspace: Workspace, tool: str, path: str) -> None:
     assert _judge(Permissions(), tool, path, workspace) == Allowed()
 
 
@@ -70,7 +70,7 @@ OUTSIDE = ["../secret", "/etc/passwd", "out", "up/secret", "src/../../secret", "
 
 @pytest.mark.parametrize("tool", ["Read", "Grep", "Edit", "Write", "NotebookEdit"])
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_what_is_outside_is_asked_for_whatever_its_path_looks_like(workspace: Workspace, tool: str, path: str) -> None:
+def test_disguised_path_outside_prompts(workspace: Workspace, tool: str, path: str) -> None:
     modes: tuple[Mode, ...] = ("default", "acceptEdits")
     for mode in modes:
         verdict = _judge(Permissions(mode=mode), tool, path, workspace)
@@ -106,9 +106,7 @@ PROTECTED = [
 
 @pytest.mark.parametrize("tool", ["Edit", "Write", "NotebookEdit"])
 @pytest.mark.parametrize("path", PROTECTED)
-def test_a_protected_path_is_edited_in_no_mode_and_by_no_rule_but_bypass(
-    workspace: Workspace, tool: str, path: str
-) -> None:
+def test_protected_path_can_only_be_edited_in_bypass_mode(workspace: Workspace, tool: str, path: str) -> None:
     rules = _rules(workspace, "Edit", "Edit(/**)", "*")
     for mode in ("default", "acceptEdits"):
         verdict = _judge(Permissions(mode=mode, allow=rules), tool, path, workspace)
@@ -118,7 +116,7 @@ def test_a_protected_path_is_edited_in_no_mode_and_by_no_rule_but_bypass(
 
 
 @pytest.mark.parametrize("path", ["src/a.py", "git/x", ".gitignore", "src/.github/x", "my.git/x", "bashrc", ".env"])
-def test_other_paths_are_edited_where_edits_are_accepted(workspace: Workspace, path: str) -> None:
+def test_accept_edits_allows_other_paths(workspace: Workspace, path: str) -> None:
     assert _judge(Permissions(mode="acceptEdits"), "Edit", path, workspace) == Allowed()
     assert isinstance(_judge(Permissions(), "Edit", path, workspace), NeedsPrompt)
 
@@ -128,7 +126,7 @@ def test_a_custom_project_directory_is_protected_too(workspace: Workspace, monke
     assert isinstance(_judge(Permissions(mode="acceptEdits"), "Edit", ".team/agents/a.md", workspace), Denied)
 
 
-def test_stored_results_of_the_agent_itself_are_free_to_read(workspace: Workspace) -> None:
+def test_agent_may_read_its_own_stored_results(workspace: Workspace) -> None:
     results = "TOP/home/session/tool-results"
     for tool in ("Read", "Grep"):
         assert _judge(Permissions(), tool, f"{results}/t1.txt", workspace) == Allowed()
@@ -155,9 +153,7 @@ def test_stored_results_of_the_agent_itself_are_free_to_read(workspace: Workspac
         *((rule, "Grep", "/etc") for rule in ("Read", "Grep", "Grep(/etc)", "Read(/etc/)", "Read(/**)")),
     ],
 )
-def test_an_allow_rule_covers_what_it_names_and_what_is_below(
-    workspace: Workspace, rule: str, tool: str, path: str
-) -> None:
+def test_allow_rule_covers_its_path_and_everything_below(workspace: Workspace, rule: str, tool: str, path: str) -> None:
     verdict = _judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace)
     assert isinstance(verdict, Allowed)
     assert verdict.by == rule.replace("TOP", str(workspace.root.parent))
@@ -209,7 +205,7 @@ def test_an_allow_rule_covers_nothing_else(workspace: Workspace, rule: str, tool
         *((rule, "Write", "src/x") for rule in ("Edit", "Write", "*", "Edit(x)", "Edit(src/?)")),
     ],
 )
-def test_a_deny_rule_finds_what_it_names_behind_links_and_inside_searches(
+def test_deny_rule_matches_behind_links_and_inside_searches(
     workspace: Workspace, rule: str, tool: str, path: str
 ) -> None:
     for mode in ("default", "bypassPermissions"):
@@ -229,22 +225,22 @@ def test_a_deny_rule_finds_what_it_names_behind_links_and_inside_searches(
         *(("Read(vault/**)", "Write", path) for path in ("vault/key",)),
     ],
 )
-def test_a_deny_rule_leaves_other_paths_alone(workspace: Workspace, rule: str, tool: str, path: str) -> None:
+def test_deny_rule_ignores_other_paths(workspace: Workspace, rule: str, tool: str, path: str) -> None:
     permissions = Permissions(mode="acceptEdits", deny=_rules(workspace, rule))
     assert _judge(permissions, tool, path, workspace) == Allowed()
 
 
-def test_a_search_over_more_files_than_can_be_looked_at_may_meet_a_denied_one(
+def test_too_large_search_counts_as_a_match_of_a_deny_rule(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     permissions = Permissions(deny=_rules(workspace, "Read(*.none)"))
     assert _judge(permissions, "Grep", ".", workspace) == Allowed()
-    monkeypatch.setattr(path_pattern, "LOOKED_AT", 3)
+    monkeypatch.setattr(path_pattern, "SEARCH_LIMIT", 3)
     assert isinstance(_judge(permissions, "Grep", ".", workspace), Denied)
 
 
 @pytest.mark.parametrize("path", ["loop", "loop/x", "a\0b", "\ud800"])
-def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: str) -> None:
+def test_invalid_path_is_a_tool_failure(workspace: Workspace, path: str) -> None:
     with pytest.raises(ToolFailed, match="not a usable path"):
         Permissions().evaluate(*_call("Read", path), workspace)
 
@@ -262,7 +258,7 @@ def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: 
         ("Grep", "TOP", "Read(TOP)"),
     ],
 )
-def test_the_rule_proposed_is_narrow_and_enough(workspace: Workspace, tool: str, path: str, rule: str) -> None:
+def test_proposed_path_rule_is_narrow_and_sufficient(workspace: Workspace, tool: str, path: str, rule: str) -> None:
     verdict = _judge(Permissions(), tool, path, workspace)
     assert isinstance(verdict, NeedsPrompt)
     (proposed,) = verdict.rules

@@ -1,4 +1,4 @@
-"""Modes, role limits, the order of judgement, and permissions within others."""
+"""Modes, role limits, precedence of rules, and inherited permissions."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -92,7 +92,7 @@ def test_ask_wins_over_allow_and_mode_but_not_over_bypass(
         assert isinstance(_judge(permissions, kind, workspace), expected)
 
 
-def test_planning_is_told_to_wait_for_approval(workspace: Workspace) -> None:
+def test_plan_mode_denial_mentions_the_approval(workspace: Workspace) -> None:
     verdict = _judge(Permissions(mode="plan", allow=_rules("Bash")), "run", workspace)
     assert isinstance(verdict, Denied)
     assert "until your plan is approved" in verdict.reason
@@ -120,7 +120,7 @@ def test_a_role_limit_comes_first_in_every_mode(limit: RoleLimit, denied: set[Ki
 @pytest.mark.parametrize("own", MODES)
 @pytest.mark.parametrize("parents", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_child_is_judged_as_strictly_as_its_parent_and_as_itself(
+def test_child_verdict_is_the_strictest_of_child_and_parent(
     own: Mode, parents: Mode, kind: Kind, workspace: Workspace
 ) -> None:
     child, parent = Permissions(mode=own, allow=_rules("Bash(ls:*)")), Permissions(mode=parents)
@@ -130,7 +130,7 @@ def test_a_child_is_judged_as_strictly_as_its_parent_and_as_itself(
     assert isinstance(_judge(child.within(parent), kind, workspace), STRICTNESS[strictest])
 
 
-def test_rules_of_all_parents_hold_and_role_limits_of_none(workspace: Workspace) -> None:
+def test_child_inherits_rules_but_not_role_limits(workspace: Workspace) -> None:
     limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset())
     grandparent = Permissions(mode="bypassPermissions", deny=_rules("Bash(ls:*)"), limits=(limit,))
     parent = Permissions(mode="bypassPermissions", ask=_rules("Edit(src/**)"), limits=(limit,)).within(grandparent)
@@ -142,7 +142,7 @@ def test_rules_of_all_parents_hold_and_role_limits_of_none(workspace: Workspace)
     assert isinstance(_judge(nested, "edit", workspace), NeedsPrompt)
 
 
-def test_both_must_allow_what_a_rule_allows(workspace: Workspace) -> None:
+def test_rule_must_allow_the_call_in_child_and_parent(workspace: Workspace) -> None:
     rules = _rules("Bash(ls:*)")
     for child, parent in ((rules, ()), ((), rules)):
         verdict = _judge(Permissions(allow=child).within(Permissions(allow=parent)), "run", workspace)
@@ -156,7 +156,7 @@ def test_both_must_allow_what_a_rule_allows(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("kind", "wide", "exact"), [("run", "Bash(ls:*)", "Bash(ls -l)"), ("edit", "Edit(src/**)", "Edit(src/a.py)")]
 )
-def test_what_was_granted_waives_an_ask_rule_only_if_it_names_the_call(
+def test_granted_rule_waives_an_ask_rule_only_for_the_exact_call(
     kind: Kind, wide: str, exact: str, workspace: Workspace
 ) -> None:
     permissions = Permissions(ask=_rules(wide))
@@ -175,14 +175,14 @@ def test_what_was_granted_waives_an_ask_rule_only_if_it_names_the_call(
         ("run", "the rule Bash(ls:*) or the mode bypassPermissions"),
     ],
 )
-def test_a_denial_says_how_the_user_could_allow_it(kind: Kind, remedy: str, workspace: Workspace) -> None:
+def test_denial_names_the_way_to_allow_the_call(kind: Kind, remedy: str, workspace: Workspace) -> None:
     verdict = _judge(Permissions(mode="dontAsk"), kind, workspace)
     assert isinstance(verdict, Denied)
     assert verdict.reason.endswith(f"The user could allow it with {remedy}.")
     assert "\n" not in verdict.reason
 
 
-def test_a_question_shows_what_is_asked_and_why(workspace: Workspace) -> None:
+def test_prompt_shows_the_call_and_the_reason(workspace: Workspace) -> None:
     command = "ls $(pwd) $((1))"
     verdict = Permissions().evaluate(Bash(), BashInput(command=command), workspace)
     assert isinstance(verdict, NeedsPrompt)
@@ -192,13 +192,13 @@ def test_a_question_shows_what_is_asked_and_why(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(("place", "is_free"), [("tool-results", True), ("jobs", True), ("transcript.jsonl", False)])
-def test_an_agent_may_read_what_its_own_calls_gave(place: str, is_free: bool, tmp_path: Path) -> None:
+def test_agent_may_read_results_of_its_own_calls(place: str, is_free: bool, tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / "root", scratch=tmp_path / "scratch")
     call = ReadInput(file_path=str(workspace.scratch / place))
     assert isinstance(Permissions().evaluate(Read(), call, workspace), Allowed) is is_free
 
 
-def test_a_question_shows_the_arguments_that_matter(workspace: Workspace) -> None:
+def test_prompt_shows_the_changed_arguments(workspace: Workspace) -> None:
     asks = _judge(Permissions(), "edit", workspace)
     assert isinstance(asks, NeedsPrompt)
     assert (asks.question.subject, asks.question.details) == ("src/a.py", {"content": "x"})
@@ -208,8 +208,8 @@ def test_a_question_shows_the_arguments_that_matter(workspace: Workspace) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_the_agents_of_a_session_share_is_open_to_them_in_every_mode(mode: Mode, tmp_path: Path) -> None:
-    """Neither what lies beside it, nor where a link in it leads, nor a command that writes there."""
+def test_shared_directory_is_open_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+    """Not open are files next to it, targets of links in it, and commands that write to it."""
     shared = tmp_path / "home" / "sessions" / "x" / "scratch"
     shared.mkdir(parents=True)
     (shared / "link").symlink_to(tmp_path / "home")
@@ -230,7 +230,7 @@ def test_what_the_agents_of_a_session_share_is_open_to_them_in_every_mode(mode: 
     assert verdict(Bash(), BashInput(command=f"touch {shared}/a")) != Allowed()
 
 
-def test_a_rule_closes_also_what_agents_share(tmp_path: Path) -> None:
+def test_deny_rule_applies_to_the_shared_directory(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "own", shared=tmp_path / "scratch")
     call = WriteInput(file_path=str(tmp_path / "scratch" / "a.md"), content="x")
     assert isinstance(Permissions(deny=_rules("Write")).evaluate(Write(), call, workspace), Denied)

@@ -1,4 +1,4 @@
-"""What an agent may do before its plan is approved, and after."""
+"""Permissions of an agent before and after the approval of its plan."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,13 +32,13 @@ CALLS: dict[str, tuple[Tool, Any]] = {
 
 @attrs.define(eq=False)
 class ScriptedReviewer:
-    """A judge whose judgements are known beforehand."""
+    """Plan approver with scripted decisions."""
 
     judgements: list[PlanDecision | ControlLost]
     plans: list[tuple[str, tuple[str, ...]]] = attrs.field(factory=list)
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """As `PlanApprover.submit`."""
+        """Return the next scripted decision; as `PlanApprover.submit`."""
         self.plans.append((plan, tuple(files)))
         judgement = self.judgements.pop(0)
         if isinstance(judgement, ControlLost):
@@ -48,7 +48,7 @@ class ScriptedReviewer:
 
 @attrs.define(eq=False)
 class Agent:
-    """An agent that plans, in a directory."""
+    """An agent in plan mode, in a directory."""
 
     directory: Path
     policy: PlanPolicy | None
@@ -73,19 +73,19 @@ class Agent:
         )
 
     async def may(self) -> set[str]:
-        """Which calls are made."""
+        """Return the names of the allowed calls."""
         return {name for name, call in CALLS.items() if await self.denial(*call) is None}
 
     async def denial(self, tool: Tool, arguments: Any) -> str | None:
-        """Why a call is not made."""
+        """Return the reason for a denial."""
         return await self.authority.denial(tool, arguments, Workspace(root=self.directory, scratch=self.directory))
 
     async def denial_of_write(self, path: str) -> str | None:
-        """Why a file is not written."""
+        """Return the reason why a write is denied."""
         return await self.denial(Write(), WriteInput(file_path=path, content="x"))
 
 
-async def test_who_must_plan_may_only_read_until_the_yes_whatever_its_mode_is(tmp_path: Path) -> None:
+async def test_agent_may_only_read_until_its_plan_is_approved(tmp_path: Path) -> None:
     agent = Agent(tmp_path, BY_LEAD, [NO, YES])
     assert await agent.may() == {"read"}
     assert (await agent.planning.submit("1. A.\n2. B.", ["a.py"])) == NO
@@ -96,28 +96,28 @@ async def test_who_must_plan_may_only_read_until_the_yes_whatever_its_mode_is(tm
     assert agent.did == ["plan_pending 1. A.", "running", "plan_pending 1. C.", "running"]
 
 
-async def test_a_yes_gives_no_more_than_the_agent_had(tmp_path: Path) -> None:
+async def test_approval_restores_only_the_agents_own_permissions(tmp_path: Path) -> None:
     agent = Agent(tmp_path, BY_LEAD, [YES], mode="acceptEdits")
     await agent.planning.submit("1.", [])
     assert await agent.may() == {"read", "write", "edit"}
 
 
-async def test_who_needs_no_plan_is_free_and_told_so(tmp_path: Path) -> None:
+async def test_agent_without_a_plan_policy_is_unrestricted(tmp_path: Path) -> None:
     agent = Agent(tmp_path, None)
     assert await agent.may() == set(CALLS)
-    with pytest.raises(ToolFailed, match="Nobody has asked you for a plan"):
+    with pytest.raises(ToolFailed, match="No plan was requested"):
         await agent.planning.submit("1.", [])
     assert agent.did == []
 
 
-async def test_who_was_approved_before_a_crash_is_free_and_nobody_is_asked_again(tmp_path: Path) -> None:
+async def test_approval_before_a_crash_stays_valid(tmp_path: Path) -> None:
     agent = Agent(tmp_path, BY_LEAD, is_approved=True)
     assert await agent.may() == set(CALLS)
     assert (await agent.planning.submit("1.", [])).approve
     assert agent.court.plans == []
 
 
-async def test_a_judge_that_is_lost_grants_nothing(tmp_path: Path) -> None:
+async def test_lost_approver_grants_nothing(tmp_path: Path) -> None:
     agent = Agent(tmp_path, BY_LEAD, [ControlLost("the root has gone")])
     with pytest.raises(ControlLost):
         await agent.planning.submit("1.", [])
@@ -125,7 +125,7 @@ async def test_a_judge_that_is_lost_grants_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_approved", [False, True], ids=["by a yes", "before a crash"])
-async def test_after_the_yes_of_a_rule_only_what_it_names_may_be_changed(tmp_path: Path, is_approved: bool) -> None:
+async def test_rule_approval_allows_changes_only_of_its_paths(tmp_path: Path, is_approved: bool) -> None:
     agent = Agent(tmp_path, BY_RULE, [PlanDecision(approve=True, by="rule")], is_approved=is_approved)
     if not is_approved:
         assert await agent.denial_of_write("tests/test_a.py") is not None
@@ -143,6 +143,6 @@ async def test_after_the_yes_of_a_rule_only_what_it_names_may_be_changed(tmp_pat
         )
 
 
-def test_a_rule_that_is_none_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+def test_invalid_plan_rule_is_an_error_before_any_call(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="the rule over plans"):
         Agent(tmp_path, PlanPolicy(by="rule", paths=("../x",)))

@@ -1,4 +1,4 @@
-"""Commands that only read, and those that only look like it."""
+"""Commands that only read, and commands that only appear to."""
 
 import subprocess
 from pathlib import Path
@@ -65,17 +65,17 @@ WRITING = [
 
 
 @pytest.mark.parametrize("command", READING)
-def test_what_only_reads_is_known(command: str) -> None:
+def test_read_only_command_is_recognized(command: str) -> None:
     assert write_reason(parse_command(command)) is None
 
 
 @pytest.mark.parametrize("command", WRITING)
-def test_what_may_do_more_is_named(command: str) -> None:
+def test_write_reason_names_the_part_that_may_write(command: str) -> None:
     assert write_reason(parse_command(command)) is not None
 
 
 @pytest.mark.parametrize("command", READING)
-def test_what_is_called_reading_changes_nothing_in_a_real_shell(command: str, tmp_path: Path) -> None:
+def test_recognized_read_only_command_changes_nothing_in_bash(command: str, tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("needle\n")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.rglob("*"))}

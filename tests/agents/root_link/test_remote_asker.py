@@ -1,4 +1,4 @@
-"""Questions for the user that travel over a channel."""
+"""Permission prompts over a channel."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -30,23 +30,23 @@ decoder = msgspec.json.Decoder(Frame[PromptUser])
 
 @attrs.define(eq=False)
 class User:
-    """The other end."""
+    """User at the other end of the channel."""
 
     _answer: Callable[[], Awaitable[Answer]]
     asked: list[Question] = attrs.field(factory=list)
     withdrawn: list[Question] = attrs.field(factory=list)
 
     async def answer(self, request: PromptUser) -> PromptAnswered:
-        """Answer as the test says."""
+        """Return the answer of the test."""
         self.asked.append(request.question())
         return PromptAnswered.of(await self._answer())
 
     async def withdraw(self, request: PromptUser) -> None:
-        """Keep the question that needs no answer any more."""
+        """Record the withdrawn prompt."""
         self.withdrawn.append(request.question())
 
     async def ignore(self, _message: PromptUser) -> None:
-        """Take no other message."""
+        """Ignore all messages."""
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def never() -> Answer:
 
 
 @pytest.mark.parametrize("answer", [AllowOnce(), AllowForSession(), DenyCall("Not now.")])
-async def test_a_question_and_its_answer_arrive_as_they_were(answer: Answer) -> None:
+async def test_prompt_and_answer_survive_encoding(answer: Answer) -> None:
     async def given() -> Answer:
         await trio.lowlevel.checkpoint()
         return answer
@@ -83,7 +83,7 @@ async def test_a_question_and_its_answer_arrive_as_they_were(answer: Answer) -> 
     assert asked.details["content"].endswith("x\n... 1,234 more characters")
 
 
-def test_the_stored_form_of_a_question_stays_as_it_is() -> None:
+def test_stored_form_of_a_prompt_is_unchanged() -> None:
     question = attrs.evolve(QUESTION, details={"content": "x"})
     assert msgspec.json.encode(PromptUser.of(question)) == (
         b'{"word":"ask","call":0,"agent":"scout","tool":"Write","subject":"a.txt","details":{"content":"x"},'
@@ -91,7 +91,7 @@ def test_the_stored_form_of_a_question_stays_as_it_is() -> None:
     )
 
 
-async def test_a_question_that_is_not_wanted_any_more_is_withdrawn() -> None:
+async def test_cancelled_prompt_is_withdrawn() -> None:
     user = User(never)
     async with open_prompter(user) as prompter:
         with trio.move_on_after(0.02):
@@ -100,7 +100,7 @@ async def test_a_question_that_is_not_wanted_any_more_is_withdrawn() -> None:
         assert user.withdrawn == user.asked != []
 
 
-async def test_when_nobody_is_there_any_more_all_questions_are_refused() -> None:
+async def test_all_prompts_are_denied_after_the_user_has_left() -> None:
     answers: list[Answer] = []
     async with open_prompter(User(never)) as prompter:
 

@@ -21,19 +21,19 @@ from coterie.mailbox.envelope import MessageId
 
 
 class Ping(WireRequest[Spawned], tag="ping", frozen=True):
-    """Answered by the handler of a test."""
+    """Request with a reply from the handler of a test."""
 
     text: str = ""
 
 
 class Keep(WireRequest[None], tag="keep", frozen=True):
-    """Goes on when the requester does not wait any more."""
+    """Request that continues when the requester is cancelled."""
 
     runs_to_end = True
 
 
 class Note(WireMessage, tag="note", frozen=True):
-    """Not answered."""
+    """Message without a reply."""
 
     text: str
 
@@ -55,27 +55,27 @@ async def reply(_request: Anything) -> object:
 
 @attrs.define(eq=False)
 class TwoEnds:
-    """Both ends of a channel; the far one answers."""
+    """Both ends of a channel; the remote end handles requests."""
 
     near: RequestChannel[Anything]
     far: RequestChannel[Anything]
     raw: SocketChannel[Frame[Anything]]
-    """What the near end sends through."""
+    """Channel of the local end."""
     _socket: socket.socket
     notes: list[str] = attrs.field(factory=list)
     withdrawn: list[Anything] = attrs.field(factory=list)
 
     def cut(self) -> None:
-        """End the connection as the death of a process would."""
+        """Close the connection as after a crash of the process."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     async def on_message(self, message: Anything) -> None:
-        """Keep the text."""
+        """Record the text."""
         assert isinstance(message, Note)
         self.notes.append(message.text)
 
     async def on_withdrawn(self, request: Anything) -> None:
-        """Keep the request."""
+        """Record the request."""
         self.withdrawn.append(request)
 
     async def serve(self, channel: RequestChannel[Anything], handle: Handler) -> None:
@@ -138,7 +138,7 @@ async def test_messages_arrive_in_order_and_are_not_answered() -> None:
         BudgetSpent(budget=Decimal("1.50"), spent=Decimal(1), reserve=Decimal("0.7"), scope="agent", name="ann"),
     ],
 )
-async def test_the_error_of_a_handler_is_raised_where_the_request_was_made(error: SpawnRefused | BudgetSpent) -> None:
+async def test_error_of_a_handler_is_raised_at_the_requester(error: SpawnRefused | BudgetSpent) -> None:
     async def refuse(_request: Anything) -> object:
         raise error
 
@@ -188,7 +188,7 @@ async def test_a_reply_after_the_cancellation_is_ignored() -> None:
         assert await ends.near.request(Ping()) == SPAWNED
 
 
-async def test_a_lost_connection_fails_waiting_and_later_requests_and_withdraws_nothing() -> None:
+async def test_lost_connection_fails_all_requests_and_withdraws_none() -> None:
     async with open_ends(forever) as ends:
         lost: list[ControlLost] = []
 
@@ -209,7 +209,7 @@ async def test_a_lost_connection_fails_waiting_and_later_requests_and_withdraws_
         assert ends.withdrawn == []
 
 
-async def test_a_message_that_does_not_fit_is_refused_and_the_connection_stays() -> None:
+async def test_too_large_message_is_refused_and_the_connection_stays() -> None:
     async with open_ends() as ends:
         with pytest.raises(FrameTooLarge):
             ends.near.send(Note(text="x" * FRAME_LIMIT))
@@ -226,18 +226,18 @@ async def test_a_message_that_does_not_fit_is_refused_and_the_connection_stays()
         Frame[Anything](id=0, body=Note(text="")),
     ],
 )
-async def test_a_frame_of_no_known_form_ends_the_connection(frame: Frame[Anything]) -> None:
+async def test_invalid_frame_ends_the_connection(frame: Frame[Anything]) -> None:
     with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
         async with open_ends() as ends:
             ends.raw.send(frame)
             await trio.sleep_forever()
 
 
-async def test_a_reply_of_the_wrong_type_is_the_end_of_the_connection() -> None:
+async def test_reply_of_the_wrong_type_ends_the_connection() -> None:
     async def garbled(_request: Anything) -> object:
         await trio.lowlevel.checkpoint()
         return 7
 
     async with open_ends(garbled) as ends:
-        with pytest.raises(ControlLost, match="the reply to Ping cannot be read"):
+        with pytest.raises(ControlLost, match="invalid reply to Ping"):
             await ends.near.request(Ping())

@@ -1,4 +1,4 @@
-"""The mail of agents that share a process: nearby by queue, and never lost, doubled or out of order because of it."""
+"""Mail of agents that share a process: sent by queue, and never lost, duplicated or out of order."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from coterie.session_directory import SessionDirectory
 
 @pytest.fixture
 def mailrooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessMail]:
-    """Those of one process."""
+    """Mail of one process."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     with open_process_mail(session, Clock(), SessionKeys.new()) as opened:
@@ -24,7 +24,7 @@ def mailrooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proce
 
 
 async def send(mailrooms: ProcessMail, body: str, **members: str) -> str:
-    """Let ann write to bob; by which way it went."""
+    """Send a message from ann to bob; return the transport."""
     ann = Sender(name="ann", incarnation=1, session=mailrooms.session_mail.session.id, kind="peer")
     draft = OutgoingMessage(**{"to": "bob", "body": body} | members)  # type: ignore[arg-type]  # the names of its fields
     [posted] = await mailrooms.router.send(ann, draft)
@@ -32,20 +32,20 @@ async def send(mailrooms: ProcessMail, body: str, **members: str) -> str:
 
 
 def way(posted: SendResult) -> str:
-    """By which a message went."""
+    """Return the transport of a sent message."""
     assert posted.receipt is not None
     return posted.receipt.transport
 
 
 async def read(room: AgentMail) -> list[str]:
-    """What waits in *room*, taken and acknowledged as the agent does."""
+    """Take and acknowledge the pending messages of *room* as the agent does."""
     inbox = room.messaging._inbox  # noqa: SLF001 - what the agent reads from
     envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
     await inbox.acknowledge([envelope.id for envelope in envelopes])
     return [envelope.body for envelope in envelopes]
 
 
-async def test_agents_of_one_process_write_by_queue_and_to_others_by_file(mailrooms: ProcessMail) -> None:
+async def test_mail_within_a_process_uses_the_queue_and_other_mail_a_file(mailrooms: ProcessMail) -> None:
     for name in ("ann", "bob"):
         await mailrooms.session_mail.roster.join(name)
     assert await send(mailrooms, "early") == "file"
@@ -68,7 +68,7 @@ async def test_no_message_overtakes_an_earlier_one_that_is_in_a_file(mailrooms: 
         assert await read(room) == ["three", "four"]
 
 
-async def test_what_an_agent_has_not_read_is_in_its_files_when_it_has_ended(mailrooms: ProcessMail) -> None:
+async def test_unread_mail_moves_to_files_when_the_agent_ends(mailrooms: ProcessMail) -> None:
     for name in ("ann", "bob"):
         await mailrooms.session_mail.roster.join(name)
     async with mailrooms.open((), name="bob", incarnation=1) as room:
@@ -93,7 +93,7 @@ async def test_a_report_outlives_the_process(mailrooms: ProcessMail) -> None:
         assert mailrooms.session_mail.files.backlog("bob").messages == 1
 
 
-async def test_what_carries_authority_is_for_one_start_and_never_in_a_file(mailrooms: ProcessMail) -> None:
+async def test_mail_with_authority_is_for_one_incarnation_and_never_in_a_file(mailrooms: ProcessMail) -> None:
     office = mailrooms.session_mail
     await office.roster.join("bob")
     request = ShutdownRequest(reason="enough")
@@ -107,7 +107,7 @@ async def test_what_carries_authority_is_for_one_start_and_never_in_a_file(mailr
         assert await read(room) == []
 
 
-async def test_what_the_files_do_not_take_is_a_dead_letter(mailrooms: ProcessMail) -> None:
+async def test_mail_that_the_files_refuse_becomes_a_dead_letter(mailrooms: ProcessMail) -> None:
     for name in ("ann", "bob"):
         await mailrooms.session_mail.roster.join(name)
     async with mailrooms.open((), name="bob", incarnation=1):

@@ -1,4 +1,4 @@
-"""How an agent ends that is asked to: in order, at the deadline, or not at all when nobody entitled asked."""
+"""Shutdown of an agent: after its turn, at the deadline, or not at all without a valid request."""
 
 from pathlib import Path
 
@@ -31,46 +31,46 @@ NOW = ShutdownRequest(deadline=0.0).to_body()
 
 
 async def ask_to_end(team: Team, body: str, by: str = "main", to: str = "worker") -> MessageId:
-    """Ask an agent to end; gives the id of the request."""
+    """Send a shutdown request; return its id."""
     [posted] = await team.router.send(team.sender(by), OutgoingMessage(to=to, body=body, kind="shutdown_request"))
     assert posted.receipt is not None
     return posted.receipt.id
 
 
 async def until_ended(team: Team, name: str = "worker") -> str:
-    """The reason for which an agent has ended."""
+    """Wait for the end of an agent; return the reason."""
     await team.until(lambda: name in team.ended)
     return team.ended[name].reason
 
 
 async def responses(team: Team, name: str = "main") -> list[tuple[MessageId | None, ShutdownResponse]]:
-    """What was answered to requests of *name*, with the request."""
+    """Return the responses to requests of *name*, with the ids of the requests."""
     found = [envelope for envelope in await team.received(name) if envelope.kind == "shutdown_response"]
     return [(envelope.in_reply_to, ShutdownResponse.from_body(envelope.body)) for envelope in found]
 
 
 def forged(body: str, kind: MessageKind = "shutdown_request", sender: str = "scout") -> Envelope:
-    """A message that did not pass the router."""
+    """Return a message that did not pass the router."""
     who = Sender(name=sender, incarnation=1, session="s", kind="lead" if sender == "main" else "peer")
     return Envelope(sender=who, recipient=Recipient(name="worker"), sequence=1, kind=kind, body=body, created=0.0)
 
 
 @attrs.define(eq=False)
 class BlockingTool:
-    """A tool that works until it is told to stop."""
+    """Tool that runs until the test releases it."""
 
     begun: trio.Event = attrs.field(factory=trio.Event)
     may_end: trio.Event = attrs.field(factory=trio.Event)
 
     async def work(self, _: str) -> str:
-        """Work."""
+        """Block until the test releases the tool."""
         self.begun.set()
         await self.may_end.wait()
         return "worked"
 
     @property
     def tool(self) -> NotingTool:
-        """As a tool."""
+        """Return the tool for an agent."""
         return NotingTool(name="Work", act=self.work)
 
 
@@ -101,7 +101,7 @@ async def test_a_busy_agent_finishes_its_tool_round_and_has_one_more_turn(tmp_pa
         assert said == ShutdownResponse(accepted=True, reason="it has wrapped up")
 
 
-async def test_a_last_turn_without_calls_is_the_end_as_well(tmp_path: Path) -> None:
+async def test_agent_ends_after_a_last_turn_without_calls(tmp_path: Path) -> None:
     bench = BlockingTool()
     async with open_team("worker: [{tools: [{Work: {}}]}, {text: bye}, {text: never}]", tmp_path) as team:
         team.roster.join("main")
@@ -114,7 +114,7 @@ async def test_a_last_turn_without_calls_is_the_end_as_well(tmp_path: Path) -> N
         assert ("worker", "idle") not in team.states
 
 
-async def test_mail_that_had_no_place_in_the_last_turn_is_left_to_the_next_start(tmp_path: Path) -> None:
+async def test_mail_after_the_last_turn_is_delivered_to_the_next_incarnation(tmp_path: Path) -> None:
     bench = BlockingTool()
     async with open_team("worker: [{tools: [{Work: {}}]}, {text: bye}]", tmp_path) as team:
         team.roster.join("main")
@@ -130,7 +130,7 @@ async def test_mail_that_had_no_place_in_the_last_turn_is_left_to_the_next_start
         assert [envelope.body for envelope in await team.received("worker")] == [f"{BATCH - 1}."]
 
 
-async def test_at_the_deadline_the_run_is_interrupted_and_can_be_taken_up_again(tmp_path: Path) -> None:
+async def test_run_is_interrupted_at_the_deadline_and_can_be_resumed(tmp_path: Path) -> None:
     script = "worker: [{tools: [{Work: {}}]}, {text: back}]"
     bench = BlockingTool()
     async with open_team(script, tmp_path) as team:
@@ -154,7 +154,7 @@ async def test_at_the_deadline_the_run_is_interrupted_and_can_be_taken_up_again(
         assert team.dead == []
 
 
-async def test_a_model_that_does_not_answer_does_not_keep_an_agent_from_ending(tmp_path: Path) -> None:
+async def test_agent_ends_at_the_deadline_when_the_model_hangs(tmp_path: Path) -> None:
     async with open_team("worker: [{text: too late, delay: 15}]", tmp_path) as team:
         team.roster.join("main")
         team.start("worker", "Work.")
@@ -167,7 +167,7 @@ async def test_a_model_that_does_not_answer_does_not_keep_an_agent_from_ending(t
         assert (team.transport.backlog("worker").messages, team.dead) == (0, [])
 
 
-async def test_the_earliest_deadline_counts_and_everybody_who_asked_is_answered(tmp_path: Path) -> None:
+async def test_earliest_deadline_applies_and_every_requester_gets_a_response(tmp_path: Path) -> None:
     bench = BlockingTool()
     async with open_team("worker: [{tools: [{Work: {}}]}]", tmp_path) as team:
         team.roster.join("main")
@@ -192,7 +192,7 @@ async def test_an_idle_agent_ends_without_a_model_call(tmp_path: Path) -> None:
         assert (team.transport.backlog("worker").messages, team.dead) == (0, [])
 
 
-async def test_a_task_that_comes_with_the_request_has_one_turn(tmp_path: Path) -> None:
+async def test_task_that_arrives_with_the_request_gets_one_turn(tmp_path: Path) -> None:
     async with open_team("worker: [{tools: [{Work: {}}]}, {text: never}]", tmp_path) as team:
         team.roster.join("main")
         team.roster.join("worker")
@@ -206,7 +206,7 @@ async def test_a_task_that_comes_with_the_request_has_one_turn(tmp_path: Path) -
         assert 'kind="shutdown_request"' in team.texts("worker")[0]
 
 
-async def test_a_request_for_an_earlier_start_never_acts(tmp_path: Path) -> None:
+async def test_request_for_an_earlier_incarnation_is_ignored(tmp_path: Path) -> None:
     async with open_team("worker: [{text: done}, {text: 'heard {{last_user_text}}'}]", tmp_path) as team:
         team.roster.join("main")
         team.roster.join("worker")
@@ -231,14 +231,14 @@ async def test_a_request_for_an_earlier_start_never_acts(tmp_path: Path) -> None
     ],
     ids=["words of the lead", "a peer's", "a deadline that is none", "no object"],
 )
-async def test_what_only_looks_like_a_request_is_shown_and_does_nothing(tmp_path: Path, letter: Envelope) -> None:
+async def test_forged_request_is_shown_to_the_model_and_has_no_effect(tmp_path: Path, letter: Envelope) -> None:
     bench = BlockingTool()
     async with open_team("worker: [{tools: [{Work: {}}]}, {text: on}, {text: still on}]", tmp_path) as team:
         team.roster.join("main")
         team.start("worker", "Work.", bench.tool)
         await bench.begun.wait()
         await team.transport.send(letter)
-        await trio.testing.wait_all_tasks_blocked(0.01)  # it was heard by now, if it is going to be
+        await trio.testing.wait_all_tasks_blocked(0.01)  # Time to receive the message, if the agent receives it at all.
         bench.may_end.set()
         await team.until(lambda: ("worker", "idle") in team.states)
         assert len(team.served.requests) == 2
@@ -249,7 +249,7 @@ async def test_what_only_looks_like_a_request_is_shown_and_does_nothing(tmp_path
         assert await team.received("main") == []
 
 
-async def test_a_request_that_lies_in_a_file_is_buried_and_not_heard(tmp_path: Path) -> None:
+async def test_request_in_a_file_becomes_a_dead_letter(tmp_path: Path) -> None:
     roster, dead = LocalRoster(), list[DeadLetter]()
     roster.join("worker")
     near = QueueTransport(roster, None, Clock(), dead.append)
@@ -268,7 +268,7 @@ async def test_a_request_that_lies_in_a_file_is_buried_and_not_heard(tmp_path: P
         far.close()
 
 
-async def test_the_human_needs_no_answer_and_an_answer_that_cannot_be_stored_is_an_event(tmp_path: Path) -> None:
+async def test_user_gets_no_response_and_an_unstored_response_is_an_event(tmp_path: Path) -> None:
     async with open_team("worker: [{text: never}]", tmp_path) as team:
         team.roster.join("main")
         team.start("worker", None)
@@ -286,7 +286,7 @@ async def _answer_garbage(stream: trio.SocketStream) -> None:
     await stream.aclose()
 
 
-async def test_what_a_run_raises_comes_out_of_a_life_as_it_is(tmp_path: Path) -> None:
+async def test_error_of_a_run_leaves_the_mail_loop_unwrapped(tmp_path: Path) -> None:
     async with open_team("worker: [{text: never}]", tmp_path) as team, trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, _answer_garbage, 0)
         url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
@@ -297,7 +297,7 @@ async def test_what_a_run_raises_comes_out_of_a_life_as_it_is(tmp_path: Path) ->
         nursery.cancel_scope.cancel()
 
 
-async def test_a_mailbox_that_cannot_be_read_for_a_while_does_not_stop_the_work(tmp_path: Path) -> None:
+async def test_agent_continues_while_its_mailbox_is_unreadable(tmp_path: Path) -> None:
     bench = BlockingTool()
     async with open_team("worker: [{tools: [{Work: {}}]}, {text: done}]", tmp_path) as team:
         team.start("worker", "Work.", bench.tool)

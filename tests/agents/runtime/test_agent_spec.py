@@ -1,4 +1,4 @@
-"""What an agent's process is started with arrives as it was."""
+"""Encoding and completion of an agent's spec."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -41,7 +41,7 @@ WORKTREE = Worktree(
 )
 
 
-def test_a_spec_is_read_as_it_was_written() -> None:
+def test_spec_survives_encoding() -> None:
     settings = Settings.build(
         GIVEN, {"permissions.allow": ("a.toml", "b.toml"), "model": ("flag",)}, frozenset({"model"})
     )
@@ -78,7 +78,7 @@ def test_a_spec_is_read_as_it_was_written() -> None:
     assert [key for key in SETTINGS if read.settings.is_final(key)] == ["model"]
 
 
-def test_derived_facts_of_a_spec() -> None:
+def test_derived_properties_of_a_spec() -> None:
     lead = AgentSpec(name="main", task="t", model="m", settings=Settings(), definition="coordinator")
     fork = AgentSpec(
         name="scout",
@@ -122,7 +122,7 @@ def test_agent_completes_its_spec_with_directory_and_remaining_task(
     assert (completed.task, completed.directory) == (task, Path("/project"))
 
 
-def test_a_lead_that_was_never_told_its_task_is_told_it_with_the_words_of_the_resume() -> None:
+def test_resumed_lead_gets_the_missing_first_task_and_the_new_message() -> None:
     assert combine_lead_task("Look.", "Look.") == "Look."
     assert combine_lead_task("Look.", "") == "Look."
     assert combine_lead_task("Look.", "Go on.") == "Look.\n\nGo on."

@@ -1,4 +1,4 @@
-"""What an agent is told of its memories: the manual, the indexes, and from where."""
+"""Texts about memories in an agent's context: instructions, indexes and directories."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ GIT = shutil.which("git") or "git"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project of a user who has no memory yet."""
+    """A project of a user without memories."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_MEMORY_DIR", raising=False)
     directory = tmp_path / "project"
@@ -35,14 +35,14 @@ def _auto(project: Path) -> MemoryScope:
     return project_memory(project, Settings())
 
 
-def test_without_memories_only_the_manual_is_told(project: Path) -> None:
+def test_text_contains_only_the_manual_without_memories(project: Path) -> None:
     place = _auto(project)
     assert str(place.directory) in memory_manual([place], MemorySettings(), project)
     assert index_text(read_indexes([place])) == ""
     assert memory_manual([], MemorySettings(), project) == ""
 
 
-def test_the_index_comes_before_the_task_and_is_what_it_is_now(project: Path) -> None:
+def test_context_contains_the_current_index(project: Path) -> None:
     place = _auto(project)
     store = MemoryStore.at(place.directory)
     store.write("a.md", b"---\nname: Apples\ndescription: where they are\n---\nHere.\n", ME, base=None)
@@ -52,7 +52,7 @@ def test_the_index_comes_before_the_task_and_is_what_it_is_now(project: Path) ->
     assert index_text(read_indexes([place])) == ""
 
 
-def test_a_long_index_is_cut_and_says_so(project: Path) -> None:
+def test_long_index_is_cut_with_a_warning(project: Path) -> None:
     place = _auto(project)
     place.directory.mkdir(parents=True)
     (place.directory / "MEMORY.md").write_text("".join(f"- [{n}]({n}.md)\n" for n in range(MOST_LINES + 5)))
@@ -114,9 +114,7 @@ def test_worktrees_share_one_memory(project: Path, tmp_path: Path) -> None:
     assert project_memory(tree, Settings()) == project_memory(project, Settings())
 
 
-def test_where_the_memory_is_can_be_said_by_the_user_and_must_be_possible(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_can_set_a_valid_memory_directory(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(memory_directory=tmp_path / "of" / "settings")
     assert project_memory(project, settings).directory == tmp_path / "of" / "settings"
     monkeypatch.setenv("COTERIE_MEMORY_DIR", str(tmp_path / "of" / "variable"))
@@ -126,7 +124,7 @@ def test_where_the_memory_is_can_be_said_by_the_user_and_must_be_possible(
         project_memory(project, settings)
 
 
-def test_all_memories_that_are_there_are_listed(project: Path, tmp_path: Path) -> None:
+def test_existing_scopes_lists_all_memories(project: Path, tmp_path: Path) -> None:
     for directory in (
         tmp_path / "home/agent-memory/sage",
         project / ".coterie/agent-memory/clerk",

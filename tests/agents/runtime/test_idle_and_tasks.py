@@ -1,4 +1,4 @@
-"""What others learn of an agent that has nothing to do, how it gets work, and what becomes of work it leaves."""
+"""Idle notices, assigned tasks, and tasks released by an agent that has ended."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tests.agents.in_process_team import open_team
 WORKER = TaskOwner(name="worker", incarnation=2)
 
 
-async def test_the_lead_hears_each_time_an_agent_is_idle_and_how_its_run_ended(tmp_path: Path) -> None:
+async def test_lead_gets_an_idle_notice_with_the_reason_after_each_run(tmp_path: Path) -> None:
     async with open_team("worker: [{text: done}]", tmp_path) as team:
         team.roster.join("main")
         team.start("worker", None, lead="main")
@@ -33,7 +33,7 @@ async def test_the_lead_hears_each_time_an_agent_is_idle_and_how_its_run_ended(t
         assert [state for _, state in team.states] == ["idle", "running", "idle"]
 
 
-async def test_that_somebody_is_idle_costs_the_lead_no_turn(tmp_path: Path) -> None:
+async def test_idle_notice_starts_no_turn_of_the_lead(tmp_path: Path) -> None:
     async with open_team("{main: [{text: waiting}, {text: fine}], worker: [{text: done}]}", tmp_path) as team:
         team.start("main", "Lead.")
         await team.until(lambda: ("main", "idle") in team.states)
@@ -48,7 +48,7 @@ async def test_that_somebody_is_idle_costs_the_lead_no_turn(tmp_path: Path) -> N
         assert "And?" in text
 
 
-async def test_a_lead_that_cannot_be_told_is_an_event(tmp_path: Path) -> None:
+async def test_idle_notice_that_cannot_be_stored_is_an_event(tmp_path: Path) -> None:
     async with open_team("worker: [{text: done}]", tmp_path) as team:
         team.start("worker", "Work.", lead="mian")
         await team.until(lambda: LayerFailed(layer="mail", reason="there is no 'mian'; there is worker") in team.events)
@@ -56,7 +56,7 @@ async def test_a_lead_that_cannot_be_told_is_an_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("subject", "line"), [("Mend <a>", "Task 7: Mend &lt;a&gt;"), ("", "Task 7")])
-async def test_an_assigned_task_wakes_and_is_shown_by_its_subject(tmp_path: Path, subject: str, line: str) -> None:
+async def test_assigned_task_wakes_its_owner_and_shows_its_subject(tmp_path: Path, subject: str, line: str) -> None:
     async with open_team("worker: [{text: on it}]", tmp_path) as team:
         team.start("worker", None)
         body = TaskAssignment(task_id=7, subject=subject).to_body()
@@ -68,7 +68,7 @@ async def test_an_assigned_task_wakes_and_is_shown_by_its_subject(tmp_path: Path
 
 
 async def claimed(task_list: TaskList) -> TaskId:
-    """A task that the worker is at."""
+    """Create a task that the worker has claimed."""
     task = await task_list.create("Mend it", by=WORKER)
     await task_list.claim(task.id, WORKER)
     return task.id
@@ -79,7 +79,7 @@ async def state_of(task_list: TaskList, task_id: TaskId) -> tuple[str, TaskOwner
     return task.status, task.owner
 
 
-async def test_tasks_are_released_when_their_owner_ends_by_itself_or_by_an_error(tmp_path: Path) -> None:
+async def test_tasks_are_released_when_their_owner_ends_or_fails(tmp_path: Path) -> None:
     task_list = TaskList(tmp_path / "tasks", Clock())
     events: list[Event] = []
     task = await claimed(task_list)
@@ -118,7 +118,7 @@ async def test_tasks_that_cannot_be_released_are_an_event(tmp_path: Path) -> Non
     assert await state_of(task_list, task) == ("in_progress", WORKER)
 
 
-async def test_a_later_start_goes_on_with_what_a_crashed_one_had_claimed(tmp_path: Path) -> None:
+async def test_next_incarnation_keeps_the_tasks_of_a_crashed_one(tmp_path: Path) -> None:
     task_list = TaskList(tmp_path / "tasks", Clock())
     task = await claimed(task_list)
     again = attrs.evolve(WORKER, incarnation=WORKER.incarnation + 1)

@@ -1,4 +1,4 @@
-"""Which servers a kind of agents may use."""
+"""Limits of agent types on MCP servers."""
 
 import msgspec
 import pytest
@@ -31,12 +31,12 @@ def kind(**facts: object) -> AgentDefinition:
         (kind(mcp_servers=()), {"a", "b", "own"}),
     ],
 )
-def test_servers_that_a_kind_does_not_have_are_denied(definition: AgentDefinition | None, denied: set[str]) -> None:
+def test_servers_outside_of_the_definition_are_denied(definition: AgentDefinition | None, denied: set[str]) -> None:
     limits = server_limits(definition, TOOLS)
     assert {name for limit in limits for name in limit.denied} == {f"mcp__{server}__x" for server in denied}
 
 
-def test_naming_a_server_opens_its_tools_unless_some_of_them_are_named() -> None:
+def test_listed_server_allows_all_its_tools_unless_some_are_listed() -> None:
     assert tools_allowed_by(kind(tools=("Read",), mcp_servers=("a", "b"))) == ("mcp__a", "mcp__b")
     assert tools_allowed_by(kind(tools=("Read", "mcp__a__x"), mcp_servers=("a", "b"))) == ("mcp__b",)
     assert tools_allowed_by(kind(tools=("Read",))) == ()

@@ -1,4 +1,4 @@
-"""Whose progress is told, and by which settings."""
+"""Setup of progress summaries by agent and settings."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def is_watched(agent: Agent, given: AgentSpec) -> bool:
         ("scout", True, {"enabled": True}, True),
     ],
 )
-async def test_all_but_the_lead_are_watched_unless_it_is_off_or_the_model_is_scripted(
+async def test_progress_is_on_for_all_agents_but_the_lead_by_default(
     tmp_path: Path, *, name: str, is_embedded: bool, given: dict[str, Any], expected: bool
 ) -> None:
     async with open_agent(ECHO, tmp_path) as (agent, _):
@@ -45,7 +45,7 @@ async def test_all_but_the_lead_are_watched_unless_it_is_off_or_the_model_is_scr
         assert is_watched(agent, spec(is_embedded=is_embedded, **given)) == expected
 
 
-async def test_a_model_that_there_is_not_is_an_event_and_nobody_is_asked(tmp_path: Path) -> None:
+async def test_unknown_progress_model_is_an_event(tmp_path: Path) -> None:
     async with open_agent(ECHO, tmp_path) as (agent, _):
         agent.identity, events = Identity(agent="scout"), watch(agent)
         assert not is_watched(agent, spec(model="hayku"))

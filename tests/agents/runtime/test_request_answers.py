@@ -1,4 +1,4 @@
-"""Asking for a yes and waiting for it: what is the answer, what is only mail, and what becomes of each."""
+"""Requests between agents: the reply, other mail during the wait, and cancellation."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,27 +49,27 @@ class TwoMembers:
     answers: list[ReplyReceived[PlanApprovalResponse]] = attrs.field(factory=list)
 
     def member(self, name: str, lead: str | None = None) -> TeamMembership:
-        """How one of them sends."""
+        """Return the membership of one agent."""
         who = Sender(name=name, incarnation=1, session="s", kind="lead" if name == "main" else "peer")
         return TeamMembership(router=self.router, sender=who, lead=lead)
 
     async def ask(self, request: PlanApprovalRequest = PLAN) -> None:
-        """Let the worker ask, and keep what came of it."""
+        """Send a request of the worker, and keep the result."""
         self.answers.append(await self.member("worker").request(self.mail, "main", request, PlanApprovalResponse))
 
     async def requests(self) -> list[Envelope]:
-        """What the lead was asked, once everybody waits."""
+        """Return the requests that the lead got, once all tasks are blocked."""
         await trio.testing.wait_all_tasks_blocked()
         async with self.near.open_inbox("main", 1) as inbox:
             return [delivery.envelope for delivery in inbox.take_nowait()]
 
     async def answer(self, request: Envelope, body: MessageBody) -> None:
-        """Let the lead answer."""
+        """Send a reply of the lead."""
         draft = OutgoingMessage(to="worker", body=body.to_body(), kind=body.kind, in_reply_to=request.id)
         await self.router.send(self.member("main").sender, draft)
 
     def shown(self) -> str:
-        """What the worker's model would be told now."""
+        """Return the text that the worker's model would get now."""
         return b"".join(self.mail.add_blocks(None, ()).blocks).decode()  # type: ignore[arg-type]  # it asks nothing of it
 
 
@@ -90,7 +90,7 @@ async def open_two_members(directory: Path) -> AsyncIterator[TwoMembers]:
         far.close()
 
 
-async def test_the_answer_goes_to_who_asked_and_all_other_mail_to_the_conversation(tmp_path: Path) -> None:
+async def test_reply_goes_to_the_requester_and_other_mail_to_the_conversation(tmp_path: Path) -> None:
     async with open_two_members(tmp_path) as desk:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(desk.ask)
@@ -119,8 +119,8 @@ async def test_the_answer_goes_to_who_asked_and_all_other_mail_to_the_conversati
     ],
     ids=["of another request", "of none", "of another kind", "words", "one's own", "a peer's", "unreadable"],
 )
-async def test_what_is_not_the_answer_is_mail_as_any_other(tmp_path: Path, flaw: dict[str, Any]) -> None:
-    """It passes by the router, as from somebody who got hold of the transport."""
+async def test_invalid_reply_is_delivered_as_normal_mail(tmp_path: Path, flaw: dict[str, Any]) -> None:
+    """The message bypasses the router, as from an attacker with access to the transport."""
     async with open_two_members(tmp_path) as desk, trio.open_nursery() as nursery:
         nursery.start_soon(desk.ask)
         [request] = await desk.requests()
@@ -141,7 +141,7 @@ async def test_what_is_not_the_answer_is_mail_as_any_other(tmp_path: Path, flaw:
         await desk.near.send(answer)
 
 
-async def test_a_peer_cannot_answer_for_another(tmp_path: Path) -> None:
+async def test_peer_cannot_reply_for_another_agent(tmp_path: Path) -> None:
     expected = ReplyMatcher(request=MessageId("r"), asked="worker", kind="shutdown_response")
     async with open_two_members(tmp_path) as desk:
         for name in ("scout", "worker"):
@@ -158,14 +158,14 @@ async def test_a_peer_cannot_answer_for_another(tmp_path: Path) -> None:
                     created=0.0,
                 )
             )
-        # It is here before anybody waits for it.
+        # The message arrives before a task waits for it.
         await desk.mail.receive()
         assert (await desk.mail.wait_for_answer(expected)).sender.name == "worker"
         assert "scout" in desk.shown()
 
 
-async def test_several_who_ask_at_once_each_get_their_own_answer(tmp_path: Path) -> None:
-    """They wait on one mailbox, whose file can be watched by one task at a time."""
+async def test_concurrent_requests_each_get_their_own_reply(tmp_path: Path) -> None:
+    """The requests wait on one mailbox, whose file only one task can watch."""
     plans = [PlanApprovalRequest(plan=str(number)) for number in range(5)]
     async with open_two_members(tmp_path) as desk:
         async with trio.open_nursery() as nursery:
@@ -178,7 +178,7 @@ async def test_several_who_ask_at_once_each_get_their_own_answer(tmp_path: Path)
         assert desk.shown() == ""
 
 
-async def test_when_one_gives_up_the_others_go_on_waiting(tmp_path: Path) -> None:
+async def test_cancelled_request_leaves_the_other_requests_waiting(tmp_path: Path) -> None:
     async with open_two_members(tmp_path) as desk, trio.open_nursery() as nursery:
         scope = trio.CancelScope()
 
@@ -199,7 +199,7 @@ async def test_when_one_gives_up_the_others_go_on_waiting(tmp_path: Path) -> Non
         assert f'reply-to=\\"{first.id}\\"' in desk.shown()
 
 
-async def test_an_answer_that_comes_as_one_gives_up_is_not_lost(tmp_path: Path) -> None:
+async def test_reply_during_a_cancellation_is_not_lost(tmp_path: Path) -> None:
     async with open_two_members(tmp_path) as desk:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -212,7 +212,7 @@ async def test_an_answer_that_comes_as_one_gives_up_is_not_lost(tmp_path: Path) 
         assert "plan_approval_response" in desk.shown()
 
 
-async def test_asking_nobody_or_without_the_right_to_is_an_error(tmp_path: Path) -> None:
+async def test_request_to_a_missing_agent_or_without_permission_is_an_error(tmp_path: Path) -> None:
     async with open_two_members(tmp_path) as desk:
         with pytest.raises(UnknownRecipient):
             await desk.member("worker").request(desk.mail, "mian", PLAN, PlanApprovalResponse)
@@ -220,7 +220,7 @@ async def test_asking_nobody_or_without_the_right_to_is_an_error(tmp_path: Path)
             await desk.member("main").request(desk.mail, "worker", PLAN, PlanApprovalResponse)
 
 
-async def test_a_tool_asks_while_its_agent_is_busy(tmp_path: Path) -> None:
+async def test_tool_can_send_a_request_while_its_agent_is_running(tmp_path: Path) -> None:
     script = "worker: [{tools: [{Push: {text: git push}}]}, {text: pushed}]"
     async with open_team(script, tmp_path) as team:
 
@@ -247,7 +247,7 @@ async def test_a_tool_asks_while_its_agent_is_busy(tmp_path: Path) -> None:
         assert team.transport.backlog("worker").messages == 0
 
 
-async def test_the_lead_asks_an_agent_to_end_and_knows_when_it_has(tmp_path: Path) -> None:
+async def test_lead_requests_a_shutdown_and_gets_the_response(tmp_path: Path) -> None:
     async with open_team("worker: [{text: never}]", tmp_path) as team:
         team.roster.join("main")
         team.start("worker", None)

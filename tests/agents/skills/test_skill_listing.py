@@ -17,7 +17,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("- ")]
 
 
-def test_without_skills_nothing_is_told() -> None:
+def test_list_is_empty_without_skills() -> None:
     assert skill_listing([], 2_000) == ""
 
 
@@ -27,14 +27,14 @@ def test_a_skill_is_a_line_with_the_beginning_of_its_description() -> None:
     assert told[1] == f"- b: {'x' * 247}..."
 
 
-def test_descriptions_are_shortened_before_any_is_left_out() -> None:
+def test_descriptions_are_shortened_before_one_is_omitted() -> None:
     many = [skill(f"skill-{number:03}", "words " * 40) for number in range(100)]
     told = lines(skill_listing(many, 2_000))
     assert len(told) == 100
     assert all(line.endswith("...") for line in told)
 
 
-def test_names_stay_when_there_is_no_room_for_descriptions_and_the_rest_is_counted() -> None:
+def test_names_stay_without_room_for_descriptions() -> None:
     many = [skill(f"skill-{number:03}", "words " * 40) for number in range(300)]
     told = lines(skill_listing(many, 500))
     assert told[0] == "- skill-000"

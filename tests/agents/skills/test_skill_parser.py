@@ -8,12 +8,12 @@ PATH = Path("/skills/release-notes/SKILL.md")
 
 
 def read(*lines: str, body: str = "Write them.", path: Path = PATH) -> tuple[Skill | None, list[str]]:
-    """The skill, and its problems as text."""
+    """Parse a skill; return it with its problems as text."""
     skill, problems = parse_skill("\n".join(["---", *lines, "---", body]), path=path, scope="project")
     return skill, [f"{problem.line} {problem.severity}: {problem.reason}" for problem in problems]
 
 
-def test_a_skill_says_what_it_is_for_and_who_may_start_it() -> None:
+def test_all_keys_of_a_skill_are_parsed() -> None:
     skill, problems = read(
         "name: release-notes",
         "description: >\n  Writes notes.\n  Use before a release.",
@@ -24,10 +24,10 @@ def test_a_skill_says_what_it_is_for_and_who_may_start_it() -> None:
     assert skill is not None
     assert (skill.name, skill.description) == ("release-notes", "Writes notes. Use before a release.")
     assert (skill.argument_hint, skill.is_for_model, skill.is_for_user) == ("[version]", False, False)
-    assert problems == ["8 note: 'user_invocable' is read as 'user-invocable'"]
+    assert problems == ["8 note: 'user_invocable' is interpreted as 'user-invocable'"]
 
 
-def test_fields_of_others_are_noted_and_allowed_tools_give_nothing() -> None:
+def test_unused_keys_are_notes_and_allowed_tools_grant_nothing() -> None:
     skill, problems = read(
         *("name: a", "description: b", "license: MIT", "model: opus", "frobnicate: 1", "descripton: x"),
         "allowed-tools: Bash(git log:*), Read",
@@ -38,37 +38,37 @@ def test_fields_of_others_are_noted_and_allowed_tools_give_nothing() -> None:
     assert kinds == ["4 note", "5 note", "6 note", "7 warning", "8 note"]
     assert "unknown key 'frobnicate'" in problems[2]
     assert "did you mean description?" in problems[3]
-    assert "gives no rights" in problems[4]
+    assert "grants no permissions" in problems[4]
 
 
 @pytest.mark.parametrize("name", ["Release Notes", "release_notes", "x" * 65, ""])
-def test_a_name_that_cannot_be_one_gives_way_to_that_of_the_directory(name: str) -> None:
+def test_invalid_name_is_replaced_by_that_of_the_directory(name: str) -> None:
     skill, problems = read(f"name: {name}", "description: b")
     assert skill is not None
     assert skill.name == "release-notes"
-    assert "it is called release-notes, as its directory" in problems[0]
+    assert "name of the directory is used: release-notes" in problems[0]
 
 
-def test_without_any_usable_name_there_is_no_skill() -> None:
+def test_skill_without_a_valid_name_is_an_error() -> None:
     skill, problems = read("name: A B", "description: b", path=Path("/skills/A B/SKILL.md"))
     assert skill is None
     assert len(problems) == 1
-    assert problems[0].startswith("2 error: 'A B' cannot be a name: a name is at most 64 lower-case letters")
+    assert problems[0].startswith("2 error: 'A B' is not a valid name: a name is at most 64 lower-case letters")
 
 
 def test_a_missing_description_is_the_first_paragraph_and_a_long_one_is_cut() -> None:
     skill, problems = read("name: a", body="# Notes\n\nWrites\nnotes.\n\nMore.")
     assert skill is not None
     assert skill.description == "Writes notes."
-    assert problems[0].startswith("1 warning: there is no description")
+    assert problems[0].startswith("1 warning: description is missing")
     skill, problems = read("name: a", f"description: {'x' * 2_000}")
     assert skill is not None
     assert len(skill.description) == 1_024
     assert "2,000 characters" in problems[0]
 
 
-def test_without_front_matter_or_anything_to_describe_it_there_is_no_skill() -> None:
+def test_skill_without_front_matter_or_description_is_an_error() -> None:
     assert parse_skill("# Just text\n", path=PATH, scope="user")[0] is None
     skill, problems = read("name: a", body="")
     assert skill is None
-    assert problems[0].startswith("1 error: there is no description")
+    assert problems[0].startswith("1 error: description is missing")

@@ -8,7 +8,7 @@ from coterie.agents.skills.store import load_skill_path, load_skills
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout and a home without skills."""
+    """A checkout and a home directory without skills."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     (tmp_path / "project/.git").mkdir(parents=True)
@@ -16,14 +16,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(place: Path, name: str, body: str = "Do it.", *lines: str) -> Path:
-    """A skill called *name*."""
+    """Write a skill with the name *name*."""
     path = place / name / "SKILL.md"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(["---", f"name: {name}", f"description: In {place}.", *lines, "---", body]))
     return path
 
 
-def test_the_projects_own_skill_counts_before_the_users(project: Path, tmp_path: Path) -> None:
+def test_project_skill_wins_over_the_users(project: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "home/skills", *(project / d / "skills" for d in (".agents", ".claude", ".coterie"))):
         write(place, "same")
     write(tmp_path / "home/skills", "alone")
@@ -33,28 +33,28 @@ def test_the_projects_own_skill_counts_before_the_users(project: Path, tmp_path:
     assert found.files == 5
 
 
-def test_a_projects_skill_may_not_lead_out_of_it_and_a_users_may(project: Path, tmp_path: Path) -> None:
+def test_only_a_users_skill_may_be_a_link_outside(project: Path, tmp_path: Path) -> None:
     secret = write(tmp_path / "elsewhere", "secret")
     for place in (project / ".claude/skills", tmp_path / "home/skills"):
         place.mkdir(parents=True)
     (project / ".claude/skills/secret").symlink_to(secret.parent)
     found = load_skills(project)
     assert found.by_name == {}
-    assert f"leads out of the project, to {secret}" in found.problems[0].reason
+    assert f"leads outside of the project, to {secret}" in found.problems[0].reason
     (tmp_path / "home/skills/secret").symlink_to(secret.parent)
     assert load_skills(project).by_name["secret"].directory == secret.parent
 
 
-def test_a_file_that_became_a_link_since_it_was_found_is_not_read(project: Path, tmp_path: Path) -> None:
+def test_file_that_became_a_link_is_not_read(project: Path, tmp_path: Path) -> None:
     path = write(project / ".claude/skills", "notes")
     used = load_skills(project).by_name["notes"].used()
     (tmp_path / "other.md").write_text("---\nname: notes\n---\nOther words.")
     path.unlink()
     path.symlink_to(tmp_path / "other.md")
-    assert "not where it was found" in str(skill_text(used))
+    assert "has moved since" in str(skill_text(used))
 
 
-def test_arguments_stand_where_the_text_says_or_below_it(project: Path) -> None:
+def test_arguments_replace_the_placeholder_or_follow_the_text(project: Path) -> None:
     write(project / ".claude/skills", "placed", "For $ARGUMENTS, and $ARGUMENTS. In ${CLAUDE_SKILL_DIR}. $1 stays.")
     write(project / ".claude/skills", "plain", "Do it.")
     found = load_skills(project).by_name
@@ -64,7 +64,7 @@ def test_arguments_stand_where_the_text_says_or_below_it(project: Path) -> None:
     assert skill_text(found["plain"].used()) == "Do it."
 
 
-def test_only_words_that_name_a_skill_for_the_user_start_one(project: Path) -> None:
+def test_only_the_name_of_a_user_skill_loads_it(project: Path) -> None:
     write(project / ".claude/skills", "notes")
     write(project / ".claude/skills", "inner", "Do it.", "user-invocable: false")
     found = load_skills(project)
@@ -75,7 +75,7 @@ def test_only_words_that_name_a_skill_for_the_user_start_one(project: Path) -> N
         assert requested_skill(words, found) is None
 
 
-def test_odd_entries_are_passed_over_or_told(project: Path) -> None:
+def test_unusual_entries_are_skipped_or_reported(project: Path) -> None:
     place = project / ".claude/skills"
     (place / "empty").mkdir(parents=True)
     (place / "README.md").write_text("No skill.")

@@ -92,7 +92,7 @@ def test_check_allows_warnings_and_notes(project: Path) -> None:
     assert done.exit_code == 0
     assert done.output.splitlines() == [
         ".coterie/agents/x.md:4: note: unknown key 'weight' is ignored",
-        ".coterie/agents/x.md:5: warning: maxTurns is 'many' and is ignored; it must be a whole number above 0",
+        ".coterie/agents/x.md:5: warning: maxTurns 'many' is ignored; it must be a whole number above 0",
         "8 files, 8 agents: 0 errors, 1 warning, 1 note",
     ]
 
@@ -102,7 +102,7 @@ def test_check_fails_for_a_file_that_gives_no_agent(project: Path) -> None:
     done = _run("check", "one.md")
     assert done.exit_code == 1
     assert done.output == (
-        "one.md:1: error: there is no name: add a line such as `name: reviewer`\n"
+        "one.md:1: error: name is missing: add a line such as `name: reviewer`\n"
         "1 file, 0 agents: 1 error, 0 warnings, 0 notes\n"
     )
 
@@ -120,7 +120,7 @@ def test_check_as_json_names_file_line_and_reason(project: Path) -> None:
             "path": path,
             "line": 1,
             "severity": "error",
-            "reason": "there is no description: add a line such as "
+            "reason": "description is missing: add a line such as "
             "`description: Reviews a change. Use after every edit.`",
         },
         {"path": path, "line": 3, "severity": "note", "reason": "unknown key 'weight' is ignored"},

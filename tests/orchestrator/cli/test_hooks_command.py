@@ -61,7 +61,7 @@ def test_a_project_has_to_be_approved_once_and_again_when_it_changes(project: Pa
     assert runs(project) == [False, False]
     listed = coterie(project, "list")
     assert "settings.json  (not approved)" in listed.stdout
-    assert "`coterie hooks approve` shows them and approves" in listed.stderr
+    assert "review and approve them with `coterie hooks approve`" in listed.stderr
     approved = coterie(project, "approve", "--yes")
     assert approved.returncode == 0
     assert "PreToolUse Bash (60 s): check\\x1b[2K\n" in approved.stdout, "nothing may hide in what is approved"
@@ -93,7 +93,7 @@ def test_flaws_are_listed_and_end_with_one(project: Path) -> None:
     (project / ".claude/settings.json").write_text('{"hooks":\n{"PreToolUze": []}}')
     listed = coterie(project, "list")
     assert listed.returncode == ExitCode.FAILED
-    assert ".claude/settings.json:2: there is no event 'PreToolUze'; did you mean PreToolUse?" in listed.stderr
+    assert ".claude/settings.json:2: unknown event 'PreToolUze'; did you mean PreToolUse?" in listed.stderr
     [flaw] = json.loads(coterie(project, "list", "--json").stdout)["flaws"]
     assert "PreToolUze" in flaw
 
@@ -102,7 +102,7 @@ def test_events_of_other_products_are_named_and_are_no_flaw(project: Path) -> No
     (project / ".claude/settings.json").write_text('{"hooks": {"Notification": [], "Setup": []}}')
     listed = coterie(project, "list")
     assert listed.returncode == ExitCode.DONE
-    assert "events that do not happen here, so their hooks do not run: Notification, Setup" in listed.stderr
+    assert "these events do not exist here, so their hooks do not run: Notification, Setup" in listed.stderr
     assert len(json.loads(coterie(project, "list", "--json").stdout)["notes"]) == 1
 
 

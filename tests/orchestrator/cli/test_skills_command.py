@@ -53,7 +53,7 @@ def test_show_says_what_it_would_like_and_where_to_allow_that() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     done = run("skills", "show", "note")
     assert done.exit_code == 2
-    assert "there is no skill 'note'; did you mean notes?" in done.output
+    assert "unknown skill 'note'; did you mean notes?" in done.output
 
 
 def test_check_tells_file_line_and_reason_and_fails_for_an_error() -> None:

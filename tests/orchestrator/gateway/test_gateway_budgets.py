@@ -91,7 +91,7 @@ async def test_a_subtree_pays_for_all_that_was_spawned_in_it() -> None:
         error = calls.failed["grandchild"]
         assert isinstance(error, BudgetSpent)
         assert (error.scope, error.name) == ("subtree", "lead")
-        assert "for lead and what it has spawned" in str(error)
+        assert "for lead and its descendants" in str(error)
         assert calls.started == ["child", "stranger"]
         spent = {agent.name: (agent.own.spent.tokens, agent.subtree.spent.tokens) for agent in gate.stats().agents}
         assert spent == {"lead": (0, DOLLAR), "child": (DOLLAR, DOLLAR), "grandchild": (0, 0), "stranger": (0, 0)}

@@ -197,7 +197,7 @@ async def test_a_compaction_of_an_agent_that_dies_is_not_done() -> None:
                     await office.settled()
                     office.cut()
                     await trio.sleep_forever()
-    assert answers == [NotCompacted(reason="it has only begun"), NotCompacted(reason=AGENT_GONE)]
+    assert answers == [NotCompacted(reason="it has not started yet"), NotCompacted(reason=AGENT_GONE)]
     with pytest.raises(ControlLost):
         await office.desk.compact(None)
 
@@ -212,7 +212,7 @@ async def test_handlers_of_an_agent_hold_within_their_block() -> None:
         with office.station.handling(AgentHandlers(compact=compact)):
             answers.append(await office.desk.compact(None))
         answers.append(await office.desk.compact(None))
-    assert answers == [NotCompacted(reason=reason) for reason in ("it has only begun", "handled", AGENT_GONE)]
+    assert answers == [NotCompacted(reason=reason) for reason in ("it has not started yet", "handled", AGENT_GONE)]
 
 
 async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:

@@ -73,7 +73,7 @@ async def test_a_worktree_without_changes_is_removed_with_all_that_was_made_for_
     session: SessionDirectory, project: Path
 ) -> None:
     worktree = await open_worktree(session, "scout", project)
-    assert await release_worktree(worktree) == "Nothing was changed in its worktree."
+    assert await release_worktree(worktree) == "There are no changes in its worktree."
     assert_nothing_is_left(session, project)
 
 
@@ -132,9 +132,9 @@ def loses_its_git(tree: Path) -> None:
         (commits, "1 commit"),
         (commits_and_goes_back, "1 commit"),
         (commits_without_a_branch, "1 commit"),
-        (hides_a_change, "git does not look at all of its files"),
+        (hides_a_change, "git is configured to skip some of its files"),
         (locks, "it is locked"),
-        (loses_its_git, "is not a worktree any more"),
+        (loses_its_git, "is no longer a worktree"),
     ],
 )
 async def test_a_worktree_with_any_work_is_kept(

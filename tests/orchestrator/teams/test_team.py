@@ -129,7 +129,7 @@ def test_a_member_is_asked_for_with_all_that_its_file_says() -> None:
 
 def test_who_begins_at_once_is_told_which_tasks_are_for_it() -> None:
     scout, builder = TWO.requests()
-    assert scout.task == "Look.\n\nOn the task list are meant for you: 1 (Find it)."
+    assert scout.task == "Look.\n\nTasks on the task list for you: 1 (Find it)."
     assert builder.task == "", "it waits for messages, and has no task by which it would not"
 
 
@@ -161,10 +161,10 @@ def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
 @pytest.mark.parametrize(
     ("member", "words"),
     [
-        (TeamMember(name="a", type="k", worktree=True), "(kind k; in a git worktree of its own)"),
+        (TeamMember(name="a", type="k", worktree=True), "(type k; in a separate git worktree)"),
         (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(kind k; its plan is approved by you)"),
         (TeamMember(name="a", type="k", plan=PlanPolicy(by="human")), "its plan is approved by the user)"),
-        (TeamMember(name="a", type="k", plan=PlanPolicy()), "its plan is approved by whom the settings name)"),
+        (TeamMember(name="a", type="k", plan=PlanPolicy()), "its plan is approved by the approver in the settings)"),
         (
             TeamMember(name="a", type="k", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py"))),
             "its plan is approved by the rule tests/**, a.py)",
