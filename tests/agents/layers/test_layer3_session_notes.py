@@ -494,9 +494,9 @@ async def test_template_and_prompt_can_be_the_users_own(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("template", None, "is not there"),
-        ("template", "# Goal {{weather}}", "has a slot {{weather}}; there is {{agent}}, {{project}}"),
+        ("template", "# Goal {{weather}}", "has an unknown slot {{weather}}; available: {{agent}}, {{project}}"),
         ("template", "no heading", "has no section"),
-        ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has a slot {{wether}}"),
+        ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has an unknown slot {{wether}}"),
         ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
         ("prompt", "\udcff", "it is not UTF-8"),
     ],

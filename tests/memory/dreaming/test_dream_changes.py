@@ -147,7 +147,7 @@ def test_what_was_rejected_is_never_applied(tmp_path: Path) -> None:
     change = reject_hunks(asleep.store, asleep.apply_changes())
     assert {hunk.state for hunk in asleep.approve(change).hunks} == {"rejected"}
     assert asleep.read("ann.md") == ANN
-    with pytest.raises(DreamRefused, match="waits for an answer"):
+    with pytest.raises(DreamRefused, match="waits for approval"):
         find_change(asleep.store.directory, None)
 
 
@@ -244,7 +244,7 @@ def test_evidence_is_given_to_the_hunks_it_is_about_and_invented_lines_are_named
     asleep.copied.evidence.write_text("prose\n- `list.md` | zero | s1/main:7, s9/main:3\n")
     change = asleep.propose("1. list.md: s1/main:12\nother.md s1/main:9").change
     assert [hunk.evidence for hunk in change.hunks] == [("s1/main:7", "s1/main:12"), ("s1/main:12",)]
-    assert change.notes == ("there is no line s9/main:3, which was given as evidence",)
+    assert change.notes == ("the evidence names a line that does not exist: s9/main:3",)
 
 
 def test_a_change_survives_its_file_and_damage_is_passed_over(tmp_path: Path) -> None:

@@ -46,24 +46,24 @@ def names(directory: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("", "is no name"),
+        ("", "not a name"),
         ("../outside/victim.md", "leads out of"),
         ("sub/../../outside/victim.md", "leads out of"),
         ("/etc/motd.md", "not inside the memory directory"),
         ("~/notes.md", "not inside the memory directory"),
-        ("a\0.md", "a character in it"),
-        ("a\n.md", "a character in it"),
-        ("a\\b.md", "a character in it"),
-        ("a<b>.md", "a character in it"),
-        ("\N{RIGHT-TO-LEFT OVERRIDE}a.md", "a character in it"),
-        ("\udcff.md", "a character in it"),
+        ("a\0.md", "a character that is not allowed"),
+        ("a\n.md", "a character that is not allowed"),
+        ("a\\b.md", "a character that is not allowed"),
+        ("a<b>.md", "a character that is not allowed"),
+        ("\N{RIGHT-TO-LEFT OVERRIDE}a.md", "a character that is not allowed"),
+        ("\udcff.md", "a character that is not allowed"),
         (".hidden.md", "begins with a dot"),
         (".history/x.md", "begins with a dot"),
         ("./a.md", "begins with a dot"),
         ("a//b.md", "empty or begins with a dot"),
-        ("a.txt", "is no Markdown file"),
-        ("a", "is no Markdown file"),
-        ("a.MD", "is no Markdown file"),
+        ("a.txt", "not a Markdown file"),
+        ("a", "not a Markdown file"),
+        ("a.MD", "not a Markdown file"),
         (" a.md", "begins or ends with a space"),
         ("a./b.md", "ends with a dot"),
         (f"{'x' * 253}.md", "more than 255 bytes"),
@@ -156,15 +156,15 @@ def test_an_index_with_two_names_is_not_grown_but_replaced(store: MemoryStore, t
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["directory", "pipe"])
 def test_what_is_no_file_is_refused_at_once(store: MemoryStore, make: Callable[[Path], None]) -> None:
     make(store.directory / "odd.md")
-    with pytest.raises(MemoryRefused, match=r"no plain file|is a directory"):
+    with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory"):
         store.read("odd.md")
-    with pytest.raises(MemoryRefused, match=r"no plain file|is a directory"):
+    with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory"):
         store.write("odd.md", b"x", AUTHOR, base=None)
     assert store.paths() == ["here.md"]
 
 
 def test_a_file_in_the_place_of_a_directory_is_refused(store: MemoryStore) -> None:
-    with pytest.raises(MemoryRefused, match="is a file, no directory"):
+    with pytest.raises(MemoryRefused, match="is a file, not a directory"):
         store.write("here.md/below.md", b"x", AUTHOR, base=None)
 
 

@@ -34,7 +34,7 @@ def test_an_unknown_type_is_none_and_noted() -> None:
 def test_what_is_binary_has_no_text() -> None:
     topic = parse_entry(b"\x7fELF\0\0\0", "program.md")
     assert (topic.name, topic.description, topic.body) == ("program", "", "")
-    assert topic.notes == ("it is no text: it holds a NUL",)
+    assert topic.notes == ("not text: contains a NUL",)
 
 
 def test_what_is_no_utf8_is_replaced_and_noted() -> None:

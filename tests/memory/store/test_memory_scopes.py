@@ -44,15 +44,15 @@ def test_a_kind_has_a_directory_of_its_own_whatever_it_is_called() -> None:
     [
         ("memories", "absolute"),
         ("../memories", "absolute"),
-        ("/", "too near to the root"),
-        ("/home", "too near to the root"),
-        ("/srv/../etc", "too near to the root"),
+        ("/", "close to the root"),
+        ("/home", "close to the root"),
+        ("/srv/../etc", "close to the root"),
         ("/srv/a\0b", "NUL"),
-        ("~", "near to the root|all of your files"),
-        ("~/..", "near to the root|all of your files"),
-        ("~/.ssh", r"in \.ssh"),
-        ("~/.SSH/memories", r"in \.SSH"),
-        ("/srv/project/.git/memories", r"in \.git"),
+        ("~", "close to the root|all of your files"),
+        ("~/..", "close to the root|all of your files"),
+        ("~/.ssh", r"inside \.ssh"),
+        ("~/.SSH/memories", r"inside \.SSH"),
+        ("/srv/project/.git/memories", r"inside \.git"),
     ],
 )
 def test_a_directory_that_cannot_be_meant_is_refused(text: str, reason: str) -> None:
@@ -67,7 +67,7 @@ def test_link_to_a_protected_directory_is_refused_also_above_a_missing_path(
     (user / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(user))
     (tmp_path / "innocent").symlink_to(user / ".ssh")
-    with pytest.raises(MemoryRefused, match=r"in \.ssh"):
+    with pytest.raises(MemoryRefused, match=r"inside \.ssh"):
         check_directory(str(tmp_path / "innocent" / "new"), "memory_directory")
     (tmp_path / "all").symlink_to(user)
     with pytest.raises(MemoryRefused, match="all of your files"):

