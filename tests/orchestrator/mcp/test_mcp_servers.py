@@ -48,8 +48,8 @@ def test_a_projects_server_takes_the_place_of_the_users_once_it_is_approved(proj
         ("[]", 1, "has no servers"),
         ('{"mcpServers": []}', 1, "has no servers"),
         ("[" * 100_000, 1, "is nested too deep"),
-        ('{"mcpServers": {},\n "extra": 1}', 2, "has a key 'extra' that is not known"),
-        ('{"mcpServers": {\n"a b": {"command": "x"},\n"a_b": {"command": "y"}}}', 3, "as another server is"),
+        ('{"mcpServers": {},\n "extra": 1}', 2, "unknown key 'extra'"),
+        ('{"mcpServers": {\n"a b": {"command": "x"},\n"a_b": {"command": "y"}}}', 3, "the name of another server"),
     ],
 )
 def test_a_flaw_of_a_file_is_told_with_its_line(project: Path, text: str, line: int, words: str) -> None:

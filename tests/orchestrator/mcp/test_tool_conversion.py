@@ -36,9 +36,9 @@ def test_tools_are_in_one_order_and_their_schemas_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "string"}, "is not of the type object"),
+        ({"type": "string"}, "is not of type object"),
         ({"type": "object", "anyOf": []}, "has anyOf at the top"),
-        ({"type": "object", "properties": {"a": {"type": "strange"}}}, "is none"),
+        ({"type": "object", "properties": {"a": {"type": "strange"}}}, "is invalid"),
         ({"type": "object", "description": "x" * 40_000}, "over 32,000"),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_tool_that_the_api_would_refuse_is_left_out_with_the_reason(schema: di
 
 
 def test_names_that_meet_and_lists_without_end_are_cut() -> None:
-    assert usable_tools("s", [tool("a b"), tool("a_b")]).left_out == ("a_b: another tool is called mcp__s__a_b too",)
+    assert usable_tools("s", [tool("a b"), tool("a_b")]).left_out == ("a_b: another tool has the name mcp__s__a_b too",)
     many = [tool(f"t{number}", description="x" * 2_000) for number in range(200)]
     listed = usable_tools("s", many)
     assert 0 < len(listed.tools) < 200
@@ -78,7 +78,7 @@ def test_every_kind_of_content_is_shown_or_named() -> None:
     assert said.is_error
     assert said.text.splitlines() == [
         "hello",
-        "[sound of the type audio/wav, which cannot be shown]",
+        "[audio of type audio/wav, which cannot be shown]",
         "[log, file:///log]",
         "[file:///a]",
         "inside",

@@ -15,30 +15,30 @@ from coterie.orchestrator.teams.team_tables import TeamInvalid
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "team.toml"
 
 FLAWS: list[tuple[str | bytes, int, str]] = [
-    ('a = 1\nnme = "x"', 2, "there is no key 'nme' here; did you mean name?"),
-    ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "there is no key 'bugdet_usd' here; did you mean budget_usd?"),
-    ('[lead]\ntype = "x"', 2, "there is no key 'type' here; there is agent, model"),
+    ('a = 1\nnme = "x"', 2, "unknown key 'nme'; did you mean name?"),
+    ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "unknown key 'bugdet_usd'; did you mean budget_usd?"),
+    ('[lead]\ntype = "x"', 2, "unknown key 'type'; there is agent, model"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblockedby = []', 4, "did you mean blocked_by?"),
     (
         '[[members]]\nname = "a"\ntype = "explorer"',
         3,
-        "there is no kind of agent 'explorer'; did you mean explore or worker?",
+        "unknown agent type 'explorer'; did you mean explore or worker?",
     ),
-    ('[lead]\nagent = "wrker"', 2, "there is no kind of agent 'wrker'; did you mean worker?"),
-    ('[[members]]\nname = "a"\ntype = "fork"', 3, "a fork begins with a conversation"),
+    ('[lead]\nagent = "wrker"', 2, "unknown agent type 'wrker'; did you mean worker?"),
+    ('[[members]]\nname = "a"\ntype = "fork"', 3, "cannot be a fork"),
     ('[[members]]\nname = "a"\nmodel = "sonet"', 3, "'sonet' is not a known model; did you mean sonnet"),
-    ('[lead]\nmodel = "gpt"', 2, "'gpt' is not a known model; there is"),
+    ('[lead]\nmodel = "gpt"', 2, "'gpt' is not a known model; known:"),
     ('[[members]]\nname = "a"\n[[members]]\nname = "A"', 4, "name 'A' is taken: another member is called a"),
     ('[[members]]\nname = "Main"', 2, "name 'Main' is taken: it is the lead's"),
     ('[[members]]\nname = "user"', 2, "name 'user' is taken: it is the human's"),
     ('[[members]]\nname = "root"', 2, "name 'root' is taken: it is the session's own"),
-    ('[[members]]\nname = "dead"', 2, "name 'dead' cannot be used: bridge, dead, held, outgoing are taken"),
-    ('[[members]]\nname = "a/b"', 2, "name 'a/b' cannot be used: a name has letters a-z, digits, - and _"),
-    ('[[members]]\nname = "../x"', 2, "cannot be used"),
-    ('[[members]]\nname = "scöut"', 2, "cannot be used"),
+    ('[[members]]\nname = "dead"', 2, "name 'dead' is not valid: bridge, dead, held, outgoing are taken"),
+    ('[[members]]\nname = "a/b"', 2, "name 'a/b' is not valid: a name has letters a-z, digits, - and _"),
+    ('[[members]]\nname = "../x"', 2, "is not valid"),
+    ('[[members]]\nname = "scöut"', 2, "is not valid"),
     (f'[[members]]\nname = "{"x" * 65}"', 2, "it has 65 characters, over 64"),
     ('[[members]]\nname = ""', 2, "name is ''; it should be a text in quotes"),
-    ('\n[[members]]\ntype = "explore"', 2, 'there is no name: add a line such as `name = "scout"`'),
+    ('\n[[members]]\ntype = "explore"', 2, 'name is missing: add a line such as `name = "scout"`'),
     ('[[members]]\nname = "a"\nbudget_usd = 0', 3, "budget_usd is 0; it should be a number above 0"),
     ('[[members]]\nname = "a"\nbudget_usd = -1.5', 3, "budget_usd is -1.5; it should be"),
     ('[[members]]\nname = "a"\nbudget_usd = nan', 3, "budget_usd is NaN; it should be"),
@@ -51,27 +51,27 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
     ('[[members]]\nname = "a"\nprompt = 1979-05-27', 3, "it should be a text in quotes"),
     ('[[members]]\nname = "a"\nplan_required = "boss"', 3, "plan_required is 'boss'; it should be true,"),
     ('[[members]]\nname = "a"\nplan_required = 1', 3, "plan_required is 1; it should be true,"),
-    ('[[members]]\nname = "a"\nplan_required = { paths = [] }', 3, "a rule names files"),
-    ('[[members]]\nname = "a"\nplan_required = {}', 3, "a rule names files"),
+    ('[[members]]\nname = "a"\nplan_required = { paths = [] }', 3, "a rule needs file patterns"),
+    ('[[members]]\nname = "a"\nplan_required = {}', 3, "a rule needs file patterns"),
     ('[[members]]\nname = "a"\n[members.plan_required]\npaths = "x"', 4, "paths is 'x'; it should be a list"),
-    ('[[members]]\nname = "a"\n[members.plan_required]\npaths = ["x"]\nby = "me"', 5, "there is no key 'by' here"),
-    ('coordinator = true\n[lead]\nagent = "worker"', 3, "a coordinator is a kind of its own"),
+    ('[[members]]\nname = "a"\n[members.plan_required]\npaths = ["x"]\nby = "me"', 5, "unknown key 'by'"),
+    ('coordinator = true\n[lead]\nagent = "worker"', 3, "remove either"),
     ("coordinator = 1", 1, "coordinator is 1; it should be true or false"),
     ('lead = "opus"', 1, "lead is 'opus'; it should be a table"),
-    ('[members]\nname = "a"', 1, "it should be a list of tables, each below a line [[members]]"),
+    ('[members]\nname = "a"', 1, "it should be a list of tables, each after a line [[members]]"),
     ('members = ["a"]', 1, "members.0 is 'a'; it should be a table"),
-    ('\ntasks = "find"', 2, "it should be a list of tables, each below a line [[tasks]]"),
-    ('[[tasks]]\nsubject = "s"', 1, 'there is no id: add a line such as `id = "find"`'),
-    ('[[tasks]]\nid = "a"', 1, 'there is no subject: add a line such as `subject = "Find the bug"`'),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\n[[tasks]]\nid = "a"\nsubject = "t"', 5, "there is another task 'a'"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nowner = "scuot"', 4, "there is no member 'scuot'; there is main"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["b"]', 4, "there is no task 'b' to wait for; there is none"),
+    ('\ntasks = "find"', 2, "it should be a list of tables, each after a line [[tasks]]"),
+    ('[[tasks]]\nsubject = "s"', 1, 'id is missing: add a line such as `id = "find"`'),
+    ('[[tasks]]\nid = "a"', 1, 'subject is missing: add a line such as `subject = "Find the bug"`'),
+    ('[[tasks]]\nid = "a"\nsubject = "s"\n[[tasks]]\nid = "a"\nsubject = "t"', 5, "another task has the id 'a'"),
+    ('[[tasks]]\nid = "a"\nsubject = "s"\nowner = "scuot"', 4, "unknown member 'scuot'; there is main"),
+    ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["b"]', 4, "unknown task 'b'; there is none"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = [1]', 4, "it should be a list of texts in quotes"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["a"]', 4, "tasks wait for each other: a -> a;"),
-    (f'[[tasks]]\nid = "a"\nsubject = "{"s" * 301}"', 3, "subject has 301 characters; it may have 300"),
-    (f'[[tasks]]\nid = "a"\nsubject = "s"\ndescription = "{"d" * 65_437}"', 4, "it may have 65,436"),
-    ("", 1, "there is no team in it; begin with [[members]]"),
-    ("# nothing\n\n", 1, "there is no team in it"),
+    (f'[[tasks]]\nid = "a"\nsubject = "{"s" * 301}"', 3, "subject has 301 characters; at most 300"),
+    (f'[[tasks]]\nid = "a"\nsubject = "s"\ndescription = "{"d" * 65_437}"', 4, "at most 65,436"),
+    ("", 1, "the file has no team; begin with [[members]]"),
+    ("# nothing\n\n", 1, "the file has no team"),
     ("members:\n  - name: a\n", 1, "not TOML: expected"),
     ('name = "x"\n\nname = "y"\n', 3, "not TOML: cannot overwrite a value"),
     ('name = "x"\n[[members]]\nname = "a', 3, "not TOML: "),
@@ -221,7 +221,7 @@ blocked_by = ["a"]
 """
     found = problems_of(project, text)
     assert [line for line, _ in found] == [2, 3, 4, 5, 9, 10]
-    assert found[-1] == (10, "tasks wait for each other: a -> b -> c -> a; take one of them away")
+    assert found[-1] == (10, "tasks wait for each other: a -> b -> c -> a; remove one dependency")
 
 
 def test_each_ring_of_tasks_is_told(project: Path) -> None:
@@ -231,8 +231,8 @@ def test_each_ring_of_tasks_is_told(project: Path) -> None:
         f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = ["{other}"]\n' for key, other in pairs.items()
     )
     assert [(line, why.split(": ")[1]) for line, why in problems_of(project, text)] == [
-        (4, "a -> b -> a; take one of them away"),
-        (12, "c -> d -> c; take one of them away"),
+        (4, "a -> b -> a; remove one dependency"),
+        (12, "c -> d -> c; remove one dependency"),
     ]
 
 
@@ -259,7 +259,7 @@ def test_a_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     assert problems_of(outside, text) == [
-        (3, f"a worktree needs a git repository, and {outside} is in none: run `git init`, or take the key away")
+        (3, f"a worktree needs a git repository, and {outside} is not in one: run `git init`, or remove the key")
     ]
 
 
@@ -268,7 +268,7 @@ def test_a_team_that_could_not_be_at_work_at_once_is_refused(project: Path) -> N
     text = "".join(f'[[members]]\nname = "m{number}"\n' for number in range(3))
     [(line, reason)] = problems_of(project, text)
     assert line == 5, "where the first stands who finds no room"
-    assert "the lead and 3 members are more than may be at work at a time: agents.at_once is 3" in reason
+    assert "the lead and 3 members exceed the number of agents that may run at a time: agents.at_once is 3" in reason
     assert len(read(project, text[: text.rindex("[[")]).members) == 2
 
 
