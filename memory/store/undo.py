@@ -26,9 +26,12 @@ def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
             files[change.path] = change.after
             if change.path == INDEX:
                 index.replace(change.after)
+        was_missing = index.is_missing
         for chain in group_by_path(changes).values():
             for change in chain:
                 index.apply(change)
+        if was_missing and not index.content:  # a transaction that adds and deletes a memory creates no index
+            index.replace(None)
     files[INDEX] = index.content
     return {path: content for path, content in files.items() if content is not None}
 
@@ -40,6 +43,11 @@ class _ReplayedIndex:
     _pieces: list[str] | None = None
     """None if there is no index."""
     _linked: set[str] = attrs.field(factory=set)
+
+    @property
+    def is_missing(self) -> bool:
+        """True if there is no index file."""
+        return self._pieces is None
 
     @property
     def content(self) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Which directory is whose, and which can be nobody's."""
+"""Directories of the scopes, and directories that are refused."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from coterie.memory.errors import MemoryRefused
 from coterie.memory.store.scopes import agent_scope, check_directory, directory_name, project_scope, snapshot_directory
 
 
-def test_the_memory_of_a_project_is_in_the_users_home_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+def test_project_scope_is_in_the_home_directory_by_default(tmp_path: Path) -> None:
     home, given, setting = tmp_path / "home", tmp_path / "given" / "by", tmp_path / "set" / "by"
     assert project_scope(home, "p", variable=None, setting=None).directory == home / "projects/p/memory"
     assert project_scope(home, "p", variable="", setting=setting).directory == setting
     assert project_scope(home, "p", variable=str(given), setting=setting).directory == given
 
 
-def test_the_memory_of_a_kind_is_the_users_the_projects_or_both(tmp_path: Path) -> None:
+def test_agent_scopes_have_their_directories(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project" / ".coterie"
 
     def directory(scope: str) -> Path:
@@ -27,7 +27,7 @@ def test_the_memory_of_a_kind_is_the_users_the_projects_or_both(tmp_path: Path) 
     assert snapshot_directory("reviewer", project) == project / "agent-memory-snapshots/reviewer"
 
 
-def test_a_kind_has_a_directory_of_its_own_whatever_it_is_called() -> None:
+def test_agent_type_has_a_unique_directory() -> None:
     assert directory_name("plugin:reviewer") == "plugin-reviewer"
     assert directory_name("Prüfer") == directory_name("Pru\N{COMBINING DIAERESIS}fer") == "Prüfer"
     strange = ["a/b", "a b", "a\\b", "..", ".", "../a", ".hidden", "a\nb", "x" * 200, "x" * 201]
@@ -55,7 +55,7 @@ def test_a_kind_has_a_directory_of_its_own_whatever_it_is_called() -> None:
         ("/srv/project/.git/memories", r"inside \.git"),
     ],
 )
-def test_a_directory_that_cannot_be_meant_is_refused(text: str, reason: str) -> None:
+def test_unsuitable_directory_is_refused(text: str, reason: str) -> None:
     with pytest.raises(MemoryRefused, match=reason):
         check_directory(text, "memory_directory")
 

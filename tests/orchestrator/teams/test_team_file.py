@@ -1,4 +1,4 @@
-"""The file of a team: what it says, and every flaw of it with its line, all at once."""
+"""Team files: all keys, and all problems with their lines."""
 
 import os
 from decimal import Decimal
@@ -83,7 +83,7 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with a kind of agent of its own, and a home without settings."""
+    """A checkout with an agent type of its own, and a home directory without settings."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     here = tmp_path / "project"
@@ -95,21 +95,21 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(project: Path, text: str | bytes) -> TeamDefinition:
-    """The team of a file with *text*."""
+    """Load a team file with *text*."""
     path = project / "team.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return load_team(path, project)
 
 
 def problems_of(project: Path, text: str | bytes) -> list[tuple[int, str]]:
-    """Line and reason of all that is wrong with *text*."""
+    """Return line and reason of each problem of *text*."""
     with pytest.raises(TeamInvalid) as caught:
         read(project, text)
     assert {flaw.path for flaw in caught.value.flaws} == {project / "team.toml"}
     return [(flaw.line, flaw.reason) for flaw in caught.value.flaws]
 
 
-def test_every_key_is_read(project: Path) -> None:
+def test_every_key_is_parsed(project: Path) -> None:
     team = read(
         project,
         """
@@ -180,11 +180,11 @@ description = "Anywhere."
     )
 
 
-def test_a_team_without_a_name_is_called_as_its_file(project: Path) -> None:
+def test_team_without_a_name_is_named_after_its_file(project: Path) -> None:
     assert read(project, "coordinator = true") == TeamDefinition(name="team", coordinator=True)
 
 
-def test_a_mark_before_the_first_line_is_no_flaw(project: Path) -> None:
+def test_byte_order_mark_is_accepted(project: Path) -> None:
     assert read(project, b'\xef\xbb\xbfname = "x"').name == "x"
     assert problems_of(project, b'\xef\xbb\xbfname = "x"\n# \xff') == [
         (2, "not UTF-8: byte 0xff here; save the file as UTF-8")
@@ -192,14 +192,12 @@ def test_a_mark_before_the_first_line_is_no_flaw(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "reason"), FLAWS, ids=[reason for _, _, reason in FLAWS])
-def test_a_flaw_is_told_with_its_line_and_what_would_be_right(
-    project: Path, text: str | bytes, line: int, reason: str
-) -> None:
+def test_problem_has_its_line_and_the_expected_value(project: Path, text: str | bytes, line: int, reason: str) -> None:
     found = problems_of(project, text)
     assert [where for where, why in found if reason in why] == [line], found
 
 
-def test_all_flaws_are_told_at_once_in_the_order_of_their_lines(project: Path) -> None:
+def test_all_problems_are_reported_in_line_order(project: Path) -> None:
     text = """
 nmae = "x"
 [[members]]
@@ -224,8 +222,8 @@ blocked_by = ["a"]
     assert found[-1] == (10, "tasks wait for each other: a -> b -> c -> a; remove one dependency")
 
 
-def test_each_ring_of_tasks_is_told(project: Path) -> None:
-    """Two that share no task are two flaws; a task that only waits for a ring is none."""
+def test_each_cycle_of_tasks_is_reported(project: Path) -> None:
+    """Two disjoint cycles are two problems; a task that only waits for a cycle is none."""
     pairs = {"a": "b", "b": "a", "c": "d", "d": "c", "e": "a"}
     text = "".join(
         f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = ["{other}"]\n' for key, other in pairs.items()
@@ -236,14 +234,14 @@ def test_each_ring_of_tasks_is_told(project: Path) -> None:
     ]
 
 
-def test_tasks_stand_behind_those_they_wait_for_and_else_as_in_the_file(project: Path) -> None:
+def test_tasks_are_sorted_after_their_blockers(project: Path) -> None:
     pairs = {"a": ["d"], "b": [], "c": ["a"], "d": []}
     text = "".join(f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = {waits}\n' for key, waits in pairs.items())
     assert [task.key for task in read(project, text).tasks] == ["b", "d", "a", "c"]
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda _: None], ids=["directory", "pipe", "nothing"])
-def test_what_is_no_file_is_not_opened(project: Path, make: object) -> None:
+def test_non_file_is_not_opened(project: Path, make: object) -> None:
     path = project / "no.toml"
     assert callable(make)
     make(path)
@@ -253,7 +251,7 @@ def test_what_is_no_file_is_not_opened(project: Path, make: object) -> None:
     assert "give the TOML file of a team" in str(caught.value)
 
 
-def test_a_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
+def test_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
     text = '[[members]]\nname = "a"\nworktree = true'
     assert read(project, text).members[0].worktree
     outside = tmp_path / "outside"
@@ -263,7 +261,7 @@ def test_a_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
     ]
 
 
-def test_a_team_that_could_not_be_at_work_at_once_is_refused(project: Path) -> None:
+def test_team_above_the_concurrency_limit_is_refused(project: Path) -> None:
     (project / ".coterie" / "settings.toml").write_text("[agents]\nat_once = 3\n")
     text = "".join(f'[[members]]\nname = "m{number}"\n' for number in range(3))
     [(line, reason)] = problems_of(project, text)
@@ -272,14 +270,14 @@ def test_a_team_that_could_not_be_at_work_at_once_is_refused(project: Path) -> N
     assert len(read(project, text[: text.rindex("[[")]).members) == 2
 
 
-def test_settings_that_cannot_be_used_are_not_blamed_on_the_team(project: Path) -> None:
+def test_invalid_settings_are_not_reported_as_team_problems(project: Path) -> None:
     (project / ".coterie" / "settings.toml").write_text("[agents]\nat_onec = 3\n")
     with pytest.raises(ConfigInvalid, match="at_onec") as caught:
         read(project, '[[members]]\nname = "a"')
     assert not isinstance(caught.value, TeamInvalid)
 
 
-def test_the_example_of_the_documents_is_a_team(project: Path) -> None:
+def test_documentation_example_is_valid(project: Path) -> None:
     team = load_team(EXAMPLE, project)
     assert [member.name for member in team.members] == ["scout", "builder", "tester", "critic"]
     assert [task.key for task in team.tasks] == ["map", "build", "tests", "verify"]
