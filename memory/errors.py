@@ -1,28 +1,28 @@
-"""The errors of what an agent keeps.
+"""Exceptions of the memory package.
 
 StoreError
-├── NotesUnusable     session notes, or what a user gave for them, are not as they must be
-├── SummaryUnusable   a summary cannot stand for what it summarises: the next way is taken
-├── MemoryRefused     this must not be written, or not there: a path that leads out, a secret, what is no text
-├── BaseChanged       a memory is no longer what its writer saw; carries what stands there now
-├── StoreBusy         another process holds the store's lock for too long
-├── CannotUndo        a change is unknown, or others have been made since
-└── DreamRefused      no dream can begin now: another one runs, or there is nothing to dream of
+├── NotesUnusable     session notes, their template or their prompt are invalid
+├── SummaryUnusable   a summary cannot replace a conversation; the next strategy is tried
+├── MemoryRefused     a write is not allowed: a path outside the store, a secret, content that is not text
+├── BaseChanged       a memory differs from the content that its writer saw; carries the current content
+├── StoreBusy         another process held the lock of the store for too long
+├── CannotUndo        a change is unknown, or later changes depend on it
+└── DreamRefused      no dream can start now: another dream is running, or the store is empty
 """
 
 import attrs
 
 
 class StoreError(Exception):
-    """Base of everything `coterie.memory` raises on purpose."""
+    """Base class of the exceptions that `coterie.memory` raises on purpose."""
 
 
 @attrs.define(eq=False)
 class NotesUnusable(StoreError):
-    """Session notes cannot be kept like this, or an update of them came to nothing."""
+    """Session notes, their template or their prompt are invalid, or an update of the notes failed."""
 
     reason: str
-    """What is wrong and what would be right, in one line."""
+    """One line: the problem and the expected form."""
 
     def __str__(self) -> str:
         return self.reason
@@ -30,7 +30,7 @@ class NotesUnusable(StoreError):
 
 @attrs.define(eq=False)
 class SummaryUnusable(StoreError):
-    """A summary cannot stand for a conversation."""
+    """A summary cannot replace a conversation."""
 
     reason: str
 
@@ -40,12 +40,12 @@ class SummaryUnusable(StoreError):
 
 @attrs.define(eq=False)
 class MemoryRefused(StoreError):
-    """A memory must not be written like this. Nothing has changed."""
+    """A write to a memory is not allowed. Nothing has changed."""
 
     path: str
-    """As the writer calls it."""
+    """The path as the writer gave it."""
     reason: str
-    """What is wrong and what would be right, in one line."""
+    """One line: the problem and the expected form."""
 
     def __str__(self) -> str:
         return f"{self.path} {self.reason}"
@@ -53,11 +53,11 @@ class MemoryRefused(StoreError):
 
 @attrs.define(eq=False)
 class BaseChanged(StoreError):
-    """A memory is no longer what its writer saw. Nothing has changed."""
+    """A memory differs from the content that its writer saw. Nothing has changed."""
 
     path: str
     current: bytes | None
-    """What stands there now; None if it is gone."""
+    """Current content of the memory; None if it has been deleted."""
 
     def __str__(self) -> str:
         change = "has been deleted" if self.current is None else "has been changed"
@@ -66,7 +66,7 @@ class BaseChanged(StoreError):
 
 @attrs.define(eq=False)
 class StoreBusy(StoreError):
-    """Another process holds the lock of a store."""
+    """Another process held the lock of a store until the timeout."""
 
     directory: str
     seconds: float
@@ -77,7 +77,7 @@ class StoreBusy(StoreError):
 
 @attrs.define(eq=False)
 class CannotUndo(StoreError):
-    """A change of a memory cannot be taken back like this. Nothing has changed."""
+    """A change of a memory cannot be undone. Nothing has changed."""
 
     change: str
     reason: str
@@ -88,7 +88,7 @@ class CannotUndo(StoreError):
 
 @attrs.define(eq=False)
 class DreamRefused(StoreError):
-    """No dream can begin now."""
+    """No dream can start now."""
 
     reason: str
 

@@ -1,7 +1,7 @@
-"""Memories that contradict each other, as far as rules can tell: two values for one thing, do and do not.
+"""Detection of contradictory memories by rules: two values for one key, or opposite advice.
 
-What a sentence means is not understood. Found are lines with a key of two words or an identifier and different short
-values, and advice that stands once as it is and once with a `never` or `not`.
+Sentences are not understood. The rules find lines with the same key (two words or an identifier) and different short
+values, and advice that one memory gives and another negates.
 """
 
 import re
@@ -13,14 +13,14 @@ from coterie.memory.checking.file_checks import prose_lines
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 
 VALUE_WORDS = 5
-"""What is longer is an explanation."""
+"""Largest number of words in a value; a longer text is an explanation."""
 KEY_WORDS = 6
 _ITEM = re.compile(r"^\s*(?:[-*+]\s+|\d+[.)]\s+|#+\s+|>\s+)?")
 _MARKS = re.compile(r"[*`\"']|(?<!\w)_|_(?!\w)")
 _SETTING = re.compile(r"(?P<key>[\w .()/-]{3,60}?)\s*(?::|=|->)\s+(?P<value>\S.*)|(?P<key2>\w+)=(?P<value2>\S+)")
 _IS = re.compile(r"(?:the\s+|our\s+|my\s+)?(?P<key>[\w -]{3,60}?)\s+(?:is|are)\s+(?P<value>\S.*)", re.IGNORECASE)
 _EXACT = re.compile(r"(?:not\s+)?(?:[~<>=]*\d[\w.:/-]*(?:\s+\w+)?|[A-Z]\w*|\S*[_./:@]\S*|true|false|on|off|yes|no)")
-"""A value that leaves no room for another one beside it: a number, a name, an address."""
+"""A value that excludes every other value: a number, a name, an address."""
 _ADVICE = re.compile(
     r"(?:please\s+)?(?P<word>always|never|do\s+not|don't|dont|avoid|use|prefer)\s+(?:use\s+|using\s+|to\s+)?(?P<rest>\S.*)",
     re.IGNORECASE,
@@ -35,18 +35,18 @@ _VAGUE = re.compile(
 
 @attrs.frozen(kw_only=True)
 class Statement:
-    """A line that says one thing about another."""
+    """A line that states a value for a subject."""
 
     path: str
     line: int
     subject: str
     value: str
-    """For comparing; advice is `do` or `do not`."""
+    """Normalised for comparison; advice has the value `do` or `do not`."""
     shown: str
 
 
 def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
-    """Statements of different memories with the same subject and different values; the later one is found."""
+    """Yield an issue for each statement that contradicts an earlier one of another memory."""
     known: dict[str, Statement] = {}
     for memory in memories:
         for statement in parse_statements(memory):
@@ -57,7 +57,7 @@ def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssu
 
 
 def parse_statements(memory: CheckedMemory) -> Iterator[Statement]:
-    """The lines of *memory* that can be held against others."""
+    """Yield the lines of *memory* that can be compared with those of other memories."""
     for number, line in prose_lines(memory.entry.body, memory.body_line):
         shown = _ITEM.sub("", line).strip()
         found = _read(_MARKS.sub("", shown).rstrip(" .!"))
@@ -66,7 +66,7 @@ def parse_statements(memory: CheckedMemory) -> Iterator[Statement]:
 
 
 def _read(text: str) -> tuple[str, str] | None:
-    """Subject and value of *text*, if it has them."""
+    """Return subject and value of *text*; None if it is not a statement."""
     if advice := _ADVICE.fullmatch(text):
         word = " ".join(advice["word"].lower().split())
         return f"advice: {_plain(advice['rest'])}", "do not" if word in _AGAINST else "do"
@@ -78,7 +78,7 @@ def _read(text: str) -> tuple[str, str] | None:
 
 
 def _held(key: str, value: str) -> tuple[str, str] | None:
-    """A key that means the same wherever it stands, with its value."""
+    """Return a key and its value; None if the key depends on its context."""
     subject = re.sub(r"^(?:the|our|my) ", "", _plain(key))
     words = len(subject.split())
     is_telling = 2 <= words <= KEY_WORDS or (words == 1 and "_" in key)

@@ -1,4 +1,4 @@
-"""Memories that say nearly the same."""
+"""Detection of memories with almost the same content."""
 
 import re
 import zlib
@@ -8,35 +8,35 @@ from collections.abc import Iterator, Sequence
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 
 SHINGLE = 4
-"""Words."""
+"""Number of words."""
 SKETCH = 64
-"""Shingles of a body that are kept for comparing; a short body has no more."""
+"""Number of shingle hashes kept for the comparison of a body; a short body has fewer."""
 SAME = 0.7
-"""Share of shingles in common from which on two bodies are near the same."""
+"""Share of common shingles from which two bodies count as duplicates."""
 CANDIDATES = 5
-"""Memories that one is compared with."""
+"""Number of memories with which one memory is compared."""
 NAMESAKES = 3
-"""More memories of one name are not about one thing: the name says nothing."""
+"""If more memories share a name, the name is too general to compare their content."""
 _WORDS = re.compile(r"\w+")
 
 
 def find_duplicates(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
-    """Memories whose body is nearly that of an earlier one, and those whose name is.
+    """Yield an issue for each memory whose body or name almost equals that of an earlier memory.
 
-    Each is compared with those that share a part of its sketch, so the work grows with the number of memories and not
-    with that of pairs. The same name over another body is a contradiction: whoever follows the name cannot know which.
+    A memory is compared only with memories that share a part of its sketch, so the work grows linearly. The same name
+    with another body is a contradiction, because a reader of the name cannot know which memory is meant.
     """
     counts = Counter(_name(memory) for memory in memories)
     sketches: dict[str, frozenset[int]] = {}
     owners: dict[int, str] = {}
-    """A shingle -> the first memory that has it."""
+    """Maps a shingle to the first memory that contains it."""
     names: dict[str, str] = {}
     for memory in memories:
         sketch = _sketch(memory.entry.body)
-        twin = _find_similar(sketch, sketches, owners)
+        similar = _find_similar(sketch, sketches, owners)
         namesake = names.setdefault(_name(memory), memory.path)
-        if twin is not None:
-            reason = f"says nearly the same as {twin}; keep one"
+        if similar is not None:
+            reason = f"says nearly the same as {similar}; keep one"
             yield StoreIssue(path=memory.path, kind="duplicate", reason=reason)
         elif _stem(namesake) != _stem(memory.path):
             yield _of_one_name(memory, namesake, counts[_name(memory)])
@@ -59,7 +59,7 @@ def _name(memory: CheckedMemory) -> str:
 
 
 def _stem(path: str) -> str:
-    # Who gives no name has that of the file, and in another directory it means another thing.
+    # The directory is dropped: a memory without a name is named after its file, also in another directory.
     return path.rpartition("/")[2]
 
 
@@ -71,15 +71,15 @@ def _find_similar(sketch: frozenset[int], sketches: dict[str, frozenset[int]], o
 
 
 def _similarity(one: frozenset[int], other: frozenset[int]) -> float:
-    """An estimate of how many shingles two bodies have in common; exact for short ones."""
-    # The least of both together are a fair sample of all: those in both sketches are in both bodies.
+    """Estimate the share of shingles that two bodies have in common; exact for short bodies."""
+    # The smallest hashes of both sketches are a uniform sample of the union of both bodies.
     sample = sorted(one | other)[:SKETCH]
     return sum(shingle in one and shingle in other for shingle in sample) / len(sample) if sample else 0.0
 
 
 def _sketch(body: str) -> frozenset[int]:
-    """The least hashes of the runs of words in *body*; empty for one without words."""
+    """Return the smallest hashes of the word runs in *body*; empty without words."""
     words = _WORDS.findall(body.casefold())
     runs = {" ".join(words[at : at + SHINGLE]) for at in range(max(len(words) - SHINGLE + 1, min(len(words), 1)))}
-    # Not `hash`: that differs from one process to the next.
+    # Not `hash`, which differs between processes.
     return frozenset(sorted(zlib.crc32(run.encode("utf-8", "replace")) for run in runs)[:SKETCH])

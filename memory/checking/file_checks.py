@@ -1,4 +1,4 @@
-"""Checks of one memory file and of the index."""
+"""Checks of one memory file, and of the index."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)")
 
 
 def prose_lines(text: str, first: int = 1) -> Iterator[tuple[int, str]]:
-    """The lines of *text* outside of fenced code, numbered from *first*."""
+    """Yield the lines of *text* outside fenced code, numbered from *first*."""
     fence: str | None = None
     for number, line in enumerate(text.split("\n"), first):
         mark = _FENCE.match(line)
@@ -28,12 +28,12 @@ def prose_lines(text: str, first: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def code_spans(line: str) -> list[str]:
-    """What stands in back-ticks on *line*."""
+    """Return the contents of the code spans on *line*."""
     return [span.strip() for _, span in _SPAN.findall(line)]
 
 
 def without_spans(line: str) -> str:
-    """*line* without what stands in back-ticks."""
+    """Return *line* without its code spans."""
     return _SPAN.sub(" ", line)
 
 
@@ -49,23 +49,23 @@ _RELATIVE = re.compile(
 
 
 def check_file(memory: CheckedMemory) -> Iterator[StoreIssue]:
-    """All that can be said of *memory* without looking at another."""
+    """Yield all issues of *memory* that can be found without other memories."""
     if reason := _not_text(memory.content):
         yield StoreIssue(path=memory.path, kind="not_text", reason=reason)
         return
     if len(memory.content) > LARGEST:
-        reason = f"has more than {LARGEST:,} bytes; what is behind them was not looked at"
+        reason = f"has more than {LARGEST:,} bytes; the rest was not checked"
         yield StoreIssue(path=memory.path, kind="too_large", reason=reason)
     yield from _front_matter(memory)
     yield from _relative_dates(memory)
     for secret in find_secrets(memory.text):
-        reason = f"holds {secret.kind}; take it out, and give it up: it stands in the history too"
+        reason = f"holds {secret.kind}; remove it and revoke it, because the change log holds it too"
         yield StoreIssue(path=memory.path, line=secret.line, kind="secret", reason=reason)
 
 
 def _not_text(content: bytes) -> str | None:
     if b"\0" in content:
-        return "is no text: it holds a NUL"
+        return "is not text, because it contains a NUL"
     try:
         content.decode()
     except UnicodeDecodeError as exc:
@@ -84,7 +84,7 @@ def _front_matter(memory: CheckedMemory) -> Iterator[StoreIssue]:
     for field in ("name", "description"):
         value = front.fields.get(field)
         if not (isinstance(value, str) and value.strip()):
-            reason = f"has no {field}: recall chooses by it"
+            reason = f"has no {field}, by which recall selects memories"
             yield StoreIssue(path=memory.path, line=front.line, kind="front_matter", reason=reason)
     if memory.entry.type is None:
         yield StoreIssue(
@@ -100,7 +100,7 @@ def _relative_dates(memory: CheckedMemory) -> Iterator[StoreIssue]:
 
 
 def check_index(text: str, paths: Collection[str]) -> Iterator[StoreIssue]:
-    """What is wrong with the index *text* of a store that has the memories *paths*."""
+    """Yield the issues of the index *text* of a store with the memories *paths*."""
     linked: dict[str, int] = {}
     lines, known = text.split("\n"), frozenset(paths)
     for entry in index_lines(text):
@@ -122,5 +122,5 @@ def check_index(text: str, paths: Collection[str]) -> Iterator[StoreIssue]:
 
 
 def is_dangling(path: str, known: Collection[str]) -> bool:
-    """Whether a link to *path* means a memory, and none of the *known* ones; logs and addresses are no memories."""
+    """True if *path* is a link to a memory that is not *known*; logs and URLs are not memories."""
     return path not in known and path.endswith(".md") and is_memory(path) and "://" not in path

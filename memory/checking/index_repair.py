@@ -11,25 +11,25 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX
 
 ATTEMPTS = 5
-"""Others write meanwhile; then it is looked at anew."""
+"""Number of attempts if other processes change the index concurrently."""
 HEAD = 65_536
-"""Bytes of a memory in which its name and description stand."""
+"""Bytes of a memory that are read for its name and description."""
 AUTHOR = Author(by="user", why="memory check --fix")
 
 
 def repair_index(store: MemoryStore) -> MemoryChange | None:
-    """Give every memory of *store* a line in the index, take dead lines out, shorten long ones; None if all is well.
+    """Repair the index of *store*: add missing lines, remove dead lines, shorten long lines; None if it is correct.
 
-    One change of the history. Never touches a memory. Blocks on the disk; raises what `MemoryStore.write` raises.
+    Makes one change in the change log, and never edits a memory. Blocks; raises as `MemoryStore.write` does.
     """
     for attempt in range(ATTEMPTS):
         before = store.read(INDEX)
         text = (before or b"").decode("utf-8", "replace")
-        mended = repair_index_text(text, _read_entries(store, text))
-        if mended == text:
+        repaired = repair_index_text(text, _read_entries(store, text))
+        if repaired == text:
             return None
         try:
-            return store.write(INDEX, mended.encode(), AUTHOR, base=before)
+            return store.write(INDEX, repaired.encode(), AUTHOR, base=before)
         except BaseChanged:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -37,9 +37,9 @@ def repair_index(store: MemoryStore) -> MemoryChange | None:
 
 
 def repair_index_text(text: str, memories: Mapping[str, MemoryEntry | None]) -> str:
-    """The index *text* for a store with these *memories*; the topic of one that stands in it already is not needed.
+    """Repair the index *text* of a store with *memories*; a linked memory may be None, because it is not needed.
 
-    What is no link to a memory stays as it is, however long: it may stand nowhere else.
+    Lines that are not links to a memory are kept, however long, because they may hold unique text.
     """
     entries = {entry.line: entry.path for entry in index_lines(text)}
     kept: list[str] = []
@@ -71,7 +71,7 @@ def _read_entry(store: MemoryStore, path: str) -> MemoryEntry:
 
 
 def _shorten(line: str) -> str:
-    """*line*, a link to a memory, cut at a word if it is too long; whole, if that would break the link."""
+    """Cut a link line at a word if it is too long; keep it whole if the cut would break the link."""
     if len(line) <= LONGEST_LINE:
         return line
     cut = line[: LONGEST_LINE - 3]

@@ -23,30 +23,30 @@ IssueKind = Literal[
     "secret",
 ]
 POLLUTING: dict[IssueKind, str] = {"contradiction": "contradicted", "duplicate": "duplicate", "dead_claim": "dead"}
-"""What makes a memory worse than none, because it misleads or takes the place of another -> what to call it."""
+"""Issues that make a memory harmful, because it misleads or displaces another, and their names in reports."""
 
 
 @attrs.frozen(kw_only=True)
 class StoreIssue:
-    """One thing that is wrong, and where."""
+    """One problem, with its file and line."""
 
     path: str
-    """Of the file, relative to the store."""
+    """Path of the file, relative to the store."""
     line: int | None = None
-    """From 1; None when it is about the whole file."""
+    """Line number, from 1; None if the issue concerns the whole file."""
     kind: IssueKind
     reason: str
-    """In one line; it quotes what others wrote."""
+    """One line; quotes text of the memories."""
 
     @property
     def source(self) -> str:
-        """The file, and the line if it is about one."""
+        """The file, with the line if there is one."""
         return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 @attrs.frozen(kw_only=True)
 class CheckedMemory:
-    """A memory as it is checked."""
+    """A memory with its content."""
 
     path: str
     content: bytes
@@ -54,40 +54,42 @@ class CheckedMemory:
 
     @property
     def text(self) -> str:
-        """The whole file, with plain line ends; what is not UTF-8 is replaced."""
+        """The whole file with `\
+        ` line ends; invalid UTF-8 is replaced.
+        """
         return self.content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     @property
     def body_line(self) -> int:
-        """The line of the file in which the body begins."""
+        """Line of the file in which the body begins."""
         text = self.text
         return text.count("\n", 0, max(text.find(self.entry.body), 0)) + 1
 
 
 @attrs.frozen(kw_only=True)
 class IssueRate:
-    """How many memories of a store mislead."""
+    """Number of memories that mislead."""
 
     memories: int
-    """All that there are."""
+    """Number of all memories."""
     contradicted: int
     duplicate: int
     dead: int
-    """Those that name what is not there any more."""
+    """Number of memories that reference something missing."""
     polluted: int
-    """Those of which one of these holds, each counted once."""
+    """Number of memories with at least one of these issues."""
     claims: int
-    """Files and symbols that all memories name and that were looked for."""
+    """Number of checked references to files and symbols."""
     dead_claims: int
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
+        """Share of harmful memories, from 0 to 1."""
         return self.polluted / self.memories if self.memories else 0.0
 
 
 def measure_issue_rate(paths: Sequence[str], findings: Iterable[StoreIssue], claims: int) -> IssueRate:
-    """Count the memories *paths* that the *findings* spoil."""
+    """Count the memories *paths* that the *findings* affect."""
     found = list(findings)
     spoilt = {kind: {finding.path for finding in found if finding.kind == kind} for kind in POLLUTING}
     counts = {POLLUTING[kind]: len(memories) for kind, memories in spoilt.items()}

@@ -1,4 +1,4 @@
-"""References of memories to files and symbols of the project, and which of them are missing."""
+"""References of memories to files and symbols of the project, and detection of missing ones."""
 
 import os
 import re
@@ -17,11 +17,11 @@ _SUFFIX = re.compile(
     r"|swift|tf|toml|tsx?|txt|vue|xml|ya?ml|zig|zsh",
     re.IGNORECASE,
 )
-"""Of files that people write and name."""
+"""Suffixes of files that people write and mention."""
 NOT_FILES = frozenset(("d3.js", "ember.js", "express.js", "next.js", "node.js", "nuxt.js", "three.js", "vue.js"))
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*/?")
 _PLACE = re.compile(r"(?::\d+(?:[:-]\d+)?|#[\w.-]*)$")
-"""A line or an anchor, behind a path."""
+"""A line number or an anchor after a path."""
 _IN_PROSE = re.compile(r"(?<![\w/:.@~$*{<\\-])(?:\./)?[\w.@+-]+(?:/[\w.@+-]+)+(?![\w/*<{(])")
 _NAME = r"[^\W\d]\w*"
 _SYMBOL = re.compile(rf"(?P<dotted>{_NAME}(?:(?:\.|::|#){_NAME})*)(?P<call>\([^()]*\))?")
@@ -31,21 +31,21 @@ _SEPARATOR = re.compile(r"\.|::|#")
 
 @attrs.frozen(kw_only=True)
 class ProjectReference:
-    """A name in a memory of something that should be in the project."""
+    """A mention of a file, directory or symbol of the project."""
 
     path: str
-    """Of the memory."""
+    """Path of the memory."""
     line: int
     kind: Literal["file", "directory", "symbol"]
-    """directory: a name with slashes that may be a place in the project, or a branch, or something else."""
+    """"directory" is a name with slashes that may be a path, a branch or something else."""
     name: str
-    """As it is looked for."""
+    """Normalised name for the search."""
     shown: str
-    """As the memory writes it."""
+    """Text as written in the memory."""
 
 
 def find_references(memory: CheckedMemory) -> list[ProjectReference]:
-    """What *memory* names, each once: paths anywhere in its prose, symbols in back-ticks. Fenced code is none."""
+    """Return the references of *memory*, each once: paths in prose, symbols in code spans; fenced code is ignored."""
     found: dict[tuple[str, str], ProjectReference] = {}
     for line, text in prose_lines(memory.entry.body, memory.body_line):
         for kind, name, shown in _named(text):
@@ -72,9 +72,9 @@ def _bare(text: str) -> str:
 
 
 def _kind_of_path(text: str) -> Literal["file", "directory"] | None:
-    """What *text* names if it is a relative path; None for anything else, a URL or a pattern among them.
+    """Return the type of a relative path; None for other text, including URLs and patterns.
 
-    A slash at its end says what it is as well as a suffix does.
+    A trailing slash identifies a path as reliably as a suffix does.
     """
     if not _PATH.fullmatch(text) or ".." in text or text.startswith(("-", "@")):
         return None
@@ -88,7 +88,7 @@ def _kind_of_path(text: str) -> Literal["file", "directory"] | None:
 
 
 def _symbol(text: str) -> str | None:
-    """The word to look for if *text* names a function, a class, a constant or a flag; None for an everyday word."""
+    """Return the identifier to search for if *text* names a function, class, constant or flag; otherwise None."""
     if flag := _FLAG.fullmatch(text):
         return flag[1]
     match = _SYMBOL.fullmatch(text)
@@ -99,45 +99,45 @@ def _symbol(text: str) -> str | None:
 
 
 def _is_identifier(word: str) -> bool:
-    """Whether *word* is written as programs write names: `snake_case`, `CamelCase`, `UPPER_CASE`."""
+    """True if *word* has the form of an identifier: `snake_case`, `CamelCase`, `UPPER_CASE`."""
     inner = word.strip("_")
     return "_" in inner or (not inner.isupper() and any(c.isupper() for c in inner[1:]))
 
 
 FILE_LIMIT = 100_000
-"""Files of a project that are looked at."""
+"""Largest number of project files that are scanned."""
 SIZE_LIMIT = 1_000_000
-"""Bytes of a file in which symbols are looked for: what is larger was not written by hand."""
+"""Largest file that is searched for symbols, in bytes; larger files are usually generated."""
 TOTAL_LIMIT = 500_000_000
-"""Bytes of all files in which symbols are looked for."""
+"""Largest sum of all files that are searched for symbols, in bytes."""
 SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "build", "dist", "target", "vendor", "site-packages"))
-"""Directories that hold what others wrote, or what is made anew; dot directories are passed over too."""
+"""Directories with third-party or generated files; dot directories are skipped too."""
 DOCUMENTS = frozenset((".md", ".mdx", ".rst", ".txt", ".adoc"))
-"""Prose goes on naming what has left the code."""
+"""Prose files are not searched, because they may mention deleted symbols."""
 _WORDS = re.compile(r"--[A-Za-z0-9][\w-]*|[^\W\d]\w*")
 
 
 @attrs.frozen(kw_only=True)
 class MissingReferences:
-    """What was looked for."""
+    """Result of the search for references."""
 
     claims: tuple[ProjectReference, ...]
-    """Those whose file or symbol is nowhere."""
+    """References whose file or symbol does not exist."""
     judged: int
-    """How many were looked for; others cannot be told."""
+    """Number of references that were searched for."""
     note: str | None
-    """Why symbols were not looked for everywhere."""
+    """Reason why symbols were not searched for; None if they were."""
 
 
 @attrs.define(eq=False)
 class _ProjectFiles:
-    """The files of a project, by their names."""
+    """The files of a project, indexed by name."""
 
     root: Path
     files: list[str] = attrs.field(factory=list)
-    """Relative, with slashes."""
+    """Relative paths with `/`."""
     by_name: dict[str, list[str]] = attrs.field(factory=dict)
-    """The last part of a path -> files and directories."""
+    """Maps the last component of a path to the paths of files and directories."""
     is_whole: bool = True
 
     def add(self, path: str) -> None:
@@ -145,11 +145,11 @@ class _ProjectFiles:
 
 
 def find_missing(claims: Iterable[ProjectReference], project: Path, memories: Collection[Path]) -> MissingReferences:
-    """Which of the *claims* name what is not in *project*; what is in the directories *memories* does not count.
+    """Find the *claims* that are missing in *project*; files in the directories *memories* do not count.
 
-    A path counts as there if some file's path ends with it, or if a memory has that name; a symbol, if it stands as a
-    word in a file that is no prose. One pass over the tree, bounded; what could be beyond the bound is not judged.
-    Blocks on the disk; what cannot be read counts as absent.
+    A path exists if the path of some file ends with it, or if a memory has that name. A symbol exists if it occurs as a
+    word in a file that is not prose. The scan is bounded; what may lie beyond the bound is not judged. Blocks;
+    unreadable files count as missing.
     """
     tree = _walk(project, [Path(os.path.realpath(path)) for path in memories])
     named = list(claims)
@@ -184,14 +184,14 @@ def _is_skipped(path: Path) -> bool:
 
 
 def _is_path_reference(tree: _ProjectFiles, claim: ProjectReference) -> bool:
-    """Without a suffix a name with slashes may be a branch or a type of media: it counts if it begins as the tree."""
+    """True if *claim* names a path; a name without suffix counts only if its first component is a directory."""
     if claim.kind == "directory":
         return (tree.root / claim.name.partition("/")[0]).is_dir()
     return claim.kind == "file"
 
 
 def _is_there(tree: _ProjectFiles, name: str, memories: Collection[Path]) -> bool:
-    # Asked of the disk first: the walk passes over what git ignores, and a memory may name that.
+    # The disk is checked first, because the scan skips directories that a memory may mention.
     name = name.rstrip("/")
     if any(os.path.lexists(place / name) for place in (tree.root, *memories)):
         return True
@@ -200,7 +200,7 @@ def _is_there(tree: _ProjectFiles, name: str, memories: Collection[Path]) -> boo
 
 
 def _missing_symbols(tree: _ProjectFiles, words: set[str]) -> tuple[set[str], str | None]:
-    """The *words* that stand in no source, and why that cannot be told if it cannot; then none is missing."""
+    """Return the *words* that no source contains; if the search was incomplete, no words and the reason."""
     missing, size, count = set(words), 0, 0
     if not words:
         return set(), None
@@ -223,7 +223,7 @@ def _sources(tree: _ProjectFiles) -> Iterator[str]:
         if path.suffix.lower() in DOCUMENTS:
             continue
         try:
-            # A pipe would wait for its other end, and a link may lead anywhere.
+            # Reading a pipe would block, and a link may point anywhere.
             if path.is_symlink() or not path.is_file() or path.stat().st_size > SIZE_LIMIT:
                 continue
             content = path.read_bytes()

@@ -19,19 +19,19 @@ from coterie.memory.store.transaction import LARGEST
 
 @attrs.frozen(kw_only=True)
 class CheckReport:
-    """What a check came to."""
+    """Result of a check."""
 
     findings: tuple[StoreIssue, ...]
-    """By file, the index last."""
+    """Sorted by file, the index last."""
     pollution: IssueRate
     notes: tuple[str, ...]
-    """What could not be checked, and why."""
+    """Checks that were not possible, each with the reason."""
 
 
 def check_store(store: MemoryStore, project: Path | None) -> CheckReport:
-    """Check all memories of *store*; what they say about files and symbols against *project*, if there is one.
+    """Check all memories of *store*, and their references to files and symbols of *project*, if given.
 
-    Changes nothing. Blocks on the disk. Raises `OSError` if the store's directory cannot be listed.
+    Changes nothing. Blocks. Raises `OSError` if the directory of the store cannot be listed.
     """
     paths = store.paths()
     findings: list[StoreIssue] = []
@@ -54,7 +54,7 @@ def check_store(store: MemoryStore, project: Path | None) -> CheckReport:
 
 
 def _read_all(store: MemoryStore, paths: list[str], findings: list[StoreIssue]) -> Iterator[CheckedMemory]:
-    """The memories that can be read; of the others it is found why not."""
+    """Yield the readable memories; an unreadable memory adds an issue."""
     for path in paths:
         try:
             content = store.read(path, limit=LARGEST + 1)
@@ -63,6 +63,6 @@ def _read_all(store: MemoryStore, paths: list[str], findings: list[StoreIssue]) 
         except MemoryRefused as exc:
             findings.append(StoreIssue(path=path, kind="unreadable", reason=exc.reason))
         else:
-            # None: somebody has deleted it since it was listed.
+            # None if the file was deleted after it was listed.
             if content is not None:
                 yield CheckedMemory(path=path, content=content, entry=parse_entry(content, path))

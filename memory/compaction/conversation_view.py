@@ -1,4 +1,4 @@
-"""Protocols for the conversation of an agent, as the layers read it."""
+"""Protocols through which the layers read the conversation of an agent."""
 
 from typing import Literal, Protocol
 
@@ -6,7 +6,7 @@ Role = Literal["user", "assistant", "system"]
 
 
 class SegmentView(Protocol):
-    """One block of a conversation, in its place."""
+    """One block of a conversation."""
 
     @property
     def data(self) -> bytes:
@@ -15,22 +15,22 @@ class SegmentView(Protocol):
 
     @property
     def role(self) -> Role | None:
-        """Whose message it stands in; None for tools and system."""
+        """Role of the message that contains the block; None for tools and system."""
         ...
 
     @property
     def block_type(self) -> str:
-        """The type the block names."""
+        """The `type` field of the block."""
         ...
 
     @property
     def tool_use_id(self) -> str | None:
-        """The call that a `tool_use` makes or a `tool_result` answers."""
+        """Id of the call that a `tool_use` makes or a `tool_result` answers."""
         ...
 
     @property
     def opens_message(self) -> bool:
-        """Whether it is the first block of its message."""
+        """True if the block is the first of its message."""
         ...
 
 

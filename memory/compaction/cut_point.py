@@ -1,4 +1,4 @@
-"""The cut point of a conversation: what a summary replaces, and what stays."""
+"""The cut point of a compaction: it separates the messages to summarise from the messages to keep."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
@@ -9,11 +9,11 @@ from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.layer_settings import CompactionSettings
 
 Messages = Sequence[Sequence[SegmentView]]
-"""The blocks of each message."""
+"""Blocks grouped by message."""
 
 
 def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
-    """The blocks of each message; tools and system are left out."""
+    """Group blocks by message; tools and system are left out."""
     messages: list[list[SegmentView]] = []
     for segment in segments:
         if segment.role is None:
@@ -26,11 +26,11 @@ def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
 
 @attrs.frozen
 class MessageSizes(Sequence[int]):
-    """The tokens of each message, counted when they are asked for: of a long conversation only the end is."""
+    """Number of tokens of each message, counted lazily: only the end of a long conversation is counted."""
 
     _messages: Messages
     _count: Callable[[SegmentView], int]
-    """Tokens of one block."""
+    """Returns the number of tokens of one block."""
     _known: dict[int, int] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -49,15 +49,15 @@ class MessageSizes(Sequence[int]):
 
 
 def find_starts(messages: Messages) -> list[int]:
-    """The messages, but the first, that may come first when all before them has left.
+    """Return the messages, except the first, at which the conversation can be cut.
 
-    A result cannot be parted from its call.
+    A cut never separates a tool result from its call.
     """
     return list(_starts_backwards(messages))[::-1]
 
 
 def first_unknown(messages: Messages, replies: int) -> int:
-    """The message behind the reply that is followed by *replies* others; 0 if there are not so many."""
+    """Return the message after the reply that *replies* other replies follow; 0 if there are fewer replies."""
     for number in range(len(messages) - 1, -1, -1):
         if messages[number][0].role == "assistant":
             if replies == 0:
@@ -69,9 +69,10 @@ def first_unknown(messages: Messages, replies: int) -> int:
 def choose_start(
     messages: Messages, sizes: Sequence[int], settings: CompactionSettings, unknown: int | None = None
 ) -> int | None:
-    """The message with which the part begins that stays; there may be none, and it is then the end.
+    """Choose the first message to keep; `len(messages)` if no message is kept.
 
-    *sizes* has the tokens of each message. All from *unknown* on must stay; None if that is more than may.
+    *sizes* has the tokens of each message. All messages from *unknown* on must be kept; returns None if they exceed the
+    limit.
     """
     chosen, at, tokens, texts = len(messages), len(messages), 0, 0
     for start in _starts_backwards(messages):
@@ -88,17 +89,17 @@ def choose_start(
 
 
 def last_start(messages: Messages) -> int:
-    """Where the last round begins."""
+    """Return the first message of the last round."""
     return next(_starts_backwards(messages), len(messages))
 
 
 def nearest_start(messages: Messages, number: int) -> int:
-    """The last place up to *number* at which the messages can be parted; 0 if there is none."""
+    """Return the last cut point up to *number*; 0 if there is none."""
     return next((start for start in _starts_backwards(messages) if start <= number), 0)
 
 
 def oldest_rounds(messages: Messages, sizes: Sequence[int], tokens: int) -> int:
-    """The place at which the messages can be parted so that *tokens* or more leave with the oldest rounds."""
+    """Return the cut point that removes the fewest old rounds with at least *tokens* in total."""
     left = 0
     for start, end in zip((0, *find_starts(messages)), (*find_starts(messages), len(messages)), strict=True):
         left += sum(sizes[start:end])

@@ -1,18 +1,18 @@
-"""Paths, names and numbers that a summary lost, found by comparing texts."""
+"""Detection of paths, names and numbers that a summary lost."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 TURNS = 10
-"""Turns before a compaction whose marked words are looked for behind it."""
+"""Number of turns before a compaction whose terms are searched in the summary."""
 
 _NUMBERED = re.compile(r"^[ ]*\d+\t", re.MULTILINE)
-"""The number that a listing puts before a line: it says where the line was, and nothing of what is in it."""
+"""Line number of a listing, which says nothing about the content of the line."""
 _TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|[\w./~@+-]+")
 _TAIL = "./@+~-"
-"""What ends a sentence, or a directory, and not the word."""
+"""Characters that may end a sentence or a directory, but not a term."""
 _HEAD = re.compile(r"[@+]+|/{2,}|\.{2,}(?!/)|\.(?!\w|\.?/)|-(?!-)")
-"""What begins no word; a path keeps its root, and an option its dashes."""
+"""Characters that cannot begin a term; a path keeps its root, and an option its dashes."""
 _MARKED = re.compile(
     r"""
       (?: ~ | \.{1,2} )? / .* [^\W_] .*                     # a path from a root, a home or a directory
@@ -30,30 +30,30 @@ _MARKED = re.compile(
 )
 _PROSE = re.compile(
     r"and/or|either/or|n/a|w/o|(?:read|input|true|yes|s?he|on)/\w{2,6}|I/O|\d*(?:1st|2nd|3rd|\dth)"
-    # A year alone is most often that of a licence or a log. Where it matters it stands in a date, which counts.
+    # A year alone usually belongs to a licence or a log; in a date it counts.
     r"|199\d|20(?:0[1-9]|[123]\d)",
     re.IGNORECASE,
 )
 
 
 def find_terms(text: str) -> dict[str, None]:
-    """The paths, identifier-like words and numbers of *text*, each once, in the order in which they first stand there.
+    """Return the paths, identifiers and numbers of *text*, each once, in the order of their first occurrence.
 
-    A number is one of two digits or more, without its commas. Numbers that a listing gives its lines are none.
+    A number has at least two digits and loses its commas. Line numbers of listings do not count.
     """
     return dict.fromkeys(filter(_is_marked, _terms_in(_chunks(text))))
 
 
 def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
-    """The marked words of *before* that are in *after* no more, as words of their own.
+    """Return the terms of *before* that *after* no longer contains as separate words.
 
-    *before* has a text for each turn, the oldest first; the words of the newest come first, each once.
+    *before* has a text for each turn, oldest first. The terms of the newest turn come first; each occurs once.
     """
     chunks = _chunks(after)
     known = set(_terms_in(chunks))
     found: list[str] = []
     for text in reversed(list(before)):
-        # Most of a text was said elsewhere too: only what is new in it is looked into.
+        # Most chunks of a text also occur in other texts, so only new chunks are split.
         new_chunks = {chunk: None for chunk in _chunks(text) if chunk not in chunks}
         chunks |= new_chunks
         new = {word: None for word in _terms_in(new_chunks) if word not in known}
@@ -63,7 +63,7 @@ def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
 
 
 def _chunks(text: str) -> dict[str, None]:
-    """What stands between spaces, each once."""
+    """Return the chunks between white space, each once."""
     return dict.fromkeys((_NUMBERED.sub("", text) if "\t" in text else text).split())
 
 

@@ -8,13 +8,14 @@ from coterie.memory.compaction.rewrite import THINKING
 
 PLACEHOLDER_TOKENS = -(-len(PLACEHOLDER) // 4)
 CountTokens = Callable[[bytes], int]
-"""Tokens of one block."""
+"""Returns the number of tokens of one block."""
 
 
 def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -> int:
-    """Tokens of a block that stays: of the results *gone* from the cache a word does, of thinking nothing.
+    """Return the tokens of a kept block.
 
-    Counted whole, they would take the place of what the model does have in view.
+    Thinking counts as zero, and a result in *gone*, deleted from the cache, as a placeholder: counted in full, they
+    would displace messages that the model can see.
     """
     if segment.block_type == CACHE_EDITS or segment.block_type in THINKING:
         return 0
@@ -24,9 +25,9 @@ def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -
 
 
 def kept_size_after(segments: SegmentViews, replies: int, count: CountTokens) -> int:
-    """Tokens that would stay of all behind the reply that is followed by *replies* others.
+    """Return the tokens of the blocks after the reply that *replies* other replies follow.
 
-    Costs what is behind it, however long the conversation is.
+    Reads only these blocks, however long the conversation is.
     """
     gone: set[str] = set()
     tokens, is_end = 0, True

@@ -10,15 +10,15 @@ from coterie.memory.compaction.conversation_view import SegmentView, SegmentView
 from coterie.memory.compaction.rewrite import Message, rewrite
 
 PLACEHOLDER = "[Old tool result content cleared]"
-"""Text of a cleared result, or the beginning of it."""
+"""Text of a cleared result, or its beginning."""
 _CLEARED = b'"text":"' + PLACEHOLDER.encode()
 MEDIA_PLACEHOLDER = "[Left out: one request takes no more pictures and pages. Ask for this again, for fewer at once.]"
 CACHE_EDITS = "cache_edits"
 _MEDIA = frozenset({"image", "document"})
 _HEAD = 400
-"""Bytes of a result in which its text begins."""
+"""Bytes at the start of a result block that contain the start of its text."""
 _SMALL = 200
-"""Bytes of a result that clearing would not make smaller."""
+"""Largest block, in bytes, that clearing would not make smaller."""
 
 
 class _Call(msgspec.Struct):
@@ -36,31 +36,31 @@ class _Edits(msgspec.Struct):
 
 @attrs.frozen
 class ClearableResult:
-    """A result that may leave."""
+    """A tool result that may be cleared."""
 
     id: str
     index: int
-    """Of its segment."""
+    """Index of its segment."""
     size: int
-    """Bytes."""
+    """In bytes."""
 
 
 @attrs.define(eq=False)
 class ClearableResults:
-    """The results of a conversation that may be cleared and are not, oldest first.
+    """The uncleared results of clearable tools in a conversation, oldest first.
 
-    Follows one epoch of one conversation; each look costs what is new.
+    Valid for one epoch of one conversation. Each update reads only new segments.
     """
 
     _is_clearable: Callable[[str], bool]
-    """By the name of the tool."""
+    """Takes the name of a tool."""
     _results: dict[str, ClearableResult] = attrs.field(factory=dict, init=False)
     _calls: dict[str, str] = attrs.field(factory=dict, init=False)
     _length: int = attrs.field(default=0, init=False)
     _epoch: int | None = attrs.field(default=None, init=False)
 
     def update(self, segments: SegmentViews, epoch: int) -> Sequence[ClearableResult]:
-        """What can be cleared now, and would be smaller for it."""
+        """Read the new segments, and return the results that clearing would make smaller."""
         if epoch != self._epoch:
             self._results, self._calls, self._length, self._epoch = {}, {}, 0, epoch
         for index in range(self._length, len(segments)):
@@ -69,7 +69,7 @@ class ClearableResults:
         return [result for result in self._results.values() if result.size > _SMALL]
 
     def newest(self, count: int) -> set[str]:
-        """The ids of the last *count* results at the last look, also of those too small to be worth clearing."""
+        """Return the ids of the newest *count* results as of the last update, including small ones."""
         return set(list(self._results)[-count:])
 
     def _add(self, index: int, segment: SegmentView) -> None:
@@ -79,7 +79,7 @@ class ClearableResults:
         elif segment.block_type == "tool_result" and segment.tool_use_id is not None:
             name = self._calls.pop(segment.tool_use_id, None)
             if name is not None and self._is_clearable(name):
-                # A cleared one counts among the newest, as it does for the API, and is not cleared again.
+                # A cleared result still counts among the newest, as in the API, but is not cleared again.
                 size = 0 if _CLEARED in segment.data[:_HEAD] else len(segment.data)
                 self._results[segment.tool_use_id] = ClearableResult(segment.tool_use_id, index, size)
         elif segment.block_type == CACHE_EDITS:
@@ -94,10 +94,10 @@ def clear_results(
     has_changed: bool = False,
     placeholder: str = PLACEHOLDER,
 ) -> list[Message]:
-    """The messages of *segments* with the results *ids*, and all that an edit of the cache had deleted, cleared.
+    """Return the messages of *segments*, with the results *ids* and all cache-deleted results cleared.
 
-    With *has_changed* something before *segments* did; see `rewrite`. The text of *ids* is then *placeholder*, which
-    begins with `PLACEHOLDER`.
+    *has_changed* is true if something before *segments* changed; see `rewrite`. The results *ids* get the text
+    *placeholder*, which must begin with `PLACEHOLDER`.
     """
     deleted = deleted_results(segments)
     gone = deleted | set(ids)
@@ -113,7 +113,7 @@ def clear_results(
 
 
 def find_media_results(segments: Iterable[SegmentView]) -> dict[str, int]:
-    """The results in *segments* that hold pictures or documents, the oldest first, with their size in bytes."""
+    """Return the results in *segments* with images or documents, oldest first, and their size in bytes."""
     return {
         segment.tool_use_id: len(segment.data)
         for segment in segments
@@ -122,7 +122,7 @@ def find_media_results(segments: Iterable[SegmentView]) -> dict[str, int]:
 
 
 def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[Message]:
-    """The messages of *segments* without what the results *ids* hold beside text."""
+    """Return the messages of *segments*, without the images and documents in the results *ids*."""
 
     def replacement(segment: SegmentView) -> bytes:
         is_meant = segment.block_type == "tool_result" and segment.tool_use_id in ids
@@ -132,7 +132,7 @@ def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[
 
 
 def deleted_results(segments: Iterable[SegmentView]) -> set[str]:
-    """The ids of the results that edits of the cache in *segments* have deleted."""
+    """Return the ids of the results that cache edits in *segments* deleted."""
     return {
         edit.cache_reference
         for segment in segments
@@ -142,16 +142,16 @@ def deleted_results(segments: Iterable[SegmentView]) -> set[str]:
 
 
 def make_cache_edits(ids: Sequence[str]) -> bytes:
-    """The block that asks the server to delete the results *ids* from its cached prefix."""
+    """Return the block that asks the server to delete the results *ids* from the cached prefix."""
     edits = [{"type": "delete", "cache_reference": id_} for id_ in ids]
     return msgspec.json.encode({"type": CACHE_EDITS, "edits": edits})
 
 
 def minimum_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int) -> int:
-    """Tokens that must go, of *trigger*, so that clearing pays.
+    """Return the number of tokens, of *trigger*, that must be cleared so that clearing saves money.
 
-    What goes saves its reads over the expected *turns*; what stays is written again once, where it would have been
-    read. Prices are of the same number of tokens.
+    Each cleared token saves its cache reads over *turns*. Each remaining token is written once instead of read. Both
+    prices are for the same number of tokens.
     """
     rewriting = write - read
     return int(trigger * rewriting / (read * turns + rewriting)) + 1
@@ -163,7 +163,7 @@ def _cleared_block(data: bytes, placeholder: str) -> bytes:
 
 
 def _holds_media(data: bytes) -> bool:
-    # Most results are text, and need not be read for that.
+    # A substring test avoids decoding results that are only text.
     if not any(f'"{kind}"'.encode() in data for kind in _MEDIA):
         return False
     content = msgspec.json.decode(data).get("content")

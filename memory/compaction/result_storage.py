@@ -1,4 +1,4 @@
-"""Layer 1: long tool results go to a file, and a preview stays."""
+"""Layer 1: long tool results are stored in files, and a preview stays in the conversation."""
 
 import hashlib
 import re
@@ -15,16 +15,16 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 @attrs.frozen(kw_only=True)
 class LongResult:
-    """The text that answers one call."""
+    """Text of one tool result."""
 
     id: str
     text: str
     cap: int | None
-    """Characters over which it is stored; None for a tool that limits itself: it is never stored."""
+    """Largest size in characters before the result is stored; None if the tool limits its results itself."""
 
 
 def select_results(results: Sequence[LongResult], settings: ResultSettings) -> list[LongResult]:
-    """Those over their own cap; then, while all together are over the total, the largest of the others."""
+    """Select the results to store: those above their cap, then the largest until the rest is within the total."""
     stored = [result for result in results if result.cap is not None and len(result.text) > result.cap]
     rest = [result for result in results if result not in stored]
     size = sum(len(result.text) for result in rest) + settings.preview * len(stored)
@@ -40,7 +40,7 @@ def select_results(results: Sequence[LongResult], settings: ResultSettings) -> l
 def store_results(
     results: Sequence[LongResult], directory: Path, settings: ResultSettings
 ) -> Mapping[str, tuple[Path, str]]:
-    """Write each result to its file; by id, the file and what stands for the result. Blocks. Raises `OSError`."""
+    """Write each result to its file; return path and preview text by result id. Blocks. Raises `OSError`."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {}
     for result in results:
@@ -51,13 +51,13 @@ def store_results(
 
 
 def result_file_name(tool_use_id: str) -> str:
-    """The name of a result's file. Ids come from outside: one that is no plain name is replaced by its hash."""
+    """Return the file name of a result: its id, or a hash if the id, which the API chose, is not a plain name."""
     is_plain = _PLAIN.fullmatch(tool_use_id) is not None
     return f"{tool_use_id if is_plain else hashlib.blake2b(tool_use_id.encode(), digest_size=16).hexdigest()}.txt"
 
 
 def stored_result_text(text: str, path: Path, preview: int) -> str:
-    """What stands in the conversation for a stored result: how long it is, where it is, and how it begins."""
+    """Return the text that replaces a stored result: its size, its file and its beginning."""
     return (
         f"<persisted-output>\n{len(text):,} characters are too many to show here. All of them are in {path}: "
         f"search that file, or read a part of it.\nIt begins:\n{truncate_text(text, preview)}\n</persisted-output>"
@@ -65,7 +65,7 @@ def stored_result_text(text: str, path: Path, preview: int) -> str:
 
 
 def truncate_text(text: str, size: int) -> str:
-    """At most *size* bytes of *text*, up to the end of a line if one ends there, never half a character."""
+    """Cut *text* to at most *size* bytes, at the end of a line if possible, never inside a character."""
     start = text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
     whole, newline, _ = start.rpartition("\n")
     return whole if newline and len(start) < len(text) else start

@@ -1,7 +1,7 @@
-"""Rewriting earlier bytes: what must change with them so that the API takes the conversation back.
+"""Rewriting of earlier messages so that the API still accepts the conversation.
 
-Thinking is bound to the bytes before it, so what stands behind a change loses its thinking. An open tool loop must come
-back with its thinking, so it is closed first: its last round goes on as text.
+Thinking is bound to the bytes before it, so all thinking after a change is removed. An open tool loop would need its
+thinking, so its last round is converted to text first.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ import msgspec
 from coterie.memory.compaction.conversation_view import Role, SegmentView
 
 Message = tuple[Role, list[bytes]]
-"""Role and blocks."""
+"""Role and blocks of a message."""
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
 CALLED = "I made the calls that are listed next, with their results."
@@ -21,10 +21,10 @@ CALLED = "I made the calls that are listed next, with their results."
 def rewrite(
     segments: Iterable[SegmentView], replacement: Callable[[SegmentView], bytes | None], *, has_changed: bool = False
 ) -> list[Message]:
-    """The messages of *segments* with each block as *replacement* gives it; None leaves a block out.
+    """Return the messages of *segments*, with each block replaced by *replacement*; None removes a block.
 
-    Behind the first block that changes all thinking is left out, and an open tool loop whose last round thought is
-    closed; with *has_changed* something before *segments* did. A message without blocks is left out.
+    After the first changed block all thinking is removed, and an open tool loop is closed if its last round lost
+    thinking. *has_changed* is true if something before *segments* changed. Messages without blocks are left out.
     """
     messages: list[list[tuple[SegmentView, bytes]]] = []
     lost_thought = False
@@ -42,7 +42,7 @@ def rewrite(
     written = [message for message in messages if message]
     last = max((number for number, message in enumerate(written) if _role(message) == "assistant"), default=-1)
     answering = [block for message in written[last + 1 :] for block in message]
-    # Neighbours of one role are one message to the API, so the results may stand in an earlier one than the last.
+    # The API merges adjacent messages of one role, so the results may be in an earlier message than the last.
     is_open = last >= 0 and bool(answering) and answering[0][0].block_type == "tool_result"
     if lost_thought and is_open:
         return [*map(_plain, written[:last]), *_closed(written[last], answering)]
@@ -63,7 +63,7 @@ def _plain(message: _Written) -> Message:
 
 
 def _closed(calling: _Written, answering: _Written) -> list[Message]:
-    """The last round as text: what the assistant said, then its calls and their results in the user's words."""
+    """Convert the last round to text: the assistant's text, then its calls and results in a user message."""
     said = [data for segment, data in calling if segment.block_type == "text"]
     calls = {segment.tool_use_id: msgspec.json.decode(data) for segment, data in calling if segment.tool_use_id}
     blocks: list[bytes] = []

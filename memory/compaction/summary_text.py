@@ -1,4 +1,4 @@
-"""Texts for summaries: blocks without JSON, the summary in a reply, and user texts that must stay."""
+"""Texts for summaries: readable text of blocks, the summary in a reply, and user texts that must stay."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,15 +12,15 @@ from coterie.memory.errors import SummaryUnusable
 
 
 def block_text(data: bytes) -> str:
-    """The text of one block given as JSON: what was said, what a call was given, or what it gave back.
+    """Return the readable text of one JSON block: a text, the arguments of a call, or its result.
 
-    Empty for what has no text for a reader: thinking, images, documents and what only the API reads.
+    Empty for thinking, images, documents and blocks that only the API reads.
     """
     return "\n".join(_texts(msgspec.json.decode(data)))
 
 
 def message_texts(segments: Iterable[SegmentView]) -> list[str]:
-    """The readable text of each message of *segments*, in their order; tools and system are left out."""
+    """Return the readable text of each message of *segments*, in order; tools and system are left out."""
     messages: list[list[str]] = []
     for segment in segments:
         if segment.role is None:
@@ -45,7 +45,7 @@ def _texts(block: dict[str, Any]) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All that is said in the arguments of a call, however deep."""
+    """Yield all strings in the arguments of a call, at any depth."""
     match value:
         case str():
             yield value
@@ -66,10 +66,9 @@ _SUMMARY = re.compile(r"<summary>(.*?)(</summary>|\Z)", re.DOTALL)
 
 
 def parse_summary(text: str, *, is_whole: bool) -> str:
-    """The summary in a reply, without the analysis before it; a reply without tags is all summary.
+    """Return the summary in a reply, without the analysis before it; a reply without tags is all summary.
 
-    Raises `SummaryUnusable` for one that is empty, and one that is not *is_whole*: it was cut or refused, and nobody
-    can tell what is missing.
+    Raises `SummaryUnusable` if the summary is empty, or if the reply is not *is_whole*, because it was cut or refused.
     """
     if not is_whole:
         raise SummaryUnusable("the reply with the summary was cut off or refused")
@@ -82,21 +81,21 @@ def parse_summary(text: str, *, is_whole: bool) -> str:
 
 
 BEGINNING = 2_000
-"""Bytes of a message that stay when there is no room for all of it."""
+"""In bytes; length to which a long message is cut if space is short."""
 _BYTES = 4
-"""Of a token, at least."""
+"""Least number of bytes per token."""
 
 
 def missing_user_texts(words: Sequence[str], text: str) -> list[str]:
-    """Those of *words* that do not stand in *text* as they were said; each once, in their order."""
+    """Return the *words* that *text* does not contain verbatim, each once, in order."""
     return [said for said in dict.fromkeys(words) if said.strip() and said not in text]
 
 
 def fit_user_texts(words: Sequence[str], tokens: int, where: str) -> list[str]:
-    """*words* as far as there is room for them.
+    """Reduce the user texts *words* to about *tokens*.
 
-    The longest give way first: what is left of one is its beginning, and *where* the rest can be read. If that is not
-    enough the oldest leave, but for the first, which is the task.
+    The longest texts are cut to their beginning, with a reference to *where* the rest can be read. If that is not
+    enough, the oldest texts are left out, except the first, which is the task.
     """
     shown, sizes = list(words), [len(said.encode()) for said in words]
     over = sum(sizes) - tokens * _BYTES

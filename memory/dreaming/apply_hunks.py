@@ -1,4 +1,4 @@
-"""Application of a dream's hunks to a store: safe ones at once, others after approval."""
+"""Application of a dream's hunks to a store: safe hunks immediately, others after approval."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -18,31 +18,31 @@ from coterie.memory.store.transaction import PendingEdit
 
 @attrs.frozen(kw_only=True)
 class IndexMerge:
-    """An index with some hunks in it."""
+    """An index after some hunks were applied."""
 
     text: str
     dropped: tuple[Hunk, ...]
-    """Those whose line is not there, or there twice."""
+    """Hunks whose line is missing or ambiguous."""
 
 
 def apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> IndexMerge:
-    """The index *current* with *hunks* of *file*."""
+    """Apply *hunks* of *file* to the index *current*."""
     lines, base = split_lines(current), split_lines(file.base or "")
     dropped: list[Hunk] = []
-    # From the end: the line behind which one adds is still there, and two that add in one place keep their order.
+    # From the end, so that the line before an insertion still exists, and insertions at one place keep their order.
     for hunk in sorted(hunks, key=lambda hunk: hunk.start)[::-1]:
         if not hunk.removed:
             _insert(lines, hunk, base)
         elif lines.count(hunk.removed[0]) == 1:
             at = lines.index(hunk.removed[0])
             lines[at : at + 1] = hunk.added
-        elif hunk.added or hunk.removed[0] in lines:  # else it has gone by itself, with its memory
+        elif hunk.added or hunk.removed[0] in lines:  # otherwise the line was removed together with its memory
             dropped.append(hunk)
     return IndexMerge(text="".join(lines), dropped=tuple(dropped))
 
 
 def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
-    """Put what *hunk* adds behind the line that it stood behind, or at the end."""
+    """Insert the lines of *hunk* after the line that preceded them in the base, or at the end."""
     if any(line in lines for line in hunk.added):
         return
     before = base[hunk.start - 1] if hunk.start else None
@@ -59,16 +59,16 @@ TAKEN_BACK = "the store refused another hunk, without which something would have
 
 @attrs.frozen(kw_only=True)
 class _Plan:
-    """What is about to be applied."""
+    """The hunks that are about to be applied."""
 
     files: tuple[DreamFile, ...]
-    """Those with a hunk that is wanted; all others are what stands in the store."""
+    """Files with a requested hunk."""
     applied: set[int]
     wanted: set[int]
     chosen: set[int]
-    """Those that are wanted and lose nothing but what is approved."""
+    """Requested hunks that lose no fact except approved losses."""
     approved: set[str]
-    """The keys of what may be lost."""
+    """Keys of the facts that may be lost."""
 
     @classmethod
     def of(cls, store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> "_Plan":
@@ -80,7 +80,10 @@ class _Plan:
 
 
 def auto_approved(change: DreamChange, kept: KeptFacts, deletions: DeletionPolicy) -> set[int]:
-    """The hunks that need no approval: with deletions left to the user, those that lose nothing together."""
+    """Return the hunks that need no approval.
+
+    If deletions must be approved, these are the hunks that together lose no fact.
+    """
     if change.held is not None:
         return set()
     if deletions == "apply":
@@ -90,11 +93,11 @@ def auto_approved(change: DreamChange, kept: KeptFacts, deletions: DeletionPolic
 
 
 def apply_hunks(store: MemoryStore, change: DreamChange, chosen: Collection[int], author: Author) -> DreamChange:
-    """Apply those *chosen* hunks of *change* that wait, and keep what became of each.
+    """Apply the waiting hunks of *change* that are *chosen*, and record the result of each hunk.
 
-    Hunks of a file that is not what it should be are dropped, and others wait with them that would then lose
-    something which nobody approved. All that is applied is of one group in the store's history. Blocks. Raises as
-    `MemoryStore.apply` does; nothing was applied then, and the change is kept as it was given.
+    Hunks of a file that has changed since the dream are dropped. A hunk whose application would then lose an unapproved
+    fact keeps waiting. All edits are one group in the change log. Blocks. Raises as `MemoryStore.apply` does; then
+    nothing was applied, and *change* is stored unchanged.
     """
     save_change(store.directory, change)
     change = _drop_outdated(store, change, chosen)
@@ -110,20 +113,22 @@ def apply_hunks(store: MemoryStore, change: DreamChange, chosen: Collection[int]
 
 
 def reject_hunks(store: MemoryStore, change: DreamChange) -> DreamChange:
-    """Let nothing that waits of *change* be applied any more. Blocks. Raises `OSError`."""
+    """Reject all waiting hunks of *change*. Blocks. Raises `OSError`."""
     change = _set_state(change, dict.fromkeys(_numbers(change.files, "waiting"), ""), "rejected")
     save_change(store.directory, change)
     return change
 
 
 def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> DreamChange:
-    """*change* without the hunks whose files are no longer what they should be; those that are there are applied."""
+    """Drop the *chosen* hunks of files that have changed; mark hunks as applied that the file already contains."""
     for file in change.files:
         numbers = {hunk.number for hunk in file.hunks} & set(chosen) & file.numbers("waiting")
         if not numbers or file.path == INDEX:
             continue
         applied, current = file.numbers("applied"), store.read(file.path)
-        if current == _encoded(file.text(applied | numbers)):  # by a run that was killed before it could say so
+        if current == _encoded(
+            file.text(applied | numbers)
+        ):  # written by a process that was killed before it recorded the result
             change = _set_state(change, dict.fromkeys(numbers, ""), "applied")
         elif current != _encoded(file.text(applied)):
             change = _set_state(change, dict.fromkeys(numbers, CHANGED), "dropped")
@@ -131,7 +136,7 @@ def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[i
 
 
 def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int, str]]:
-    """The edits of *plan*, and which of its hunks cannot be made. Files that go come last."""
+    """Return the edits of *plan*, and the hunks that cannot be applied. Deleted files come last."""
     edits: list[PendingEdit] = []
     unmade: dict[int, str] = {}
     for file in plan.files:
@@ -150,7 +155,7 @@ def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int
 
 
 def _after(store: MemoryStore, change: DreamChange, plan: _Plan, result: ApplyResult, author: Author) -> DreamChange:
-    """*change* after the store has dropped some edits; all is taken back if something is lost by that."""
+    """Record the edits that the store dropped; undo all edits if a fact would be lost without the dropped ones."""
     reasons = {edit.path: reason for edit, reason in result.dropped}
     if not reasons:
         return change
@@ -172,7 +177,7 @@ def _after(store: MemoryStore, change: DreamChange, plan: _Plan, result: ApplyRe
 
 
 def _set_state(change: DreamChange, reasons: Mapping[int, str], state: HunkState) -> DreamChange:
-    """*change* with the hunks of *reasons* in *state*."""
+    """Return *change* with the hunks of *reasons* in *state*."""
 
     def update(hunk: Hunk) -> Hunk:
         if hunk.number not in reasons:

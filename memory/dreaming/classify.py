@@ -1,4 +1,4 @@
-"""Classification of hunks by the facts that they would lose."""
+"""Classification of hunks by the facts that applying them would lose."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -12,14 +12,14 @@ DEPENDS = "what it moves would be lost without a hunk that waits, or was dropped
 
 @attrs.frozen(kw_only=True)
 class KeptFacts:
-    """What the files say that no dream has touched."""
+    """Facts in the files that a dream has not changed."""
 
     keys: frozenset[str]
     paths: frozenset[str]
 
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str]], files: Sequence[DreamFile]) -> "KeptFacts":
-        """Of all *texts*, with their paths, as far as it matters for *files*."""
+        """Collect the facts of *texts*, pairs of path and text, that also occur in *files*."""
         wanted = {said.key for file in files for said in _facts_before(file)}
         touched = {file.path for file in files}
         keys: set[str] = set()
@@ -32,7 +32,7 @@ class KeptFacts:
 
 
 def classify(files: Sequence[DreamFile], kept: KeptFacts) -> list[DreamFile]:
-    """*files* with a kind for each hunk, numbered: a deletion takes away what then stands nowhere."""
+    """Number the hunks of *files* and classify each; a deletion removes a fact that no file then states."""
     files = _numbered(files)
     everything = {hunk.number for file in files for hunk in file.hunks}
     lost = _lost(files, everything, kept)
@@ -42,9 +42,9 @@ def classify(files: Sequence[DreamFile], kept: KeptFacts) -> list[DreamFile]:
 def select_safe(
     files: Sequence[DreamFile], chosen: Collection[int], kept: KeptFacts, allowed: Collection[str] = frozenset()
 ) -> set[int]:
-    """The largest part of *chosen* that loses nothing but what has a key in *allowed*.
+    """Return the largest subset of *chosen* that loses no fact, except those with a key in *allowed*.
 
-    What is merged into another file stays where it is as long as it does not stand there.
+    Text that moves to another file stays in its old file unless the other file gets it too.
     """
     left = set(chosen)
     while lost := _lost(files, left, kept, allowed):
@@ -54,12 +54,12 @@ def select_safe(
 
 
 def lost_facts(files: Sequence[DreamFile], chosen: Collection[int], kept: KeptFacts) -> set[str]:
-    """The keys of what would stand nowhere with *chosen* hunks."""
+    """Return the keys of the facts that no file would state after the *chosen* hunks."""
     return {said.key for lost in _lost(files, chosen, kept).values() for said in lost}
 
 
 def approved_losses(files: Sequence[DreamFile], chosen: Collection[int]) -> set[str]:
-    """The keys of what the *chosen* hunks are known to lose."""
+    """Return the keys of the facts that the *chosen* hunks are known to lose."""
     return {
         said.key
         for file in files
@@ -73,7 +73,7 @@ def approved_losses(files: Sequence[DreamFile], chosen: Collection[int]) -> set[
 def _lost(
     files: Sequence[DreamFile], chosen: Collection[int], kept: KeptFacts, allowed: Collection[str] = frozenset()
 ) -> Mapping[str, Sequence[StatedFact]]:
-    """What would stand nowhere, by the file it stood in; only files that have something."""
+    """Return the facts that would be lost, by the path of the file that states them."""
     after = {file.path: text for file in files if (text := file.text(chosen)) is not None}
     keys = kept.keys.union(said.key for path, text in after.items() for said in facts_in(path, text))
     paths = kept.paths | after.keys()
@@ -83,7 +83,7 @@ def _lost(
         for said in _facts_before(file):
             if said.key in keys or said.key in allowed:
                 continue
-            # Of a memory that goes, the line in the index goes too; one that leads nowhere is all there is.
+            # An index line is lost with its memory, except a line that already pointed to a missing file.
             if said.target is None or said.target in paths or said.target not in before:
                 lost.setdefault(file.path, []).append(said)
     return lost
@@ -94,11 +94,11 @@ def _facts_before(file: DreamFile) -> list[StatedFact]:
 
 
 def _behind(file: DreamFile, lost: Sequence[StatedFact], chosen: Collection[int]) -> set[int]:
-    """The hunks among *chosen* by which *file* loses what is *lost*."""
+    """Return the hunks among *chosen* that remove the *lost* facts from *file*."""
     found: set[int] = set()
     for said in lost:
         touching = {hunk.number for hunk in file.hunks if hunk.touches(said.first, said.last)} & set(chosen)
-        # A fence far above may have made a paragraph of code: then nobody knows which hunk it was.
+        # A changed code fence far above can alter a paragraph; then any hunk may be the cause.
         found |= touching or {hunk.number for hunk in file.hunks}
     return found
 

@@ -1,4 +1,4 @@
-"""The change that a dream proposes: hunks with evidence, kept beside the change log."""
+"""The change that a dream proposes: hunks with evidence, stored next to the change log."""
 
 import re
 import secrets
@@ -17,35 +17,33 @@ from coterie.memory.errors import DreamRefused
 
 VERSION = 1
 DREAMS = Path(".history", "dreams")
-"""In the directory of a store."""
+"""Path relative to the directory of a store."""
 TURNS_KEPT = 30
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
-
-"""Whether what a dream deletes waits for the user, or goes at once."""
 
 
 @attrs.frozen(kw_only=True)
 class RecallTest:
-    """Whether past queries still find what they found before."""
+    """Result of a recall test: past queries are run before and after a dream."""
 
     queries: int
-    """None were there to test with if this is 0."""
+    """Number of past queries; 0 if none were logged."""
     found: int = 0
-    """Memories that were found before, over all queries."""
+    """Memories found before the dream, over all queries."""
     kept: int = 0
-    """Those of them that are found after, where they are now."""
+    """Those of them that the same query still finds after the dream."""
     lost: tuple[str, ...] = ()
-    """What is not, as `query -> memory`; the first of them."""
+    """The first lost memories, as `query -> memory`."""
 
     @property
     def share(self) -> float:
-        """The part of what was found that is no longer."""
+        """Share of the found memories that are lost."""
         return 1 - self.kept / self.found if self.found else 0.0
 
 
 @attrs.frozen(kw_only=True)
 class DreamChange:
-    """All that one dream wants to change, and what became of it."""
+    """All changes that one dream proposes, and their state."""
 
     id: str
     at: float
@@ -53,61 +51,61 @@ class DreamChange:
     agent: str | None = None
     files: tuple[DreamFile, ...] = ()
     held: str | None = None
-    """Why nothing of it was applied at once; None if it was not held back."""
+    """The reason why no hunk was applied automatically; None if the change was not held back."""
     recall: RecallTest | None = None
     notes: tuple[str, ...] = ()
-    """What was passed over, and why."""
+    """Files that were skipped, each with the reason."""
     turns: tuple[str, ...] = ()
-    """What the model said and did, turn by turn; the last of them."""
+    """The last turns of the model: its text and its calls."""
     seconds: float = 0.0
     cost_usd: str = "0"
 
     @property
     def group(self) -> str:
-        """What its changes are called in the history of the store."""
+        """Group id of the dream's changes in the change log of the store."""
         return f"dream-{self.id}"
 
     @property
     def hunks(self) -> list[Hunk]:
-        """Of all files."""
+        """The hunks of all files."""
         return [hunk for file in self.files for hunk in file.hunks]
 
     def count(self, state: HunkState) -> int:
-        """How many hunks are in *state*."""
+        """Count the hunks in *state*."""
         return sum(hunk.state == state for hunk in self.hunks)
 
     def with_hunks(self, update: Callable[[Hunk], Hunk]) -> "DreamChange":
-        """The same with each hunk as *update* makes it."""
+        """Return the change with every hunk replaced by the result of *update*."""
         files = (attrs.evolve(file, hunks=tuple(map(update, file.hunks))) for file in self.files)
         return attrs.evolve(self, files=tuple(files))
 
     def to_bytes(self) -> bytes:
-        """One JSON object."""
+        """Encode the change as one JSON object."""
         return msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(self)}) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DreamChange":
-        """What `to_bytes` wrote. Raises `ValueError` for anything else."""
+        """Decode the output of `to_bytes`. Raises `ValueError` for any other input."""
         members: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
         if members.get("v") != VERSION:
-            raise ValueError(f"it is of version {members.get('v')}; this program reads {VERSION}")
+            raise ValueError(f"version {members.get('v')} is not supported; this program reads {VERSION}")
         return msgspec.convert(members, cls)
 
 
 def new_dream_id(clock: Clock) -> str:
-    """Sorts by time; the tail keeps two of one second apart."""
+    """Return a new id that sorts by time; a random suffix distinguishes dreams of the same second."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(clock.now()))}-{secrets.token_hex(2)}"
 
 
 def save_change(directory: Path, change: DreamChange) -> None:
-    """Keep *change* beside the history of the store in *directory*. Blocks; durable. Raises `OSError`."""
+    """Store *change* next to the change log of the store in *directory*. Blocks; durable. Raises `OSError`."""
     path = directory / DREAMS / f"{change.id}.json"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     replace_file(path, change.to_bytes(), mode=0o600)
 
 
 def load_changes(directory: Path) -> list[DreamChange]:
-    """All changes that are kept, the newest first; what cannot be read is passed over. Blocks."""
+    """Return all stored changes, newest first; unreadable files are skipped. Blocks."""
     changes = []
     for path in sorted((directory / DREAMS).glob("*.json"), reverse=True):
         if _ID.fullmatch(path.stem):
@@ -119,9 +117,9 @@ def load_changes(directory: Path) -> list[DreamChange]:
 
 
 def find_change(directory: Path, name: str | None) -> DreamChange:
-    """The change whose id begins with *name*; without one, the newest of which something waits.
+    """Return the change whose id begins with *name*; without a name, the newest change with a waiting hunk.
 
-    Blocks. Raises `DreamRefused` if there is none, or more than one.
+    Blocks. Raises `DreamRefused` if there is no such change, or more than one.
     """
     changes = load_changes(directory)
     if name is None:
@@ -131,8 +129,8 @@ def find_change(directory: Path, name: str | None) -> DreamChange:
     if len(found) == 1:
         return found[0]
     if found:
-        raise DreamRefused(f"{name!r} begins the ids of {len(found)} dreams; give more of it")
+        raise DreamRefused(f"{name!r} matches {len(found)} dreams; give a longer prefix")
     if name is None:
-        raise DreamRefused(f"no dream of {directory} waits for an answer")
-    newest = f"the newest is {changes[0].id}" if changes else "there are none yet"
-    raise DreamRefused(f"no dream of {directory} is called {name!r}; {newest}")
+        raise DreamRefused(f"no dream of {directory} waits for approval")
+    newest = f"the newest is {changes[0].id}" if changes else "there are no dreams yet"
+    raise DreamRefused(f"no dream of {directory} has the id {name!r}; {newest}")

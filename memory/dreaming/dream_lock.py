@@ -1,4 +1,4 @@
-"""The lock of a store's dreams; the time of its file is the time of the last dream."""
+"""The lock that allows one dream at a time in a store; the mtime of its file is the time of the last dream."""
 
 import contextlib
 import os
@@ -15,30 +15,31 @@ from coterie.memory.errors import DreamRefused
 from coterie.process_identity import ProcessIdentity, process_start_timestamp, read_boot_id
 
 LOCK = ".consolidate-lock"
-"""In the directory of a store."""
+"""Path relative to the directory of a store."""
 VERSION = 1
 ABANDONED = 3600.0
-"""Seconds after which an owner counts as dead of whom nobody can say whether it is alive: it is of another machine, or
-of an earlier start of this one."""
+"""Seconds after which an owner counts as dead if this process cannot check it, because the owner runs on another
+machine, in another PID namespace, or before a reboot.
+"""
 LOCK_TIMEOUT = 10.0
 
 
 @attrs.frozen(kw_only=True)
 class LockOwner(ProcessIdentity):
-    """The process that dreams, of any machine that shares the store."""
+    """The process that dreams, on any machine that shares the store."""
 
     place: str
-    """Which start of which machine, and which space of process numbers on it."""
+    """Identifies the machine, its boot and the PID namespace."""
 
     @classmethod
     def this(cls) -> "LockOwner":
-        """The calling process."""
+        """Return the identity of the calling process."""
         this = ProcessIdentity.this()
         return cls(pid=this.pid, began=this.began, place=_place())
 
     @property
     def is_here(self) -> bool:
-        """Whether its number means something where we are: if not, nobody can say whether it is alive."""
+        """True if the owner's process id is valid here; otherwise this process cannot check if the owner is alive."""
         return self.place == _place()
 
 
@@ -48,50 +49,50 @@ def _place() -> str:
 
 @attrs.frozen(kw_only=True)
 class _Body:
-    """What the file says while somebody dreams."""
+    """Content of the lock file during a dream."""
 
     owner: LockOwner
     before: float | None
-    """The time of the file before; None if there was none."""
+    """Time of the file before the dream; None if there was no file."""
 
 
 @attrs.frozen(kw_only=True)
 class _LockFile:
-    """The file as it is."""
+    """The lock file as read from disk."""
 
     at: float
     body: _Body | int | None
-    """A number is the process of a program that writes nothing else; None if nobody dreams."""
+    """Owner of the lock, or the process id that other programs write; None if no dream is running."""
 
     def is_held(self, now: float) -> bool:
-        """Whether somebody dreams."""
+        """True if a dream is running."""
         if isinstance(self.body, int):
             began = process_start_timestamp(self.body)
             return began is not None and began <= self.at
         if self.body is None:
             return False
         if not self.body.owner.is_here:
-            # A clock that was set back makes no dream last for ever.
+            # The absolute difference limits the wait also after a clock was set back.
             return abs(now - self.at) <= ABANDONED
         return self.body.owner.is_alive()
 
 
 @attrs.frozen(kw_only=True)
 class DreamLock:
-    """The right to dream, until one of the two is called. Both block."""
+    """The held lock of a dream, until `complete` or `release` is called. Both block."""
 
     path: Path
     _body: _Body
     _clock: Clock
 
     def complete(self) -> None:
-        """The dream is done, now. Raises `OSError`."""
+        """Record that the dream is complete, at the current time. Raises `OSError`."""
         with _lock_changes(self.path):
             if self._is_ours():
                 _write(self.path, None, self._clock.now())
 
     def release(self) -> None:
-        """There was no dream: the time is as it was before. Raises `OSError`."""
+        """Release the lock without a dream, and restore the time of the last dream. Raises `OSError`."""
         with _lock_changes(self.path):
             if self._is_ours():
                 _restore(self.path, self._body)
@@ -102,10 +103,10 @@ class DreamLock:
 
 
 def last_dream_time(directory: Path, clock: Clock) -> float | None:
-    """When the memories in *directory* were last consolidated, or when somebody began who is at it; None for never.
+    """Return the time of the last dream, or of the start of a running dream; None if there was no dream.
 
-    What a dream left that was killed is put back first. A time in the future, of a clock that was set back since,
-    becomes now: it cannot keep dreams away for longer than a true one. Blocks. Raises `DreamRefused` and `OSError`.
+    First reclaims the lock of a dream that was killed. A time in the future, after a clock was set back, becomes the
+    current time, so that it does not delay dreams longer than a true time. Blocks. Raises `DreamRefused` and `OSError`.
     """
     path, now = directory / LOCK, clock.now()
     found = _read(path)
@@ -120,35 +121,35 @@ def last_dream_time(directory: Path, clock: Clock) -> float | None:
 
 
 def acquire_dream_lock(directory: Path, clock: Clock) -> DreamLock:
-    """Be the one who dreams of *directory*, which is made if there is none.
+    """Acquire the dream lock of the store in *directory*, which is created if it does not exist.
 
-    The lock of a dead owner is taken over, with the time that stood there before it. Blocks. Raises `DreamRefused` if
-    another dream runs, and `OSError`.
+    Takes over the lock of a dead owner, and keeps the time of the last complete dream. Blocks. Raises `DreamRefused` if
+    another dream is running, and `OSError`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path, now = directory / LOCK, clock.now()
     with _lock_changes(path):
         found = _reclaim(path, now)
         if found is not None and found.body is not None:
-            raise DreamRefused(f"another dream of {directory} is under way")
+            raise DreamRefused(f"another dream of {directory} is already running")
         body = _Body(owner=LockOwner.this(), before=None if found is None else found.at)
         _write(path, body, now)
-        # Where locks do not reach, as between machines that share a disk, the last to write has it.
+        # File locks may not work between machines that share a disk; then the last writer owns the lock.
         written = _read(path)
         if written is None or written.body != body:
-            raise DreamRefused(f"another dream of {directory} has just begun")
+            raise DreamRefused(f"another dream of {directory} has just started")
     return DreamLock(path=path, body=body, clock=clock)
 
 
 def _reclaim(path: Path, now: float) -> _LockFile | None:
-    """The file as it is once a dead owner's is as it was before."""
+    """Return the lock file, after the lock of a dead owner was undone."""
     found = _read(path)
     if found is None or found.body is None or found.is_held(now):
         return found
     if isinstance(found.body, _Body):
         _restore(path, found.body)
     else:
-        _write(path, None, found.at)  # what was before is not known
+        _write(path, None, found.at)  # the previous time is unknown
     return _read(path)
 
 
@@ -166,7 +167,7 @@ def _write(path: Path, body: _Body | None, at: float) -> None:
 
 
 def _read(path: Path) -> _LockFile | None:
-    """None if there is no file, or none of ours: a link is not followed."""
+    """Read the lock file; return None if it is missing, unreadable or a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -184,7 +185,7 @@ def _parse(content: bytes) -> _Body | int | None:
 
 @contextlib.contextmanager
 def _lock_changes(path: Path) -> Iterator[None]:
-    """Nobody else writes the lock meanwhile."""
+    """Hold the file lock that protects changes of the dream lock."""
     try:
         with FileLock(f"{path}.guard", timeout=LOCK_TIMEOUT):
             yield

@@ -1,4 +1,4 @@
-"""The check whether a dream is due, the cheapest condition first."""
+"""Check whether a dream is due; the cheapest condition comes first."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ MINUTE = 60.0
 
 @attrs.frozen(kw_only=True)
 class SessionActivity:
-    """A session of the project, and when something was last said in it."""
+    """A session of the project, and the time of its last activity."""
 
     directory: Path
     at: float
@@ -23,28 +23,29 @@ class SessionActivity:
 
 @attrs.define(eq=False)
 class DueCheck:
-    """The questions before a dream of one store; it remembers when it last looked at the sessions.
+    """The conditions for a dream of one store; remembers the time of the last session scan.
 
-    The last question, whether somebody else dreams, is asked by whoever takes the lock.
+    The lock against another running dream is not checked here, but acquired later.
     """
 
     directory: Path
     sessions: Callable[[], Sequence[SessionActivity]]
-    """Those that count; it blocks."""
+    """Lists the sessions that count; blocks."""
     settings: DreamingSettings
     clock: Clock
     last: float | None = attrs.field(default=None, init=False)
-    """When the last dream was, as far as is known; None for never."""
+    """Time of the last known dream; None if there was no dream."""
     _scanned: float | None = attrs.field(default=None, init=False)
 
     def reason_not_due(self) -> str | None:
-        """Why no dream is due, in one line; None if one is. Blocks. Raises `DreamRefused` and `OSError`."""
+        """Return one line with the reason why no dream is due; None if one is due.
+
+        Blocks. Raises `DreamRefused` and `OSError`.
+        """
         last = self.last = last_dream_time(self.directory, self.clock)
         now = self.clock.now()
         if last is not None and now - last < self.settings.hours * HOUR:
-            return (
-                f"the last dream was {(now - last) / HOUR:.1f} hours ago; there are {self.settings.hours:g} between two"
-            )
+            return f"the last dream was {(now - last) / HOUR:.1f} hours ago; the minimum is {self.settings.hours:g}"
         if self._scanned is not None and 0 <= now - self._scanned < self.settings.scan_minutes * MINUTE:
             return f"the sessions were counted {(now - self._scanned) / MINUTE:.0f} minutes ago"
         self._scanned = now
@@ -55,6 +56,6 @@ class DueCheck:
 
 
 def active_since(sessions: Sequence[SessionActivity], last: float | None) -> list[SessionActivity]:
-    """Those of *sessions* in which something was said after *last*, the newest first; all of them if that is None."""
+    """Return the *sessions* with activity after *last*, newest first; all sessions without *last*."""
     found = [session for session in sessions if last is None or session.at > last]
     return sorted(found, key=lambda session: session.at, reverse=True)

@@ -1,4 +1,4 @@
-"""Evidence for hunks: the transcript lines that the model names, checked for existence."""
+"""Evidence for hunks: transcript lines that the model names; each line is checked to exist."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,42 +10,45 @@ from coterie.memory.dreaming.hunks import DreamFile, Hunk
 from coterie.memory.dreaming.statements import comparison_key
 
 MOST = 10
-"""References of one hunk."""
+"""Largest number of references of one hunk."""
 _REFERENCE = re.compile(r"([\w.-]+)/([\w.-]+):([0-9]{1,9})")
 _PATH = re.compile(r"[\w./-]+\.md\b")
 
 
 @attrs.frozen(kw_only=True)
 class EvidenceClaim:
-    """A line of evidence: these lines are why this was changed."""
+    """One line of evidence: transcript lines that justify a change."""
 
     path: str
     words: str
-    """Of the text that was changed, as `comparison_key` gives them; may be empty."""
+    """Words of the changed text, normalised by `comparison_key`; may be empty."""
     references: tuple[str, ...]
 
 
 ReferenceExists = Callable[[str, str, int], bool]
-"""Whether a session has an agent whose transcript has such a line."""
+"""Returns True if a session has an agent whose transcript has the given line."""
 
 
 def parse_claims(text: str) -> list[EvidenceClaim]:
-    """The lines of *text* that look like `file.md | words | session/agent:line`, however they are marked; never raises.
+    """Parse the lines of *text* that look like `file.md | words | session/agent:line`; never raises.
 
-    The words may be missing, and there may be several references.
+    Markup is ignored, the words may be missing, and a line may have several references.
     """
     return list(_claims(text))
 
 
 def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists: ReferenceExists) -> DreamChange:
-    """*change* with the references that there are. A claim with words is for the hunks that have them, if any."""
+    """Add the existing references of *claims* to the hunks of *change*.
+
+    A claim with words applies to the hunks that contain them, if there are any, otherwise to all hunks of its file.
+    """
     checked = {name: exists(*_parts(name)) for claim in claims for name in claim.references}
     files = (
         attrs.evolve(file, hunks=tuple(_justified(file, hunk, claims, checked) for hunk in file.hunks))
         for file in change.files
     )
     invented = [name for name, is_there in checked.items() if not is_there]
-    notes = (*change.notes, *(f"there is no line {name}, which was given as evidence" for name in invented[:MOST]))
+    notes = (*change.notes, *(f"the evidence names a line that does not exist: {name}" for name in invented[:MOST]))
     return attrs.evolve(change, files=tuple(files), notes=notes)
 
 
@@ -60,7 +63,7 @@ def _claims(text: str) -> Iterator[EvidenceClaim]:
 
 def _parts(name: str) -> tuple[str, str, int]:
     match = _REFERENCE.fullmatch(name)
-    assert match is not None, "it was found by the same pattern"
+    assert match is not None, "the same pattern found this reference"
     return match[1], match[2], int(match[3])
 
 

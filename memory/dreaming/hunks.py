@@ -12,61 +12,61 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 HunkKind = Literal["addition", "merge", "deletion"]
-"""merge: what it takes away stands elsewhere. deletion: it does not."""
+"""addition: only adds lines. merge: the removed facts are stated elsewhere. deletion: they are not."""
 HunkState = Literal["applied", "waiting", "dropped", "rejected"]
-"""dropped: the file is no longer what the dream saw, or the store refused it."""
+"""dropped: the file has changed since the dream, or the store refused the edit."""
 LONG = 2_000
-"""Lines from which on those that stand everywhere are not compared: it would take too long."""
+"""Number of lines from which difflib ignores very frequent lines, because comparing them takes too long."""
 
 
 @attrs.frozen(kw_only=True)
 class Hunk:
-    """Lines for other lines, in one place of one file."""
+    """A replacement of consecutive lines in one file."""
 
     number: int = 0
-    """In its change, from 1."""
+    """Number within the change, from 1."""
     start: int
-    """The index of the first line that leaves; of one that only adds, of the line before which it does."""
+    """Index of the first removed line; for a pure insertion, index of the line after it."""
     removed: tuple[str, ...] = ()
-    """Lines with their ends."""
+    """The removed lines, with line ends."""
     added: tuple[str, ...] = ()
     kind: HunkKind = "addition"
     state: HunkState = "waiting"
     reason: str = ""
-    """Why it waits, or was dropped."""
+    """The reason for waiting or being dropped."""
     lost: tuple[str, ...] = ()
-    """Sentences that would stand nowhere any more."""
+    """Sentences that no file would contain after the hunk is applied."""
     evidence: tuple[str, ...] = ()
-    """Lines of transcripts that justify it, as `session/agent:line`."""
+    """References to transcript lines, as `session/agent:line`."""
 
     @property
     def end(self) -> int:
-        """The index behind the last line that leaves."""
+        """Index after the last removed line."""
         return self.start + len(self.removed)
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether it may change a sentence in the lines from *first* to *last*, also by what it adds beside it."""
+        """True if the hunk may change a sentence in the lines *first* to *last*, also by an adjacent insertion."""
         return self.start <= last + 1 and self.end >= first
 
 
 @attrs.frozen(kw_only=True)
 class DreamFile:
-    """One file as the dream saw it, and what became of it."""
+    """One file as the dream saw it, with its hunks."""
 
     path: str
     base: str | None
-    """None: there was none."""
+    """Content before the dream; None if the file did not exist."""
     hunks: tuple[Hunk, ...]
     is_removed: bool = False
-    """Whether the file is to go; it then has one hunk, all of it."""
+    """True if the dream deletes the file; then one hunk removes all lines."""
 
     @property
     def base_hash(self) -> str | None:
-        """Of the bytes that the hunks are made for."""
+        """Hash of the content to which the hunks apply."""
         return None if self.base is None else blake2b(self.base.encode(), digest_size=16).hexdigest()
 
     def text(self, chosen: Collection[int]) -> str | None:
-        """The file with those of its hunks whose numbers are *chosen*; None if there is none then."""
+        """Return the content after the hunks with the numbers *chosen*; None if the file then does not exist."""
         taken = sorted((hunk for hunk in self.hunks if hunk.number in chosen), key=lambda hunk: hunk.start)
         if self.is_removed and taken:
             return None
@@ -79,14 +79,14 @@ class DreamFile:
         return "".join((*done, *lines[at:]))
 
     def numbers(self, state: HunkState) -> set[int]:
-        """Of the hunks in *state*."""
+        """Return the numbers of the hunks in *state*."""
         return {hunk.number for hunk in self.hunks if hunk.state == state}
 
 
 def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile | None:
-    """What lies between *base* and *result* of the file *path*; None if that is nothing.
+    """Return the hunks between *base* and *result* of the file *path*; None if both are equal.
 
-    An index that is not there is an empty one.
+    A missing index counts as an empty index.
     """
     if path == INDEX:
         base, result = base or "", result or ""
@@ -97,7 +97,7 @@ def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile 
         whole = Hunk(start=0, removed=tuple(before), added=tuple(after))
         return DreamFile(path=path, base=base, hunks=(whole,), is_removed=result is None)
     is_long = max(len(before), len(after)) > LONG
-    # Blank lines are alike everywhere: matched first, they would pair paragraphs that have nothing in common.
+    # Blank lines are junk: matching them first would pair unrelated paragraphs.
     matcher = difflib.SequenceMatcher(lambda line: not line.strip(), before, after, autojunk=is_long)
     hunks = [
         hunk
@@ -109,7 +109,7 @@ def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile 
 
 
 def _hunks(path: str, start: int, removed: Sequence[str], added: Sequence[str]) -> Iterator[Hunk]:
-    """One hunk; in the index one for each line, as each leads to another memory."""
+    """Yield one hunk; in the index one hunk for each line, because each line belongs to another memory."""
     if path != INDEX:
         yield Hunk(start=start, removed=tuple(removed), added=tuple(added))
         return
@@ -124,5 +124,5 @@ def _hunks(path: str, start: int, removed: Sequence[str], added: Sequence[str]) 
 
 
 def _target(line: str) -> str | None:
-    """The memory that a line of the index leads to; another one for each line that leads to none."""
+    """Return the memory to which an index line points, or the line itself if it is not a pointer."""
     return next((found.path for found in index_lines(line)), line)

@@ -1,4 +1,4 @@
-"""The proposal of a dream: its change, and the hunks that need no approval."""
+"""Proposal of a dream: its change, and the hunks that need no approval."""
 
 import attrs
 
@@ -15,39 +15,39 @@ DRY = "this was a dry run"
 
 @attrs.frozen(kw_only=True)
 class Proposal:
-    """A change, and the hunks of it that are to be applied at once."""
+    """A change, and the hunks of it that are applied automatically."""
 
     change: DreamChange
     chosen: frozenset[int]
 
     def hold_back(self, reason: str) -> "Proposal":
-        """The same with nothing to be applied at once."""
+        """Return the proposal without automatically applied hunks."""
         return Proposal(change=attrs.evolve(self.change, held=reason), chosen=frozenset())
 
     def add_evidence(self, copied: WorkingCopy, said: str, exists: ReferenceExists) -> "Proposal":
-        """The same with what the dream *said*, and wrote beside its copy, as evidence. Blocks. Raises `OSError`."""
+        """Return the proposal with evidence from the dream's answer *said* and its evidence file. Blocks. Raises
+        `OSError`.
+        """
         written = copied.evidence.read_text("utf-8", "replace") if copied.evidence.is_file() else ""
         claims = parse_claims(f"{written}\n{said}")
         return attrs.evolve(self, change=attach_evidence(self.change, claims, exists))
 
     def add_recall_test(self, recall: RecallTest) -> "Proposal":
-        """The same with what a test of recall gave; held back if that is too bad."""
+        """Return the proposal with the result of a recall test; held back if too much is lost."""
         proposal = attrs.evolve(self, change=attrs.evolve(self.change, recall=recall))
         if recall.share <= WORST:
             return proposal
         lost = recall.found - recall.kept
-        return proposal.hold_back(
-            f"{lost} of {recall.found} memories that past queries found would not be found any more"
-        )
+        return proposal.hold_back(f"{lost} of {recall.found} memories found by past queries would no longer be found")
 
 
 def propose(
     copied: WorkingCopy, change: DreamChange, deletions: DeletionPolicy, check: StopCheck = never_stop
 ) -> Proposal:
-    """What was done to the copy as hunks of *change*.
+    """Convert the edits of the working copy into hunks of *change*.
 
-    The copy is then what the memory would be after the hunks that need no approval; if there are none, after all.
-    Blocks. Raises `OSError` and what *check* raises.
+    The working copy then holds the memories as after the hunks that need no approval, or after all hunks if none is
+    free of approval. Blocks. Raises `OSError` and the exceptions of *check*.
     """
     draft = read_draft(copied)
     kept = KeptFacts.of(read_texts(copied.base, check), draft.files)

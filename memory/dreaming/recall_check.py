@@ -12,17 +12,17 @@ from coterie.memory.recall.bm25 import Bm25Ranker
 from coterie.memory.store.path_rules import INDEX
 
 FOUND = 5
-"""Memories that a query gives."""
+"""Number of memories that a query returns."""
 WORST = 0.1
-"""The share of what was found that may be missing; a change that loses more is not applied without approval."""
+"""Largest share of found memories that may be lost; a change that loses more needs approval."""
 SHOWN = 20
 
 
 def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
-    """What *queries* found in the copy as it was, and find in it as it is now.
+    """Run *queries* on the working copy before and after the dream, and compare the results.
 
-    A memory that was merged counts as found where at least half of its sentences are. Blocks; needs a moment for
-    thousands of files. Raises `OSError` and `sqlite3.Error`.
+    A merged memory counts as found if a file that holds at least half of its sentences is found. Blocks, for a moment
+    with thousands of files. Raises `OSError` and `sqlite3.Error`.
     """
     if not queries:
         return RecallTest(queries=0)
@@ -39,7 +39,7 @@ def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
 
 
 def _found(directory: Path, queries: Sequence[str]) -> list[list[str]]:
-    # Not beside the copy: that may be removed meanwhile.
+    # Not inside the working copy, because another task may remove the copy.
     with (
         TemporaryDirectory(prefix="coterie-") as place,
         Bm25Ranker.open(directory, Path(place) / "cache.db") as ranker,
@@ -49,7 +49,7 @@ def _found(directory: Path, queries: Sequence[str]) -> list[list[str]]:
 
 
 def _moved_to(copied: WorkingCopy, paths: Iterable[str]) -> Mapping[str, set[str]]:
-    """Where each of *paths* is now: where it was, and wherever most of it was moved to."""
+    """Map each of *paths* to its current files: the path itself, and files that hold at least half of its facts."""
     homes = {path: {path} for path in paths}
     moved = {path: _keys(path, text) for path, text in read_texts(copied.base) if path in homes}
     moved = {path: keys for path, keys in moved.items() if keys and keys != _now(copied, path)}

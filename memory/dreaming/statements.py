@@ -1,4 +1,4 @@
-"""Facts in memory files, sentence by sentence, comparable wherever they are moved."""
+"""Facts in memory files, sentence by sentence; a fact can be recognised after it moved to another file."""
 
 import bisect
 import re
@@ -11,14 +11,14 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 _BEFORE = "\"'`*([{|\u201c\u2018\u00ab"
-"""What may stand before a word without being part of it."""
+"""Punctuation before words."""
 _BEHIND = ".,;:!?\"'`*)]}|\u2026\u201d\u2019\u00bb\u3002\uff01\uff1f\uff1b"
 _DASHES = frozenset("-\u2013\u2014")
 _MARK = re.compile(r"\s*(?:>\s*)*(?:(?:[-*+]|\d{1,3}[.)])\s+|#{1,6}\s+|\|)?")
-"""What begins a line without being part of a sentence: quotes, bullets, numbers, headings, tables."""
+"""Line prefixes that are not part of a sentence: quotes, bullets, numbers, headings, tables."""
 _BEGINS = re.compile(r"\s*(?:>\s*)*(?:[-*+]\s|\d{1,3}[.)]\s|#{1,6}\s|\||```|~~~)")
 _RULE = re.compile(r"\s*[-=_*]*\s*")
-"""A line between paragraphs, drawn or blank, or under a heading."""
+"""A blank line, a ruler, or the underline of a heading."""
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\|)")
 _END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
@@ -26,26 +26,26 @@ _END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
 
 @attrs.frozen(kw_only=True)
 class Sentence:
-    """One sentence, in its place."""
+    """One sentence and its position."""
 
     key: str
-    """The same for all ways to write it: case, white space, punctuation and marks of Markdown make no difference."""
+    """Comparison key: case, white space, punctuation and Markdown markup are ignored."""
     text: str
     first: int
-    """The index of the line it begins in."""
+    """Index of the first line."""
     last: int
 
 
 def comparison_key(text: str) -> str:
-    """The words of *text* as they are compared; empty if there are none. Signs that may mean something are words."""
+    """Return the words of *text* in comparable form; empty if there are none. Meaningful symbols count as words."""
     words = (word.lstrip(_BEFORE).rstrip(_BEHIND) for word in unicodedata.normalize("NFKC", text).casefold().split())
     return " ".join(word for word in words if word and not _DASHES.issuperset(word))
 
 
 def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[Sentence]:
-    """The sentences of Markdown, in order; the first line has the index *start*.
+    """Yield the sentences of Markdown, in order; the first line has the index *start*.
 
-    A sentence may go over several lines of a paragraph. In a block of code each line is one.
+    A sentence may span several lines of a paragraph. In a code block each line is a sentence.
     """
     paragraph: list[tuple[int, str]] = []
     is_code = False
@@ -66,7 +66,7 @@ def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[Sentence]:
 
 
 def _split(paragraph: list[tuple[int, str]]) -> Iterator[Sentence]:
-    """The sentences of one paragraph, whose lines come with their indexes."""
+    """Yield the sentences of one paragraph; its lines come with their indexes."""
     text, begins = "", []
     for _, line in paragraph:
         begins.append(len(text))
@@ -84,41 +84,41 @@ def _split(paragraph: list[tuple[int, str]]) -> Iterator[Sentence]:
 
 
 POINTER = "-> "
-"""Begins the key of a line of the index; no sentence has such a key."""
+"""Prefix of the key of an index line; no sentence has such a key."""
 LEAST_LETTERS = 3
-"""Of a word that says what a text is about."""
+"""Least length of words that indicate a subject."""
 STEM = 5
-"""Letters that two forms of a word have in common."""
+"""Number of letters that two forms of one word share."""
 
 _KEY = re.compile(r"\s*(?:-\s+)?([A-Za-z_][\w-]*)\s*:\s*(.*)", re.DOTALL)
 _NAMES = frozenset({"name", "type", "metadata"})
-"""Fields that say what a memory is called, and of what kind it is: it may be called otherwise."""
+"""Fields with the name and the type of a memory; these may change without losing a fact."""
 _DESCRIPTION = "description"
 
 
 @attrs.frozen(kw_only=True)
 class StatedFact:
-    """One thing that a file says."""
+    """One fact that a file states."""
 
     key: str
     text: str
     first: int
-    """The index of the line it begins in."""
+    """Index of the first line."""
     last: int
 
     @property
     def target(self) -> str | None:
-        """Of a line of the index, the memory that it leads to."""
+        """The memory to which an index line points; None for other facts."""
         return self.key.removeprefix(POINTER) if self.key.startswith(POINTER) else None
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of *text* with their ends; only a newline ends one."""
+    """Split *text* into lines with their ends; only a newline ends a line."""
     return [line for line in re.split(r"(?<=\n)", text) if line]
 
 
 def facts_in(path: str, text: str) -> list[StatedFact]:
-    """All that the file *path* says."""
+    """Return all facts of the file *path*."""
     lines = split_lines(text)
     if path == INDEX:
         return list(_facts_in_index(text, lines))
@@ -127,7 +127,7 @@ def facts_in(path: str, text: str) -> list[StatedFact]:
 
 
 def missing_facts(path: str, text: str) -> list[StatedFact]:
-    """All that would be missed if the file *path* said nothing: not a description that only sums up the rest."""
+    """Return the facts whose loss matters; a description that only summarises the text is left out."""
     said = facts_in(path, text)
     body = _body_start(split_lines(text))
     rest = {word for each in said if each.first >= body for word in each.key.split()}
@@ -138,13 +138,13 @@ def _facts_in_index(text: str, lines: Sequence[str]) -> Iterator[StatedFact]:
     pointers = {line.line - 1: line for line in index_lines(text)}
     for index, pointer in pointers.items():
         yield StatedFact(key=POINTER + pointer.path, text=lines[index].strip(), first=index, last=index)
-    # As a blank line: what stands around a line of the index is no part of it.
+    # Index lines become blank lines, because the text around them is separate.
     rest = ["" if index in pointers else line for index, line in enumerate(lines)]
     yield from map(_fact_of, split_sentences(rest))
 
 
 def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
-    """Each line of the front matter says something of its own."""
+    """Yield one fact for each line of the front matter."""
     for index, line in enumerate(lines):
         field = _KEY.fullmatch(line)
         if field is not None and field[1].casefold() in _NAMES:
@@ -155,14 +155,14 @@ def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
 
 
 def _body_start(lines: Sequence[str]) -> int:
-    """The index of the first line behind the front matter; 0 if there is none."""
+    """Return the index of the first line after the front matter; 0 if there is none."""
     if not lines or lines[0].strip("\ufeff \t\r\n") != "---":
         return 0
     return next((index for index, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0)
 
 
 def _is_summary(said: StatedFact, rest: Collection[str]) -> bool:
-    """Whether *said* has a word in common with the *rest*, in some form, and no number that is not there."""
+    """True if *said* and *rest* share words in any form, and every number of *said* is in *rest*."""
     stems = {_stem(word) for word in rest}
     words = said.key.split()
     has_news = any(word not in rest for word in words if any(sign.isdigit() for sign in word))

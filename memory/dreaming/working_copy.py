@@ -1,4 +1,4 @@
-"""The working copy of a store, on which a dream works."""
+"""The working copy of a store; a dream edits the copy."""
 
 import os
 import shutil
@@ -14,58 +14,58 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX, LOGS
 
 PLACE = "dream"
-"""The directory in which a dream works, in one that is its agent's own."""
+"""Directory of the working copy, inside the scratch directory of the agent."""
 LARGEST = 1_000_000
-"""Bytes of a file that a dream gets to see, or may write."""
+"""Largest file that a dream can read or write, in bytes."""
 
 StopCheck = Callable[[], None]
-"""Called before each of many files: by what it raises, a long work can be stopped."""
+"""Callback before each of many files; an exception that it raises stops the operation."""
 
 
 def never_stop() -> None:
-    """The `StopCheck` that stops nothing."""
+    """`StopCheck` that never stops an operation."""
 
 
 @attrs.frozen(kw_only=True)
 class WorkingCopy:
-    """The files of a store, twice: as they were, and as the dream leaves them."""
+    """Two copies of the files of a store: the original, and the one that the dream edits."""
 
     directory: Path
 
     @property
     def base(self) -> Path:
-        """As they were."""
+        """The unchanged copy."""
         return self.directory / "base"
 
     @property
     def work(self) -> Path:
-        """What the dream may change."""
+        """The copy that the dream edits."""
         return self.directory / "memory"
 
     @property
     def evidence(self) -> Path:
-        """Where the dream says which lines of which transcripts justify what it does."""
+        """File in which the dream names the transcript lines that justify its changes."""
         return self.directory / "evidence.md"
 
     def remove(self) -> None:
-        """Leave nothing of it. Blocks. Raises `OSError`."""
+        """Delete the working copy. Blocks. Raises `OSError`."""
         shutil.rmtree(self.directory)
 
 
 @attrs.frozen(kw_only=True)
 class DraftFiles:
-    """What a dream did to its copy."""
+    """The edits of a dream in its working copy."""
 
     files: tuple[DreamFile, ...]
     notes: tuple[str, ...]
-    """What was passed over, and why."""
+    """Files that were skipped, each with the reason."""
 
 
 def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop) -> WorkingCopy:
     """Copy all memories, the index and the daily logs of *store* to a new directory in *scratch*.
 
-    What a dream left there that was killed is removed. A file that is no text, or too long, is not copied, and so never
-    changed. Blocks. Raises `OSError` and what *check* raises, and then leaves nothing.
+    First removes the copy of a dream that was killed. A file that is too long or is not text is not copied, so it never
+    changes. Blocks. Raises `OSError` and the exceptions of *check*; then the copy is removed.
     """
     copied = WorkingCopy(directory=scratch.resolve() / PLACE)
     if copied.directory.exists():
@@ -85,9 +85,9 @@ def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop)
 
 
 def read_draft(copied: WorkingCopy) -> DraftFiles:
-    """What was changed in the copy; what cannot be a memory is put back to what it was.
+    """Return the edits in the working copy, and reset files that cannot be memories.
 
-    A file without text is one that is to go. Blocks. Raises `OSError`.
+    A file without text counts as deleted. Blocks. Raises `OSError`.
     """
     notes: list[str] = []
     files: list[DreamFile] = []
@@ -106,12 +106,12 @@ def read_draft(copied: WorkingCopy) -> DraftFiles:
         text = None if result is None or not result.strip() else result.decode()
         if file := hunks_between(path, None if base is None else base.decode(), text):
             files.append(file)
-    # The index goes first: what follows from a change of a memory then finds its line there, or gone.
+    # The index comes first, so that the store finds the edited index lines when it updates the index.
     return DraftFiles(files=tuple(sorted(files, key=lambda file: file.path != INDEX)), notes=tuple(notes))
 
 
 def read_texts(directory: Path, check: StopCheck = never_stop) -> Iterator[tuple[str, str]]:
-    """The memories and the index below *directory*, a copy, with their paths. Blocks. Raises what *check* raises."""
+    """Yield path and text of the memories and the index in *directory*, a copy. Blocks. Raises as *check* does."""
     for path in _files(directory):
         check()
         if not _is_log(path):
@@ -119,14 +119,16 @@ def read_texts(directory: Path, check: StopCheck = never_stop) -> Iterator[tuple
 
 
 def read_store_texts(store: MemoryStore) -> Iterator[tuple[str, str]]:
-    """The memories and the index of *store* as they are now, those that are text. Blocks."""
+    """Yield path and text of the current memories and the index of *store*; files that are not text are skipped.
+    Blocks.
+    """
     for path in (INDEX, *store.paths()):
         if (content := _readable(store, path)) is not None:
             yield path, content.decode()
 
 
 def write_text(directory: Path, path: str, text: str | None) -> None:
-    """Make *text* the file *path* of a copy; None for no file. Blocks. Raises `OSError`."""
+    """Write *text* to the file *path* of a copy; None deletes the file. Blocks. Raises `OSError`."""
     if text is None:
         (directory / path).unlink(missing_ok=True)
     else:
@@ -134,7 +136,7 @@ def write_text(directory: Path, path: str, text: str | None) -> None:
 
 
 def _readable(store: MemoryStore, path: str) -> bytes | None:
-    """A file of *store* if it is text, and no link."""
+    """Return the content of a file of *store*; None if it is a link or is not text."""
     try:
         content = store.read(path)
     except (MemoryRefused, PermissionError):
@@ -143,18 +145,18 @@ def _readable(store: MemoryStore, path: str) -> bytes | None:
 
 
 def _objection(path: str, content: bytes | None) -> str | None:
-    """Why a dream cannot leave *content* at *path*."""
+    """Return the reason why a dream cannot leave *content* at *path*; None if it can."""
     if _is_log(path):
         return "is a daily log, which a dream does not change"
     if path and not path.endswith(".md"):
-        return "is no memory: its name does not end with .md"
+        return "is not a memory, because its name does not end with .md"
     if content is not None and len(content) > LARGEST:
         return f"has more than {LARGEST:,} bytes"
     try:
         is_binary = content is not None and "\0" in content.decode()
     except UnicodeDecodeError:
         is_binary = True
-    return "is no text" if is_binary else None
+    return "is not text" if is_binary else None
 
 
 def _is_log(path: str) -> bool:
@@ -162,7 +164,7 @@ def _is_log(path: str) -> bool:
 
 
 def _logs(directory: Path) -> Iterator[str]:
-    """The daily logs of a store."""
+    """Yield the paths of the daily logs of a store."""
     for parent, names, files in os.walk(directory / LOGS):
         names.sort()
         for name in sorted(files):
@@ -171,7 +173,7 @@ def _logs(directory: Path) -> Iterator[str]:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """All files of a copy; no links, and nothing whose name begins with a dot."""
+    """Yield the paths of all files of a copy, except links and names that begin with a dot."""
     for parent, names, files in os.walk(directory):
         names[:] = sorted(name for name in names if not name.startswith("."))
         for name in sorted(files):
@@ -181,12 +183,12 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _link_file(copied: WorkingCopy, path: str, content: bytes) -> None:
-    """Make the file of the base that of the work too: who writes it puts another in its place."""
+    """Link the base file into the edited copy; tools replace files, so the base does not change."""
     place = copied.work / path
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         place.hardlink_to(copied.base / path)
-    except OSError:  # not every file system can
+    except OSError:  # not supported by every file system
         _write(place, content)
 
 
@@ -205,7 +207,7 @@ def _reset(copied: WorkingCopy, path: str, base: bytes | None) -> None:
 
 
 def _content(path: Path) -> bytes:
-    # Of one that is too long, enough to see that.
+    # One byte more than the limit is enough to detect a file that is too long.
     with path.open("rb") as file:
         return file.read(LARGEST + 1)
 

@@ -1,4 +1,4 @@
-"""The schedule of memory extraction: when it is due, and for which part of a conversation."""
+"""Schedule of memory extraction: when it is due, and for which part of a conversation."""
 
 from collections.abc import Iterable
 
@@ -10,38 +10,38 @@ from coterie.memory.store.change import Author, MemoryChange
 
 @attrs.frozen(kw_only=True)
 class ExtractionSchedule:
-    """When it is time, counted in runs of an agent's turn loop."""
+    """State of the schedule; runs of the agent's turn loop are counted."""
 
     every: int
     cursor: int = 1
-    """The first turn that was not looked at."""
+    """First turn that no extraction has seen."""
     loops: int = 0
-    """Those that have ended since it last began."""
+    """Number of runs since the last extraction started."""
 
     def after_run(self) -> "ExtractionSchedule":
-        """After another run of the loop."""
+        """Return the schedule after another run of the turn loop."""
         return attrs.evolve(self, loops=self.loops + 1)
 
     def is_due(self, turn: int) -> bool:
-        """Whether it is time, before *turn*, the next."""
+        """True if an extraction is due before *turn*, the next turn."""
         return self.loops >= self.every and turn > self.cursor
 
     def after_start(self) -> "ExtractionSchedule":
-        """After it was begun."""
+        """Return the schedule after an extraction started."""
         return attrs.evolve(self, loops=0)
 
     def after_extraction(self, turn: int) -> "ExtractionSchedule":
-        """After all before *turn* was looked at."""
+        """Return the schedule after an extraction has seen all turns before *turn*."""
         return attrs.evolve(self, cursor=max(self.cursor, turn))
 
 
 def count_unread(messages: Messages, turns: int) -> int:
-    """How many messages at the end of a conversation belong to its last *turns*; all if it does not hold as many."""
+    """Count the messages of the last *turns* turns of a conversation; all messages if it has fewer turns."""
     return len(messages) - first_unknown(messages, turns)
 
 
 def agent_already_wrote(changes: Iterable[MemoryChange], writer: Author, cursor: int) -> bool:
-    """Whether the agent that *writer* names has changed a memory in a turn from *cursor* on."""
+    """True if the agent named by *writer* has changed a memory in turn *cursor* or later."""
     return any(
         change.author.by == "agent"
         and (change.author.session, change.author.agent) == (writer.session, writer.agent)

@@ -21,22 +21,22 @@ _HEADING = re.compile(r"#{1,6} ")
 
 @attrs.frozen(kw_only=True)
 class FrontMatter:
-    """A file in two parts."""
+    """The fields and the body of a file."""
 
     fields: dict[str, Value] = attrs.field(factory=dict)
     lines: dict[str, int] = attrs.field(factory=dict)
-    """Key -> the line it stands in."""
+    """Maps a key to its line."""
     body: str
-    """What follows; the whole text of a file without front matter."""
+    """The text after the front matter; the whole text if there is no front matter."""
     notes: list[FieldWarning] = attrs.field(factory=list)
-    """All that was passed over or mended, in the order of lines."""
+    """Warnings about skipped or corrected parts, in line order."""
     line: int | None = None
-    """Where the front matter begins; None when there is none."""
+    """First line of the front matter; None if there is none."""
 
 
 @attrs.frozen(kw_only=True)
 class _Block:
-    """Where the front matter stands, in indexes of lines; *end* is the first line that is not part of it."""
+    """Position of the front matter, in line indexes; *end* is exclusive."""
 
     start: int
     end: int
@@ -44,9 +44,9 @@ class _Block:
 
 
 def parse_front_matter(text: str) -> FrontMatter:
-    """Read *text*, whatever it is; never raises.
+    """Parse *text*; accepts any text and never raises.
 
-    All scalars are strings. What is good YAML is read as that; what is not is read key by key, each with a note.
+    All scalars are strings. Invalid YAML is parsed key by key, with a warning for each correction.
     """
     notes: list[FieldWarning] = []
     if text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
@@ -57,7 +57,7 @@ def parse_front_matter(text: str) -> FrontMatter:
     if opening is None:
         return FrontMatter(body="\n".join(lines), notes=notes)
     if opening or lines[0] != lines[0].lstrip():
-        notes.append(FieldWarning(opening + 1, "the front matter should begin at the margin of the first line"))
+        notes.append(FieldWarning(opening + 1, "the front matter should begin in column 1 of the first line"))
     return _parse_block(lines, opening, notes)
 
 
@@ -70,9 +70,9 @@ def _parse_block(lines: list[str], opening: int, notes: list[FieldWarning]) -> F
     except YamlInvalid as exc:
         block = _without_text(outdented, block, notes)
         fields = _parse_mixed(outdented[block.start : block.end], block.start + 1, exc)
-    has_words = any(line.strip() and not line.startswith("#") for line in outdented[block.start : block.end])
-    if has_words and not fields.values:
-        notes.append(FieldWarning(opening + 1, "no `key: value` line follows, so this is no front matter but text"))
+    has_text = any(line.strip() and not line.startswith("#") for line in outdented[block.start : block.end])
+    if has_text and not fields.values:
+        notes.append(FieldWarning(opening + 1, "no `key: value` line follows, so this is text, not front matter"))
         return FrontMatter(body="\n".join(lines), notes=notes)
     return FrontMatter(
         fields=fields.values,
@@ -84,7 +84,7 @@ def _parse_block(lines: list[str], opening: int, notes: list[FieldWarning]) -> F
 
 
 def _opening(lines: Sequence[str]) -> int | None:
-    """The line `---`, with nothing but blank lines and comments before it."""
+    """Return the index of the opening line `---`; only blank lines and comments may precede it."""
     in_comment = False
     for at, line in enumerate(map(str.strip, lines)):
         if in_comment or line.startswith("<!--"):
@@ -108,12 +108,12 @@ def _block(lines: Sequence[str], opening: int, notes: list[FieldWarning]) -> _Bl
         start += 1
     ends = (at for at, line in enumerate(lines) if at >= start and (not line.strip() or _HEADING.match(line)))
     end = next(ends, len(lines))
-    notes.append(FieldWarning(end, "the closing `---` is missing; the front matter is taken to end here"))
+    notes.append(FieldWarning(end, "the closing `---` is missing; the front matter ends here"))
     return _Block(start=start, end=end, body=end)
 
 
 def _without_text(lines: Sequence[str], block: _Block, notes: list[FieldWarning]) -> _Block:
-    """*block* up to a heading with text below it: then what closed the block is a rule further down in the text."""
+    """End *block* at a heading with text below it, because its closing `---` is then a ruler in the text."""
     for at in range(block.start + 1, block.end - 1):
         if lines[at - 1].strip() or not _HEADING.match(lines[at]):
             continue

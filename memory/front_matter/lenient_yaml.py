@@ -1,4 +1,4 @@
-"""Lenient parsing of YAML, key by key, so that one mistake costs one value."""
+"""Lenient parser of YAML: a mistake affects only the value of its key."""
 
 import re
 import textwrap
@@ -17,7 +17,7 @@ from coterie.memory.front_matter.yaml_fields import (
 )
 
 KEY = re.compile(r"""[ \t]*(?P<key>[^\W\d][\w.-]*|"[^"]+"|'[^']+')[ \t]*:(?![:/])(?P<rest>.*)""")
-"""A line that begins a field; the space behind the colon is often forgotten, so `http://` must not match."""
+"""A line that begins a field. The space after the colon is often missing, but `http://` must not match."""
 
 _BLOCK_SCALAR = re.compile(r"([|>])[-+\d]{0,2}")
 _MARGIN = re.compile(r"^[ \t]+")
@@ -25,21 +25,21 @@ _MARGIN = re.compile(r"^[ \t]+")
 
 @attrs.frozen(kw_only=True)
 class _Piece:
-    """The lines of one key."""
+    """The lines of one field."""
 
     key: str
     line: int
     head: str
     """The first line, from the key on."""
     rest: str
-    """What stands behind the colon."""
+    """The text after the colon."""
     following: tuple[str, ...]
 
 
 def parse_leniently(lines: Sequence[str], first_line: int = 1, depth: int = 0) -> YamlFields:
-    """Read *lines*, the first of which is *first_line* of its file, as one mapping; never raises.
+    """Parse *lines* as one mapping; never raises. *first_line* is the number of the first line in its file.
 
-    A value that is good YAML is read as that. Any other is read as what it looks like, with a note.
+    A value that is valid YAML is parsed as YAML. Any other value is guessed from its form, with a warning.
     """
     fields = YamlFields()
     for piece in _pieces(textwrap.dedent("\n".join(lines)).split("\n"), first_line, fields.notes):
@@ -60,7 +60,7 @@ def _pieces(lines: list[str], first_line: int, notes: list[FieldWarning]) -> Ite
     for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         found = KEY.match(lines[at])
         assert found is not None
-        # A comment at the margin belongs to no value.
+        # A comment in column 1 belongs to no value.
         following = tuple("" if line.startswith("#") else line for line in lines[at + 1 : end])
         yield _Piece(
             key=found["key"].strip("\"'"),
@@ -137,13 +137,13 @@ def _text(piece: _Piece, folded: str) -> str:
 
 
 def _folded(lines: Sequence[str]) -> str:
-    """Lines joined as YAML joins them: a break is a space, an empty line is a break."""
+    """Join lines as YAML does: a line break becomes a space, an empty line becomes a line break."""
     paragraphs = "\n".join(map(str.strip, lines)).strip().split("\n\n")
     return "\n".join(paragraph.strip().replace("\n", " ") for paragraph in paragraphs)
 
 
 def _unquoted(text: str) -> str:
-    """*text* without the quotes around it, also where one is missing or others stand inside."""
+    """Remove the quotes around *text*, also if one is missing or there are others inside."""
     quote = text[:1]
     if quote not in {'"', "'"}:
         return text
@@ -151,7 +151,7 @@ def _unquoted(text: str) -> str:
     if second is None:
         return text[1:]
     behind = text[second.end() + 1 :][:1]
-    # A quote before a letter is inside, as in "say "hi" twice"; one before a space ends a first quoted word.
+    # A quote before a letter is part of the text, as in "say "hi" twice"; one before a space ends a quoted first word.
     is_around = text.endswith(quote) and (not behind or behind.isalnum())
     inside = text[1:-1] if is_around else text
     return inside.replace('\\"', '"').replace("\\n", "\n") if is_around and quote == '"' else inside

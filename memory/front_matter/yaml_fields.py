@@ -1,6 +1,6 @@
-"""YAML as strings, lists and mappings, put together from libyaml's events.
+"""YAML mappings of strings, lists and mappings, built from libyaml's events.
 
-Its own composer recurses on the C stack, so a file of brackets would end the process.
+libyaml's own composer recurses on the C stack, so that deep nesting would crash the process.
 """
 
 import re
@@ -13,39 +13,39 @@ import yaml
 Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 
 DEPTH = 20
-"""Levels of lists and mappings; nobody nests deeper on purpose."""
+"""Largest nesting depth."""
 SHOWN = 60
-"""Characters of the file that a note quotes."""
+"""Largest number of characters that a warning quotes."""
 
 _COMMENT = re.compile(r"[ \t]+(#\S[^\n]*)")
-"""Behind a value, and without the space that people put into real comments."""
+"""Text after `#` without a space, as in `issue #3`, which YAML takes for a comment."""
 
 
 @attrs.frozen
 class FieldWarning:
-    """Something that was passed over or mended."""
+    """Warning about a part that was skipped or corrected."""
 
     line: int
-    """In the file, from 1."""
+    """Line in the file, from 1."""
     reason: str
 
 
 def quote_text(text: str) -> str:
-    """*text* as a note quotes it: on one line, and not too long."""
+    """Quote *text* for a warning: on one line, and not too long."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 
 @attrs.define(eq=False)
 class YamlFields:
-    """One mapping, in the order it was written."""
+    """The fields of one mapping, in file order."""
 
     values: dict[str, Value] = attrs.field(factory=dict)
     lines: dict[str, int] = attrs.field(factory=dict)
-    """Key -> the line it stands in."""
+    """Maps a key to its line."""
     notes: list[FieldWarning] = attrs.field(factory=list)
 
     def begin(self, key: str, line: int) -> None:
-        """Say that *key* comes next; of a key that is given twice the last one counts."""
+        """Record the line of *key*, and warn if the key is repeated; the last value counts."""
         if key in self.lines:
             self.notes.append(
                 FieldWarning(line, f"{quote_text(key)} is given again; the value in line {self.lines[key]} is ignored")
@@ -55,16 +55,16 @@ class YamlFields:
 
 @attrs.define(eq=False)
 class YamlInvalid(Exception):
-    """The text is no YAML mapping, or one that means more than strings, lists and mappings."""
+    """The text is not a YAML mapping, or uses unsupported YAML features."""
 
     line: int
     reason: str
 
 
 def parse_fields(text: str, first_line: int = 1) -> YamlFields:
-    """Read *text*, which begins in *first_line* of its file, as one mapping; all scalars are strings.
+    """Parse *text* as one mapping; all scalars are strings. *first_line* is the number of its first line.
 
-    Raises `YamlInvalid`, and nothing else.
+    Raises only `YamlInvalid`.
     """
     builder = _Builder(text=text, first_line=first_line)
     try:
@@ -80,11 +80,11 @@ def parse_fields(text: str, first_line: int = 1) -> YamlFields:
 
 @attrs.define(eq=False)
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping whose end event has not been read."""
 
     value: list[Value] | dict[str, Value]
     fields: YamlFields | None
-    """Where a mapping tells of its keys."""
+    """Records the keys of a mapping."""
     key: str | None = None
 
 
@@ -102,7 +102,7 @@ class _Builder:
         self.breaks = [at for at, character in enumerate(self.text) if character == "\n"]
 
     def line(self, mark: Any) -> int:
-        # Counted here: libyaml also breaks lines at characters that no editor counts.
+        # Counted here, because libyaml counts more line breaks than editors do.
         return self.first_line + bisect_left(self.breaks, mark.index)
 
     def handle(self, event: yaml.Event) -> None:
@@ -136,14 +136,15 @@ class _Builder:
         for sign, word in (("&", event.anchor), ("", event.tag)):
             if word is not None:
                 self._note(
-                    line, f"{quote_text(sign + word)} is YAML's and not part of the value; quote the value to keep it"
+                    line,
+                    f"{quote_text(sign + word)} is YAML syntax, not part of the value; quote the value to keep it",
                 )
         if not event.style:
             self._note_comment(event.end_mark)
         return value
 
     def _note_comment(self, mark: Any) -> None:
-        """Tell of a comment that was probably meant as part of the value before it, as in `issue #3`."""
+        """Warn about a YAML comment that was probably meant as part of the value, as in `issue #3`."""
         if found := _COMMENT.match(self.text, mark.index):
             self._note(
                 self.line(mark), f"{quote_text(found[1])} is a comment in YAML; quote the value if it belongs to it"
@@ -171,4 +172,4 @@ class _Builder:
             above.fields.begin(value, line)
             above.key = value
         else:
-            raise YamlInvalid(line, "a key must be a word")
+            raise YamlInvalid(line, "a key must be text")

@@ -1,4 +1,4 @@
-"""Includes in instruction files: `@path` outside of code."""
+"""Include references in instruction files: `@path` outside code."""
 
 import itertools
 import os
@@ -10,44 +10,44 @@ import attrs
 
 _FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
 _BACKTICKS = re.compile(r"`+")
-_MENTION = re.compile(r"(?<!\S)@(?P<path>(?:\\ |[^\s`])+)")
+_REFERENCE = re.compile(r"(?<!\S)@(?P<path>(?:\\ |[^\s`])+)")
 _SENTENCE_MARKS = ".,;:!?)]}>\"'*_"
 
 
 @attrs.frozen
 class IncludeReference:
-    """A word of a text that names a file, if there is such a file."""
+    """A word of a text that includes a file, if the file exists."""
 
     line: int
     path: str
 
     def target(self, directory: Path) -> Path | None:
-        """The file it means in a text that stands in *directory*, links followed; None when it is only a word."""
+        """Return the resolved path of the file, relative to *directory*; None if there is no such file."""
         for name in dict.fromkeys((self.path, self.path.rstrip(_SENTENCE_MARKS))):
             try:
                 path = Path.home() / name[2:] if name.startswith("~/") else directory / name
                 if path.is_file():
                     return Path(os.path.realpath(path))
-            except (OSError, RuntimeError):  # a name too long, a directory closed to us, a user without a home
+            except (OSError, RuntimeError):  # name too long, directory not readable, or user without a home directory
                 continue
         return None
 
 
 def find_includes(text: str) -> list[IncludeReference]:
-    r"""Every `@path` that begins a word, but for those in fenced blocks and code spans; `\ ` is a space in a path.
+    r"""Return every `@path` at the start of a word, except in fenced blocks and code spans.
 
-    Most of what looks like one is none, a decorator or a package: only the file system can tell.
+    `\\ ` is a space in a path. Most matches are decorators or packages, so only the file system can decide.
     """
     return [
         IncludeReference(number, found["path"].replace("\\ ", " "))
         for number, line in enumerate(_prose(text), 1)
-        for found in _MENTION.finditer(line)
+        for found in _REFERENCE.finditer(line)
     ]
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The lines of *text* without code; none is left out, so that they keep their numbers."""
-    # A code span may cross lines, but not the blank one that ends a paragraph.
+    """Yield the lines of *text* without code; lines keep their numbers."""
+    # A code span may span lines, but not the blank line that ends a paragraph.
     for _, lines in itertools.groupby(_without_fences(text), key=lambda line: bool(line.strip())):
         yield from _without_spans("\n".join(lines)).split("\n")
 
@@ -68,12 +68,12 @@ def _without_fences(text: str) -> Iterator[str]:
 
 
 def _is_span(mark: re.Match[str]) -> bool:
-    """Whether it is a line such as ```x```: what follows an opening fence of backticks holds none."""
+    """True for a line such as ```x```, because an opening backtick fence has no later backticks."""
     return mark["mark"].startswith("`") and "`" in mark["rest"]
 
 
 def _without_spans(paragraph: str) -> str:
-    """*paragraph* with its code spans blackened, so that lines and word starts stay where they are."""
+    """Replace the code spans of *paragraph* by backticks, so that lines and word starts keep their positions."""
     runs = list(_BACKTICKS.finditer(paragraph))
     closers: dict[int, int] = {}
     latest: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Instruction files: what people wrote down for every agent that works in a place, gathered in a fixed order.
+"""Loader of instruction files, which people write for all agents in a directory; the order is fixed.
 
-They are other people's files. Whatever is odd about one is noted, and the rest is loaded.
+A problem in a file causes a warning, and the rest of the file is loaded.
 """
 
 import os
@@ -18,20 +18,20 @@ from coterie.trusted_files import TrustedFiles
 
 MANAGED = Path("/etc/coterie")
 NAMES = ("CLAUDE.md", "AGENTS.md", "rules/")
-"""In the managed directory and in the user's; a directory holds rules."""
+"""Names in the managed directory and in the user's directory; a name with a slash is a directory of rules."""
 PROJECT_NAMES = ("CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md", ".claude/rules/")
 PRIVATE_NAMES = ("CLAUDE.local.md", "AGENTS.local.md")
 HOPS = 4
-"""How far includes of includes are followed."""
+"""Largest depth of nested includes."""
 LONG = 40_000
-"""Characters from which on a file is loaded with a warning: every turn pays for it."""
+"""In characters; a longer file is loaded with a warning, because every turn pays for it."""
 SIZE_LIMIT = 1_000_000
-"""Bytes beyond which a file is not read: no window holds it."""
+"""In bytes; larger files are not loaded, because no context window holds them."""
 FILE_LIMIT = 500
 
 InstructionScope = Literal["managed", "user", "project", "private"]
 _OWNERS: dict[InstructionScope, str] = {
-    "managed": "whoever manages this machine",
+    "managed": "the administrator of this machine",
     "user": "the user, for all projects",
     "project": "the project",
     "private": "the user, for this project",
@@ -40,40 +40,40 @@ _OWNERS: dict[InstructionScope, str] = {
 
 @attrs.frozen(kw_only=True)
 class InstructionPaths:
-    """Where instruction files are looked for."""
+    """Directories that are searched for instruction files."""
 
     home: Path
     """Coterie's directory of the user."""
     project: Path
-    """The top of the tree the agent works in; of a worktree its own top, because git tracks the files there."""
+    """Top directory of the checkout; for a worktree its own top directory, because git tracks the files there."""
     working: Path
     managed: Path = MANAGED
 
 
 @attrs.frozen(kw_only=True)
 class InstructionFile:
-    """A file that was loaded."""
+    """A loaded instruction file."""
 
     path: Path
     scope: InstructionScope
     text: str
     paths: tuple[str, ...] = ()
-    """Patterns of the files that it is for; none for one that always holds."""
+    """Patterns of the files to which a rule applies; empty if it always applies."""
     included_by: Path | None = None
 
 
 @attrs.frozen(kw_only=True)
 class InstructionWarning:
-    """What a person should know about a file that was loaded in part, or not at all."""
+    """Warning about a file that was loaded in part, or not at all."""
 
     path: Path
     line: int | None
-    """Where the file names another one; None when the note is about the file itself."""
+    """Line of the include; None if the warning concerns the file itself."""
     reason: str
 
     @property
     def source(self) -> str:
-        """The file, and the line if it is about one."""
+        """The file, with the line if there is one."""
         return _readable(self.path) + ("" if self.line is None else f":{self.line}")
 
     def __str__(self) -> str:
@@ -82,32 +82,31 @@ class InstructionWarning:
 
 @attrs.frozen(kw_only=True)
 class Instructions:
-    """All files in order; the later one weighs more."""
+    """All files in order; later files take precedence."""
 
     files: tuple[InstructionFile, ...]
     notes: tuple[InstructionWarning, ...]
     unapproved: tuple[Path, ...]
-    """Files outside that were named and not loaded, because nobody approved of them; links followed."""
+    """Resolved paths of included files outside the project that the user has not approved."""
 
     def to_text(self) -> str:
-        """Every file's text under its path and whose it is; empty without files. Equal files give equal text."""
+        """Return the text of every file with its path and owner; empty without files. Equal files give equal text."""
         return "\n\n".join(_section(file) for file in self.files)
 
 
 def read_instructions(project: Path) -> Instructions:
-    """The instruction files that hold in *project*. Blocks on the disk. Raises `ConfigInvalid`."""
-    # The files are those of this checkout; approvals hold for all worktrees of the project.
+    """Load the instruction files that apply in *project*. Blocks. Raises `ConfigInvalid`."""
+    # The files come from this checkout; approvals are shared by all worktrees of the project.
     places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
     return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
 
 
 def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]) -> Instructions:
-    """Read the instruction files of *places*: managed, the user's, then each directory from the project down.
+    """Load the instruction files of *places*: managed, user, then each directory from the project down.
 
-    An included file stands right before the one that names it. A file that is reached twice, by a link or an include,
-    stands where it was reached first. A file includes freely what lies in the same place; for anything else, and for a
-    link that leads out of the project, *approved* is asked with the resolved path. Blocks on the disk; raises nothing
-    for what it finds there.
+    An included file precedes the file that includes it. A file that is reached twice keeps its first position. Includes
+    within one of the places are free; for other files, and for links that leave the project, *approved* is called with
+    the resolved path. Blocks. Problems in files never raise.
     """
     roots = (places.managed, places.home, places.project, places.working)
     reading = _Loader(tuple(map(_real, roots)), approved)
@@ -123,12 +122,12 @@ def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]
 
 @attrs.frozen(kw_only=True)
 class _FoundFile:
-    """A file that is to be read."""
+    """A file to be loaded."""
 
     path: Path
-    """As people know it."""
+    """Path for messages."""
     real: Path
-    """With all links followed; names the file."""
+    """Resolved path; identifies the file."""
     scope: InstructionScope
     is_rule: bool = False
     included_by: Path | None = None
@@ -147,7 +146,7 @@ class _Loader:
     _seen: set[Path] = attrs.field(factory=set)
 
     def load_named(self, directory: Path, names: Iterable[str], scope: InstructionScope) -> None:
-        """Load those files that are there, and before each what it includes."""
+        """Load the existing files, each after its includes."""
         for name in names:
             if not name.endswith("/"):
                 self._load_path(resolve_file_name(directory / name), scope)
@@ -168,7 +167,7 @@ class _Loader:
         except OSError as exc:
             self._warn(path, f"cannot be read: {exc.strerror}")
             return
-        # The user's and the managed directory are their owners' to arrange; a project's links are anyone's.
+        # Links are trusted in the user's and the managed directory, but not in a project.
         is_free = scope in ("managed", "user") or self._is_free(path, real)
         if real not in self._seen and (is_free or self._is_approved(real, path, "leads")):
             self._load(_FoundFile(path=path, real=real, scope=scope, is_rule=is_rule))
@@ -179,8 +178,8 @@ class _Loader:
             self._warn(found.path, f"is left out: {FILE_LIMIT} files are loaded already")
             return
         text = self._read(found)
-        for mention in find_includes(text):
-            self._load_include(mention, found)
+        for include in find_includes(text):
+            self._load_include(include, found)
         if len(text) > LONG:
             self._warn(
                 found.path, f"has {len(text):,} characters, and every turn pays for them; up to {LONG:,} is fine"
@@ -200,7 +199,7 @@ class _Loader:
             )
 
     def _read(self, found: _FoundFile) -> str:
-        """The file's text; empty, with a note, when it cannot be used."""
+        """Return the text of the file; empty, with a warning, if it is unusable."""
         try:
             return _read_text(found.real)
         except OSError as exc:
@@ -209,26 +208,28 @@ class _Loader:
             self._warn(found.path, f"is left out: it is {exc}")
         return ""
 
-    def _load_include(self, mention: IncludeReference, by: _FoundFile) -> None:
-        target = mention.target(by.real.parent)
+    def _load_include(self, include: IncludeReference, by: _FoundFile) -> None:
+        target = include.target(by.real.parent)
         if target is None or target in self._seen:
             return
         if by.hops == HOPS:
-            self._warn(by.path, f"@{mention.path} is left out: it is more than {HOPS} includes deep", mention.line)
+            self._warn(by.path, f"@{include.path} is left out: it is more than {HOPS} includes deep", include.line)
         elif self._is_free(by.real, target) or self._is_approved(
-            target, by.path, f"@{mention.path} leads", mention.line
+            target, by.path, f"@{include.path} leads", include.line
         ):
             self._load(_FoundFile(path=target, real=target, scope=by.scope, included_by=by.path, hops=by.hops + 1))
 
     def _is_free(self, file: Path, target: Path) -> bool:
-        """Whether both lie in one place. A repository may thus not have the user's other files read to the model."""
+        """True if both files are in one of the places, so that a repository cannot include other files of the user."""
         return any(file.is_relative_to(root) and target.is_relative_to(root) for root in self.roots)
 
     def _is_approved(self, target: Path, path: Path, leads: str, line: int | None = None) -> bool:
         if self.approved(target):
             return True
         self.unapproved.append(target)
-        self._warn(path, f"{leads} outside, to {_readable(target)}; left out until you approve of that file", line)
+        self._warn(
+            path, f"{leads} outside the project, to {_readable(target)}; left out until you approve that file", line
+        )
         return False
 
     def _warn(self, path: Path, reason: str, line: int | None = None) -> None:
@@ -236,8 +237,8 @@ class _Loader:
 
 
 def _read_text(path: Path) -> str:
-    """The text of a file. Raises `OSError`, and `ValueError` saying what it is instead of a text."""
-    # Asked first, because opening a pipe would wait for its other end.
+    """Return the text of a file. Raises `OSError`, and `ValueError` if the file is not text."""
+    # Checked first, because opening a pipe would block.
     if not path.is_file():
         raise ValueError("not a regular file")
     with path.open("rb") as stream:
@@ -254,7 +255,7 @@ def _read_text(path: Path) -> str:
 
 
 def _directories_between(project: Path, working: Path) -> list[Path]:
-    """The directories from *project* to *working*; only the two, when one is not above the other."""
+    """Return the directories from *project* down to *working*; both if *working* is not inside *project*."""
     if not working.is_relative_to(project):
         return [project, working]
     steps = working.relative_to(project).parts
@@ -262,12 +263,12 @@ def _directories_between(project: Path, working: Path) -> list[Path]:
 
 
 def _real(path: Path) -> Path:
-    # `Path.resolve` raises on a loop of links; this does not.
+    # `Path.resolve` raises on a loop of links, but `realpath` does not.
     return Path(os.path.realpath(path))
 
 
 def _readable(path: Path) -> str:
-    """A path as text that can be encoded, whatever bytes it is made of."""
+    """Return a path as text that can be encoded, for any bytes in it."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

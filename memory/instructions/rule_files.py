@@ -11,35 +11,35 @@ from coterie.memory.front_matter.front_matter import parse_front_matter
 from coterie.memory.front_matter.yaml_fields import FieldWarning, Value
 
 OVERRIDES = {"AGENTS.md": "AGENTS.override.md"}
-"""Name -> the file that stands for it, where there is one."""
+"""Maps a name to the file that replaces it if it exists."""
 
 
 def resolve_file_name(path: Path) -> Path:
-    """The file that *path* names: what stands for it, itself, or one that is spelt with other capitals.
+    """Return the existing file for *path*: its override, itself, or a file that differs only in case.
 
-    *path* itself if there is none of these. Blocks on the disk; raises nothing for it.
+    Returns *path* itself if none exists. Blocks; never raises.
     """
     override = path.with_name(OVERRIDES.get(path.name, path.name))
     for candidate in (override, path):
         if os.path.lexists(candidate):
             return candidate
     try:
-        # By text, as an entry may have a name that is none in UTF-8.
+        # As strings, because names may not be valid UTF-8.
         spelt = sorted(name for name in os.listdir(path.parent) if name.casefold() == path.name.casefold())  # noqa: PTH208
     except OSError:
         return path
     return path.with_name(spelt[0]) if spelt else path
 
 
-def list_rule_files(directory: Path, tell: Callable[[Path, OSError], None]) -> Iterator[Path]:
-    """The `.md` files at and below *directory*, in the order of their names; links to directories are not entered.
+def list_rule_files(directory: Path, on_failure: Callable[[Path, OSError], None]) -> Iterator[Path]:
+    """Yield the `.md` files in and below *directory*, sorted by name; links to directories are not followed.
 
-    *tell* hears of a directory that cannot be listed, unless it is not there.
+    *on_failure* is called for a directory that exists but cannot be listed.
     """
 
     def on_error(exc: OSError) -> None:
         if not isinstance(exc, FileNotFoundError | NotADirectoryError):
-            tell(Path(exc.filename), exc)
+            on_failure(Path(exc.filename), exc)
 
     for name, directories, files in os.walk(directory, onerror=on_error):
         directories.sort()
@@ -47,22 +47,22 @@ def list_rule_files(directory: Path, tell: Callable[[Path, OSError], None]) -> I
 
 
 _COMMA = re.compile(r",(?![^{]*\})")
-"""Between two patterns; a comma in `*.{ts,tsx}` is none."""
+"""A comma between two patterns, not one inside `*.{ts,tsx}`."""
 
 
 @attrs.frozen(kw_only=True)
 class RuleText:
-    """A rule in two parts."""
+    """A rule: its text and the files to which it applies."""
 
     text: str
-    """Without its front matter."""
+    """The text without front matter."""
     paths: tuple[str, ...] = ()
-    """Patterns of the files that it is for; none for a rule that always holds."""
+    """Patterns of the files to which the rule applies; empty if it always applies."""
     notes: tuple[FieldWarning, ...] = ()
 
 
 def parse_rule(text: str) -> RuleText:
-    """Read *text*, whatever it is; never raises."""
+    """Parse *text*; accepts any text and never raises."""
     front = parse_front_matter(text)
     if front.line is None:
         return RuleText(text=text)

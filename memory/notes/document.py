@@ -1,7 +1,7 @@
-"""Session notes as they stand in their file, read back whatever a person or a model made of it.
+"""Session notes as a document: parsed from any text that a person or a model left in the file.
 
-Nothing that was written is lost. A heading that was broken is mended, one that stands twice is put together, and text
-whose heading is unknown stays where it is.
+No written text is lost. A malformed heading is corrected, duplicate sections are merged, and text under an unknown
+heading stays where it is.
 """
 
 import re
@@ -13,7 +13,8 @@ from coterie.memory.notes.template import Template, fold_heading
 
 KEPT = "<!-- kept by the session: written anew at each update -->"
 END_OF_KEPT = "<!-- end of what the session keeps -->"
-"""Lines around the sections that we write. What a person adds at the end of the file stands behind the second."""
+"""Lines around the sections that the session writes. Text that a person adds at the end of the file follows the second.
+"""
 
 _BROKEN = re.compile(r"[ \t]*(?:#{1,6}[ \t]*|\*\*|__)?(.*?)(?:\*\*|__)?[ \t]*:?[ \t]*#*[ \t]*")
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
@@ -21,17 +22,17 @@ _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 
 @attrs.frozen(kw_only=True)
 class NotesDocument:
-    """What the sections of a template hold."""
+    """Content of the sections of a template."""
 
     template: Template
     bodies: tuple[str, ...]
-    """One for each section of the template."""
+    """One body for each section of the template."""
     kept: str = ""
-    """The sections that we write, behind all others."""
+    """Sections that the session writes; they follow all others."""
 
     @classmethod
     def parse(cls, text: str, template: Template) -> "NotesDocument":
-        """The notes in *text*, whatever it is."""
+        """Parse *text*; accepts any text."""
         lines, kept = _without_kept(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
         bodies: list[list[str]] = [[] for _ in template.sections]
         starts = _starts(lines, template)
@@ -46,22 +47,22 @@ class NotesDocument:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing but headings and hints."""
+        """True if the notes have only headings and hints."""
         return not any(self.bodies)
 
     def body(self, heading: str) -> str:
-        """What the section holds; empty if there is no such section."""
+        """Return the body of a section; empty if there is no such section."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         return next((body for section, body in sections if fold_heading(section.heading) == fold_heading(heading)), "")
 
     def with_kept(self, texts: Mapping[str, str]) -> "NotesDocument":
-        """The notes with these texts, by heading, as the sections that we write; one without text is left out."""
+        """Replace the sections that the session writes by *texts*, by heading; empty texts are left out."""
         kept = "\n\n".join(f"# {heading}\n{text.strip()}" for heading, text in texts.items() if text.strip())
         lines = (line for line in kept.split("\n") if line.strip() not in (KEPT, END_OF_KEPT))
         return attrs.evolve(self, kept="\n".join(lines))
 
     def to_text(self) -> str:
-        """As they stand in their file."""
+        """Return the notes as file content."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         parts = ["\n".join([*section.lines, *(["", body] if body else [])]).strip("\n") for section, body in sections]
         if self.kept:
@@ -69,13 +70,13 @@ class NotesDocument:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def shown_text(self) -> str:
-        """As they stand for what happened: without hints, empty sections, and what we write ourselves."""
+        """Return the notes for a reader: without hints, empty sections and the sections that the session writes."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         return "\n\n".join(f"# {s.heading}\n{body}" if s.heading else body for s, body in sections if body)
 
 
 def close_fences(body: str) -> str:
-    """*body* with an end for a block of code that has none: it would swallow the headings that follow."""
+    """Close an open code block of *body*, because it would hide the headings of later sections."""
     fence = None
     for line in body.split("\n"):
         fence = _fence_after(line, fence)
@@ -88,7 +89,7 @@ def _body(lines: Sequence[str]) -> str:
 
 
 def _without_kept(lines: Iterable[str]) -> tuple[list[str], str]:
-    """The lines without what we wrote, and that; where a mark of it is gone, it is taken for what others wrote."""
+    """Separate the lines from the session's sections; if a marker is missing, all lines count as written by others."""
     rest: list[str] = []
     kept: list[str] = []
     between: list[str] | None = None
@@ -105,9 +106,9 @@ def _without_kept(lines: Iterable[str]) -> tuple[list[str], str]:
 
 
 def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
-    """Number of a line -> the section that begins with it.
+    """Map line numbers to the section that begins there.
 
-    Only for a section whose heading is nowhere as it should be, something like it will do, or else its hint.
+    A malformed heading, or else a hint, counts only for a section without a correct heading.
     """
     whole = {f"# {section.heading}": index for index, section in enumerate(template.sections) if section.heading}
     starts = {number: whole[line.rstrip()] for number, line in enumerate(lines) if line.rstrip() in whole}
@@ -126,7 +127,7 @@ def _folded(line: str) -> str:
 
 
 def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable[int]:
-    """Numbers of lines that are not code; a section ends a block of code that was left open."""
+    """Yield the numbers of lines that are not code; a section start ends an unclosed code block."""
     fence = None
     for number, line in enumerate(lines):
         before = None if number in starts else fence
@@ -136,7 +137,7 @@ def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable
 
 
 def _fence_after(line: str, fence: str | None) -> str | None:
-    """What will end the block of code that is open behind *line*; None if none is."""
+    """Return the fence that closes the code block open after *line*; None if no block is open."""
     found = _FENCE.fullmatch(line)
     if found is None:
         return fence

@@ -1,4 +1,4 @@
-"""The file of session notes, read and replaced whole."""
+"""The file of session notes, read and replaced as a whole."""
 
 import errno
 import os
@@ -14,22 +14,22 @@ from coterie.memory.notes.notes_size import trim_notes
 from coterie.memory.notes.template import Template
 
 LARGEST = 1_000_000
-"""Bytes that are read; notes that are so long no one has meant to be notes."""
+"""Largest file that is read, in bytes."""
 MODE = 0o600
 
 
 def read_notes(path: Path, template: Template) -> NotesDocument | None:
-    """The notes in the file, whatever it is; None if there is none. Raises `OSError`."""
+    """Parse the notes in the file; None if there is no file. Raises `OSError`."""
     content = read_file(path)
     return None if content is None else NotesDocument.parse(_text(content), template)
 
 
 def read_file(path: Path, *, follow: bool = False) -> bytes | None:
-    """What the file holds; None if there is none. Raises `OSError`, also for what is no regular file.
+    """Return the content of a file; None if there is none. Raises `OSError`, also if it is not a regular file.
 
-    A link is refused unless *follow*.
+    A link is refused unless *follow* is true.
     """
-    # Without waiting for the other end of a pipe.
+    # O_NONBLOCK: opening a pipe must not block.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags)
@@ -45,12 +45,12 @@ def read_file(path: Path, *, follow: bool = False) -> bytes | None:
 
 
 def begin_update(path: Path, template: Template) -> tuple[NotesDocument, bytes]:
-    """The notes before an update, and all that the file holds: mended, or made if there was none.
+    """Correct or create the notes file before an update; return the notes and the file content.
 
-    Raises `NotesUnusable` for a file that is read-only, and `OSError`.
+    Raises `NotesUnusable` if the file is read-only, and `OSError`.
     """
     before = read_file(path)
-    # Replacing asks for no right to write to the file, but who took that right away did not want it changed.
+    # Replacing a file ignores its permissions, but a user who made it read-only does not want it changed.
     if before is not None and not (path.stat().st_mode & 0o222 and os.access(path, os.W_OK)):
         raise NotesUnusable(f"{path} is read-only")
     notes = NotesDocument.parse(_text(before or b""), template)
@@ -63,9 +63,9 @@ def begin_update(path: Path, template: Template) -> tuple[NotesDocument, bytes]:
 def end_update(
     path: Path, template: Template, settings: NotesSettings, kept: Mapping[str, str]
 ) -> tuple[NotesDocument, list[str]]:
-    """The notes after an update, in the file: mended, trimmed and with what we keep; and which headings were trimmed.
+    """Correct, trim and write the notes after an update; return them and the trimmed headings.
 
-    Raises `NotesUnusable` if nothing is in them or they are gone, and `OSError`.
+    Raises `NotesUnusable` if the notes are empty or deleted, and `OSError`.
     """
     read = read_notes(path, template)
     if read is None:
@@ -78,5 +78,5 @@ def end_update(
 
 
 def _text(content: bytes) -> str:
-    """The text of *content*; what is no UTF-8 comes as escapes, so that nothing is lost."""
+    """Decode *content*; invalid bytes become escapes, so that nothing is lost."""
     return content.decode("utf-8", "backslashreplace")

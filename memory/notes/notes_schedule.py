@@ -1,4 +1,4 @@
-"""The schedule of notes updates: by growth of the context, by cost, and before it is full."""
+"""Schedule of notes updates: by growth of the context, by cost, and before the context is full."""
 
 from decimal import Decimal
 from typing import Literal
@@ -8,56 +8,56 @@ import attrs
 from coterie.memory.layer_settings import NotesSettings
 
 MOST_DOUBLINGS = 5
-"""Failures in a row after which the wait grows no more."""
+"""Number of consecutive failures after which the wait no longer doubles."""
 AT_LEISURE = Decimal("0.5")
-"""The part of their share that updates may cost before they are needed; the rest is put by for those that are."""
+"""Part of the cost limit for updates that are not urgent; the rest is reserved for urgent updates."""
 
 Delay = Literal["growth", "calls", "money"]
-"""What an update waits for."""
+"""The condition that delays an update."""
 
 
 @attrs.frozen(kw_only=True)
 class UpdateThreshold:
-    """When the notes will be needed: as the summary of a context that is full, if they are not too far behind it."""
+    """The limits under which notes can replace a full context."""
 
     tokens: int
-    """Of the context that is full."""
+    """Size of a full context."""
     most: int
-    """Tokens that may stay beside the notes, because they do not know of them."""
+    """Largest number of tokens that may stay with the notes because the notes do not cover them."""
 
     @property
     def turn_tokens(self) -> int:
-        """Tokens that one turn may bring: if it were more than half of those that may stay, nothing would help."""
+        """Largest assumed growth in one turn: with more than half of `most` no schedule could keep up."""
         return self.most // 2
 
 
 @attrs.frozen(kw_only=True)
 class NotesSchedule:
-    """What decides whether an update is due. Changes give a new one."""
+    """State that decides if an update is due; immutable."""
 
     settings: NotesSettings
     need: UpdateThreshold | None = None
-    """None where nobody will take them for a summary."""
+    """None if the notes are never used as a summary."""
     since: int = 0
-    """Tokens of context from which its growth is counted."""
+    """Context size from which growth is counted."""
     has_begun: bool = False
-    """Whether there has been an update, though it may have failed."""
+    """True after the first update started, even if it failed."""
     calls: int = 0
-    """Of tools since the last one."""
+    """Tool calls since the last update."""
     is_pausing: bool = False
-    """Whether the last turn made no calls."""
+    """True if the last turn made no calls."""
     failures: int = 0
-    """In a row."""
+    """Number of consecutive failures."""
     turns_usd: Decimal = Decimal(0)
     notes_usd: Decimal = Decimal(0)
 
     @property
     def wait(self) -> int:
-        """Tokens by which the context must grow."""
+        """Tokens by which the context must grow before the next update."""
         return self.settings.step * 2 ** min(self.failures, MOST_DOUBLINGS) if self.has_begun else self.settings.first
 
     def after_turn(self, tokens: int, calls: int, usd: Decimal) -> "NotesSchedule":
-        """A turn has ended, with *tokens* in the context. One that has shrunk is counted from what it holds now."""
+        """Return the schedule after a turn, with *tokens* in the context."""
         return attrs.evolve(
             self,
             since=min(self.since, tokens),
@@ -67,39 +67,40 @@ class NotesSchedule:
         )
 
     def is_close(self, tokens: int) -> bool:
-        """Whether a context of *tokens* may be full after the next turn."""
+        """True if a context of *tokens* may be full after the next turn."""
         return self.need is not None and tokens + self.need.turn_tokens >= self.need.tokens
 
     def delay(self, tokens: int, expected_usd: Decimal, unknown: int = 0) -> Delay | None:
-        """What an update waits for that will cost about *expected_usd*; None if it is due.
+        """Return the condition that delays an update of about *expected_usd*; None if the update is due.
 
-        One that comes before it is needed leaves money for one that is: when the context may soon be full, and too many
-        of its tokens *unknown* to the notes.
+        An update that is not urgent must leave money for an urgent one. An update is urgent if the context may soon be
+        full, and *unknown*, the tokens that the notes do not cover, may soon exceed the limit.
         """
-        # What is new may have taken the place of what was cleared; but one that failed must wait for more to come.
+        # New text may have replaced cleared text, so growth alone is not enough; but after a failure only growth
+        # counts.
         new = tokens - self.since if self.failures else max(tokens - self.since, unknown)
         if new < self.wait:
             return "growth"
         if self.has_begun and self.calls < self.settings.calls and not self.is_pausing:
             return "calls"
-        # Through the text, so that a float that reads 0.1 means 0.1.
+        # Converted through text, so that the float 0.1 becomes exactly 0.1.
         allowed = Decimal(str(self.settings.share)) * self.turns_usd
         if self.need is not None and not (self.is_close(tokens) and unknown + self.need.turn_tokens > self.need.most):
             allowed *= AT_LEISURE
         return None if self.notes_usd + expected_usd <= allowed else "money"
 
     def after_start(self, tokens: int) -> "NotesSchedule":
-        """An update begins that will know what these *tokens* hold."""
+        """Return the schedule after an update started that covers *tokens*."""
         return attrs.evolve(self, since=tokens, has_begun=True, calls=0)
 
     def after_success(self, usd: Decimal) -> "NotesSchedule":
-        """It has cost *usd*, and the notes are up to date."""
+        """Return the schedule after an update for *usd* succeeded."""
         return attrs.evolve(self, failures=0, notes_usd=self.notes_usd + usd)
 
     def after_failure(self, usd: Decimal) -> "NotesSchedule":
-        """It has cost *usd*, and came to nothing."""
+        """Return the schedule after an update for *usd* failed."""
         return attrs.evolve(self, failures=self.failures + 1, notes_usd=self.notes_usd + usd)
 
     def after_shrink(self, tokens: int) -> "NotesSchedule":
-        """The context holds only *tokens* now."""
+        """Return the schedule after the context shrank to *tokens*."""
         return attrs.evolve(self, since=tokens)

@@ -1,4 +1,4 @@
-"""Size of session notes, and trimming to the limits of their settings."""
+"""Size of session notes, and trimming to the limits of the settings."""
 
 import re
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from coterie.memory.notes.template import WORKLOG, fold_heading
 TOKEN_BYTES = 4
 """Bytes of text that count as one token."""
 _FENCE_BYTES = 8
-"""Left for the end of a block of code that is cut."""
+"""Reserved for the closing fence of a code block that is cut."""
 _NOTICE = re.compile(r"\[Trimmed to [\d,]+ tokens: [^\]\n]*\]\n*")
 
 
 def tokens_of(text: str) -> int:
-    """About how many tokens *text* takes."""
+    """Estimate the number of tokens of *text*."""
     return -(-len(text.encode()) // TOKEN_BYTES)
 
 
 def trim_notes(notes: NotesDocument, settings: NotesSettings) -> tuple[NotesDocument, list[str]]:
-    """The notes within *settings*, and the headings of the sections that were over them.
+    """Trim the notes to the limits of *settings*; return them and the headings of the trimmed sections.
 
-    The worklog loses its oldest lines, any other section its end; a notice in the section says so. When all together
-    are too long, the longest lose first.
+    The worklog loses its oldest lines, other sections lose their end, and a notice is added to the section. If the sum
+    is too large, the longest sections are trimmed first.
     """
     cap = min(settings.section, _cap([min(tokens_of(body), settings.section) for body in notes.bodies], settings.total))
     headings = [section.heading for section in notes.template.sections]
@@ -38,7 +38,7 @@ def trim_notes(notes: NotesDocument, settings: NotesSettings) -> tuple[NotesDocu
 
 
 def _cap(sizes: Sequence[int], total: int) -> int:
-    """The size that no section may exceed so that all together have *total* at most."""
+    """Return the largest section size with which the sum of all sections is at most *total*."""
     left = total
     for number, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - number)
@@ -59,14 +59,14 @@ def _trim(body: str, cap: int, *, is_log: bool) -> str:
 
 
 def _beginning(text: str, size: int) -> str:
-    """At most *size* bytes of *text*; whole lines, if that leaves more than half of them."""
+    """Return at most *size* bytes from the start of *text*; whole lines, if they are more than half of that."""
     start = text.encode()[:size].decode("utf-8", "ignore")
     whole = start.rpartition("\n")[0]
     return whole if 2 * len(whole) > len(start) else start
 
 
 def _end(text: str, size: int) -> str:
-    """At most *size* bytes from the end of *text*; whole lines, if that leaves more than half of them."""
+    """Return at most *size* bytes from the end of *text*; whole lines, if they are more than half of that."""
     content = text.encode()
     end = content[max(0, len(content) - size) :].decode("utf-8", "ignore")
     whole = end.partition("\n")[2]

@@ -1,4 +1,4 @@
-"""The template of session notes: its sections, each with a hint."""
+"""Template of session notes: sections, each with a hint."""
 
 import functools
 import re
@@ -19,28 +19,28 @@ _SLOT = re.compile(r"\{\{[ \t]*(.*?)[ \t]*\}\}")
 
 @attrs.frozen(kw_only=True)
 class TemplateSection:
-    """A section as it is before anything is written into it."""
+    """A section of the template, without content."""
 
     heading: str
-    """Empty for what stands above the first heading."""
+    """Empty for the part above the first heading."""
     hint: tuple[str, ...] = ()
     """The lines below the heading."""
 
     @property
     def lines(self) -> list[str]:
-        """As they stand in a file."""
+        """The lines of the empty section in a file."""
         return [*([f"# {self.heading}"] if self.heading else []), *self.hint]
 
 
 @attrs.frozen(kw_only=True)
 class Template:
-    """All sections in their order, the one without a heading first."""
+    """All sections in order; the part above the first heading comes first."""
 
     sections: tuple[TemplateSection, ...]
 
     @classmethod
     def parse(cls, text: str) -> "Template":
-        """The template in a Markdown file. Raises `NotesUnusable` for one without headings, or with one twice."""
+        """Parse a Markdown template. Raises `NotesUnusable` if it has no headings, or duplicate ones."""
         sections: list[tuple[str, list[str]]] = [("", [])]
         for line in text.splitlines():
             if heading := _HEADING.fullmatch(line.rstrip()):
@@ -49,34 +49,34 @@ class Template:
                 sections[-1][1].append(line.strip())
         names = [fold_heading(heading) for heading, _ in sections]
         if len(names) == 1:
-            raise NotesUnusable(f"has no section; one begins with a line such as '# {WORKLOG}'")
+            raise NotesUnusable(f"has no section; add a heading line such as '# {WORKLOG}'")
         if twice := [heading for heading, _ in sections if names.count(fold_heading(heading)) > 1]:
             raise NotesUnusable(f"has the section {twice[0]!r} twice")
         return cls(sections=tuple(TemplateSection(heading=name, hint=tuple(hint)) for name, hint in sections))
 
 
 def fold_heading(heading: str) -> str:
-    """A heading for comparison: case, space and the spelling of "and" make no difference."""
+    """Return a heading for comparison: case, space and the spelling of "and" are ignored."""
     return " ".join(heading.casefold().replace("&", " and ").split())
 
 
 @functools.cache
 def default_template() -> Template:
-    """Ours."""
+    """Return the built-in template."""
     return Template.parse(DEFAULT.read_text(encoding="utf-8"))
 
 
 def find_slots(text: str) -> set[str]:
-    """The names between double braces in *text*."""
+    """Return the names between double braces in *text*."""
     return {slot.group(1) for slot in _SLOT.finditer(text)}
 
 
 def fill_slots(text: str, facts: Mapping[str, str]) -> str:
-    """*text* with each `{{name}}` filled, in one pass: a slot in a fact stays as it is.
+    """Replace each `{{name}}` in *text*, in one pass: slots inside inserted texts are not replaced.
 
-    Raises `NotesUnusable` for a name that is none of *facts*.
+    Raises `NotesUnusable` for a name that is not in *facts*.
     """
     if unknown := sorted(find_slots(text) - facts.keys()):
         known = ", ".join(f"{{{{{name}}}}}" for name in sorted(facts))
-        raise NotesUnusable(f"has a slot {{{{{unknown[0]}}}}}; there is {known}")
+        raise NotesUnusable(f"has an unknown slot {{{{{unknown[0]}}}}}; available: {known}")
     return _SLOT.sub(lambda slot: facts[slot.group(1)], text)

@@ -1,6 +1,6 @@
-"""Where the words of memory files are kept for searching: a SQLite file in the user's cache, which may be lost.
+"""SQLite file with the words of memory files, in the user's cache directory.
 
-It is never the only copy of anything, so nothing here is durable, and what is damaged is thrown away.
+The cache is never the only copy of anything: it is not durable, and a damaged cache is deleted.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 VERSION = 1
-"""Of the tables and of the way words are made; a cache of another version is thrown away."""
+"""Version of the tables and of the tokenizer; a cache of another version is deleted."""
 BUSY = 5.0
-"""Seconds that one process waits for another that writes."""
+"""Seconds that a process waits for another writer."""
 PAGES = 32_768
-"""Kilobytes of the file that stay in memory once they were needed."""
+"""SQLite page cache, in kilobytes."""
 MAPPED = 256 * 1024 * 1024
-"""Bytes of the file that are read where they lie, without a copy."""
+"""Bytes of the file that are memory-mapped."""
 MODE = 0o600
 
 _OUTSIDE = frozenset(
@@ -43,7 +43,7 @@ CREATE VIRTUAL TABLE places USING fts5vocab(texts, instance);
 
 
 def default_cache(directory: Path) -> Path:
-    """The cache file of the store in *directory*, in the user's cache directory."""
+    """Return the cache file of the store in *directory*, in the user's cache directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     parent = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     digest = hashlib.blake2b(os.fsencode(os.path.realpath(directory)), digest_size=16).hexdigest()
@@ -51,9 +51,9 @@ def default_cache(directory: Path) -> Path:
 
 
 def open_cache(path: Path | None) -> sqlite3.Connection:
-    """The cache in the file *path*, made if there is none; in memory if there can be none, or for None.
+    """Open or create the cache file *path*; falls back to memory, also for None.
 
-    A file of another version, or one that is damaged, is replaced. Any thread may use it, one at a time. Blocks.
+    A damaged file or one of another version is replaced. Any thread may use the connection, one at a time. Blocks.
     """
     if path is None:
         return open_in_memory()
@@ -66,24 +66,24 @@ def open_cache(path: Path | None) -> sqlite3.Connection:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the cache itself is at fault, and not who has it locked, or the disk."""
+    """True if the cache itself is damaged; False if it is locked, or the disk fails."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _OUTSIDE
 
 
 def open_in_memory() -> sqlite3.Connection:
-    """A cache that nobody else sees, and that is gone when it is closed."""
+    """Open a private cache in memory."""
     return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
 def discard_cache(path: Path) -> None:
-    """Remove a cache that cannot be used; others that have it open go on with what they have. Raises `OSError`."""
+    """Delete an unusable cache; processes that have it open keep their copy. Raises `OSError`."""
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def write_transaction(cache: sqlite3.Connection) -> Iterator[None]:
-    """All that the block writes, or nothing; one process at a time. Raises `sqlite3.Error`."""
+    """Commit all writes of the block, or none; one process at a time. Raises `sqlite3.Error`."""
     cache.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -117,16 +117,16 @@ def _open_file(path: Path) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make *path*, or check that it is ours; what SQLite puts beside it has the same permissions.
+    """Create *path*, or check that it belongs to this user; SQLite's side files get the same permissions.
 
-    A file that is there is not opened: to close it again would end the locks that this process has on it.
+    An existing file is not opened, because closing it would release the locks that this process holds on it.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
     except FileExistsError:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError(f"{path} is no file of this user") from None
+            raise PermissionError(f"{path} is not a file of this user") from None
         if status.st_mode & 0o777 != MODE:
             path.chmod(MODE)
 
@@ -141,7 +141,7 @@ def _prepare(cache: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _make_tables(cache: sqlite3.Connection) -> None:
-    """Make them unless another process was quicker; what is not ours is left as it is."""
+    """Create the tables unless another process has done so; a foreign database is left alone."""
     if not cache.execute("SELECT 1 FROM sqlite_master").fetchone():
         for statement in filter(str.strip, _TABLES.split(";")):
             cache.execute(statement)

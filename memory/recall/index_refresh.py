@@ -1,4 +1,4 @@
-"""Refresh of the search index: changed files are read again, deleted ones removed."""
+"""Refresh of the search index: changed files are read again, deleted files are removed."""
 
 import itertools
 import sqlite3
@@ -15,18 +15,18 @@ from coterie.memory.recall.tokenizer import tokenize
 from coterie.memory.store.confined_directory import ConfinedDirectory
 
 INDEXED = 256 * 1024
-"""Bytes of a file that can be found by their words."""
+"""Bytes of a file that are indexed."""
 BATCH = 500
-"""Files that are written at once: others need not wait for more."""
+"""Number of files written in one transaction, so that other processes can write in between."""
 BETWEEN = "  "
-"""Two spaces between words: so each has both of its own, and those of a kind can be counted in the text."""
+"""Two spaces between words, so that `text.count(" word ")` finds adjacent equal words."""
 
 T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
 class RefreshResult:
-    """What a refresh has done, in files."""
+    """Number of files that a refresh added, changed and removed."""
 
     added: int = 0
     changed: int = 0
@@ -34,18 +34,17 @@ class RefreshResult:
 
     @property
     def total(self) -> int:
-        """All that were read or taken out."""
+        """Number of files that were read or removed."""
         return self.added + self.changed + self.removed
 
 
 def refresh_cache(
     cache: sqlite3.Connection, directory: Path, between: Callable[[], object] = lambda: None
 ) -> RefreshResult:
-    """Bring *cache* in step with the files below *directory*; only those that look different are read.
+    """Update *cache* from the files below *directory*; only files with another time, size or inode are read.
 
-    Written in batches, so several processes can do it at once, and what is done when one is stopped stays done. A
-    change that leaves time, size and inode of a file as they were is not seen. Blocks, and calls *between* now and
-    then; what that raises ends it. Raises `sqlite3.Error`.
+    Writes in batches: several processes can refresh concurrently, and an interrupted refresh keeps its finished part.
+    Blocks, and calls *between* before each batch; its exceptions end the refresh. Raises `sqlite3.Error`.
     """
     files = set(list_memories(directory))
     known = set(cache.execute("SELECT path, modified, size, inode FROM files"))
@@ -62,9 +61,9 @@ def refresh_cache(
 
 
 def _tokens_of_file(memories: ConfinedDirectory, path: str) -> list[str]:
-    """The words of a file: of all that it says about itself, and of its text. One that cannot be read has its name."""
+    """Return the words of a file: of its name, description and text. An unreadable file has only its name."""
     topic = parse_entry_fast(read_head(memories, path, INDEXED) or b"", path)
-    # A question of stop words alone can be answered by what memories are called.
+    # A query of stop words only can then match names.
     return [*tokenize(f"{topic.name}\n{topic.description}", stop_words=True), *tokenize(topic.body)]
 
 

@@ -1,4 +1,4 @@
-"""The log of recall queries of a store, with which a dream tests recall."""
+"""Log of the recall queries of a store; a dream tests recall with it."""
 
 import os
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from coterie.memory.store.store_lock import HISTORY, open_history_directory
 FILE = "queries.jsonl"
 KEPT = 200
 MOST = 2 * KEPT
-"""Records in the file; with one more, only the newest `KEPT` stay."""
+"""Largest number of records in the file; one more record truncates the log to the newest `KEPT`."""
 LONGEST = 500
-"""Characters of a query that are kept."""
+"""In characters; longer queries are cut."""
 LARGEST = 4 * 1024 * 1024
-"""Bytes of the file that are read; a larger one is not ours."""
+"""Largest number of bytes that are read from the file."""
 
 
 class _Query(msgspec.Struct):
@@ -33,11 +33,10 @@ _decoder = msgspec.json.Decoder(_Query)
 
 
 def log_query(directory: Path, query: str, chosen: Sequence[str], clock: Clock) -> None:
-    """Add *query* to those of the store in *directory*, with the memories it gave. Blocks.
+    """Append *query* and the memories it found to the log of the store in *directory*. Blocks.
 
-    One small append; nothing happens where there is no store yet, or if the query holds a secret. Of several processes
-    that shorten a file that has grown too long, one wins, and a query may be lost. Raises `OSError`, and
-    `MemoryRefused` for a link in the way.
+    Does nothing if the store does not exist, or if the query holds a secret. If several processes truncate a long log
+    concurrently, one wins, and a query may be lost. Raises `OSError`, and `MemoryRefused` if a link is in the way.
     """
     if find_secrets(query):
         return
@@ -58,9 +57,9 @@ def log_query(directory: Path, query: str, chosen: Sequence[str], clock: Clock) 
 
 
 def read_queries(directory: Path) -> list[str]:
-    """The newest queries, oldest first, each once; what is torn is passed over. Blocks.
+    """Return the newest queries, oldest first, each once. Blocks.
 
-    None where nothing was asked, or nothing can be read.
+    Torn records are skipped; the list is empty if there is no log, or if it cannot be read.
     """
     try:
         with open_confined(directory) as root:
@@ -75,7 +74,7 @@ def read_queries(directory: Path) -> list[str]:
 
 
 def _lines(history: int) -> list[bytes]:
-    """The whole records. Raises `OSError`."""
+    """Return the intact records. Raises `OSError`."""
     try:
         descriptor = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=history)
     except FileNotFoundError:
@@ -88,6 +87,6 @@ def _is_whole(line: bytes) -> bool:
     try:
         check_record(line)
         _decoder.decode(line)
-    except ValueError:  # of msgspec too
+    except ValueError:  # covers the errors of msgspec
         return False
     return True

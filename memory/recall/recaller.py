@@ -1,4 +1,4 @@
-"""Recall from several stores: survey, candidates for a model, and local ranking."""
+"""Recall from several stores: a survey, candidates for a model, and local ranking."""
 
 import heapq
 import os
@@ -33,13 +33,13 @@ class LoadedMemory:
     """Relative to the store."""
     text: str
     size: int
-    """Bytes of the whole file."""
+    """Size of the whole file in bytes."""
     modified: float
     """Seconds since the epoch."""
     is_cut: bool
 
     def render(self, place: Path, now: float, stale_days: int) -> str:
-        """What the model reads; *place* is where the file is."""
+        """Return the text that the model reads; *place* is the path of the file."""
         age = age_text(now - self.modified)
         lines = [f"<memory path={quoteattr(str(place))} saved={quoteattr(age)}>"]
         if now - self.modified >= stale_days * DAY:
@@ -51,14 +51,16 @@ class LoadedMemory:
 
 
 def load_memories(directory: Path, paths: Sequence[str], settings: RecallSettings) -> list[LoadedMemory]:
-    """The beginnings of the files *paths*, in that order. Blocks; what is gone or is no text is left out."""
+    """Load the beginnings of the files *paths*, in that order. Blocks; deleted files and files that are not text are
+    skipped.
+    """
     with open_memories(directory) as memories:
         loaded = [_load(memories, path, settings) for path in paths] if memories else []
     return [memory for memory in loaded if memory is not None]
 
 
 def age_text(seconds: float) -> str:
-    """How long ago something was; what lies in the future, by a clock that was set back, was today."""
+    """Return an age for people; a time in the future, after a clock was set back, is "today"."""
     days = max(0, int(seconds // DAY))
     if days < 2:
         return "yesterday" if days else "today"
@@ -86,7 +88,7 @@ def _load(memories: ConfinedDirectory, path: str, settings: RecallSettings) -> L
 
 
 def _cut(content: bytes, settings: RecallSettings) -> bytes:
-    """As many whole lines of *content* as there may be; of one that is too long by itself, its beginning."""
+    """Cut *content* at the end of a line to the limits of *settings*; a single longer line is cut inside."""
     start = b"".join(content.splitlines(keepends=True)[: settings.file_lines])
     if len(start) <= settings.file_bytes:
         return start
@@ -95,7 +97,7 @@ def _cut(content: bytes, settings: RecallSettings) -> bytes:
 
 
 Between = Callable[[], object]
-"""Called now and then in what may take long; what it raises ends it."""
+"""Callback of long operations; an exception that it raises ends the operation."""
 
 
 @attrs.frozen
@@ -108,25 +110,25 @@ class MemoryLocation:
 
     @property
     def file(self) -> Path:
-        """Where it is, as tools call it: links of the directory are followed."""
+        """Absolute path as tools use it, with the links of the directory resolved."""
         return Path(os.path.realpath(self.directory)) / self.path
 
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """The memories that there are."""
+    """The memories of all stores."""
 
     files: dict[MemoryLocation, ScannedFile]
-    """Those that may be recalled."""
+    """Memories that may be recalled."""
     left_out: list[MemoryLocation]
-    """Those that the model knows already."""
+    """Memories that the model already knows."""
 
 
 @attrs.define(eq=False)
 class Recaller:
-    """Looks into stores by their directories. Blocks, and serves one thread at a time; must be closed.
+    """Recalls memories from the stores in several directories. Blocks; serves one thread at a time; must be closed.
 
-    Nothing raises for a store that cannot be read: it has no memories. Rankers raise `sqlite3.Error`.
+    A store that cannot be read counts as empty. Rankers raise `sqlite3.Error`.
     """
 
     _directories: Sequence[Path]
@@ -134,7 +136,7 @@ class Recaller:
     _rankers: dict[Path, Bm25Ranker] = attrs.field(factory=dict, init=False)
 
     def survey(self, known: Collection[str]) -> Survey:
-        """All memories but those whose file is *known*."""
+        """List all memories; those whose file is *known* are left out of recall."""
         survey = Survey(files={}, left_out=[])
         for directory in self._directories:
             real = os.path.realpath(directory)
@@ -147,9 +149,9 @@ class Recaller:
         return survey
 
     def candidates(self, query: str, survey: Survey, between: Between) -> dict[str, ScannedMemory]:
-        """What a model can choose from, the newest first, by the names it is to call them by; see `name_locations`.
+        """Return the memories that a model selects from, newest first, by the names of `name_locations`.
 
-        Of more than it can be shown, those that fit *query* best.
+        If there are more than the limit, those that match *query* best.
         """
         places = list(survey.files)
         if len(places) > self._settings.scan:
@@ -163,7 +165,7 @@ class Recaller:
         return {names[place]: offered[place] for place in places if place in offered}
 
     def name_locations(self, places: Sequence[MemoryLocation]) -> dict[str, MemoryLocation]:
-        """Names for *places*: their paths, and for all but the first store the name of its directory before them."""
+        """Name *places* by their paths; all but the first store prefix the name and number of their directory."""
         names: dict[str, MemoryLocation] = {}
         for place in places:
             number = self._directories.index(place.directory)
@@ -171,7 +173,7 @@ class Recaller:
         return names
 
     def rank(self, query: str, survey: Survey, between: Between, most: int) -> list[MemoryLocation]:
-        """The *most* memories of *survey* that have the words of *query*, by the local ranker, the best first."""
+        """Return the *most* memories of *survey* that match *query* best by the local ranker, best first."""
         found: list[tuple[float, MemoryLocation]] = []
         for directory in self._directories:
             known = sum(place.directory == directory for place in survey.left_out)
@@ -182,12 +184,12 @@ class Recaller:
         return [place for _, place in heapq.nlargest(most, found, key=lambda pair: pair[0])]
 
     def load(self, places: Sequence[MemoryLocation]) -> dict[MemoryLocation, LoadedMemory]:
-        """The beginnings of *places*, in that order; what is gone or is no text is left out."""
+        """Load the beginnings of *places*, in that order; deleted files and files that are not text are skipped."""
         loaded = {place: load_memories(place.directory, [place.path], self._settings) for place in places}
         return {place: memories[0] for place, memories in loaded.items() if memories}
 
     def close(self) -> None:
-        """Let go of all caches."""
+        """Close all caches."""
         for ranker in self._rankers.values():
             ranker.close()
         self._rankers.clear()

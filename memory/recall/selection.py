@@ -1,4 +1,4 @@
-"""The memories that a model selected, parsed from its answer."""
+"""Parser of a model's selection of memories."""
 
 import json
 from collections.abc import Collection
@@ -11,15 +11,15 @@ SCHEMA: dict[str, Any] = {
     "required": [KEY],
     "additionalProperties": False,
 }
-"""What the answer should be."""
+"""JSON Schema of the answer."""
 TRIES = 50
-"""Braces at which an answer may begin."""
+"""Number of opening braces at which parsing is tried."""
 
 
 def parse_selection(answer: str, known: Collection[str], most: int = 5) -> list[str] | None:
-    """The first *most* of the names in *answer* that are *known*, each once; None if there is no choice in it.
+    """Return the first *most* of the *known* names in *answer*, each once; None if *answer* holds no selection.
 
-    An answer may choose nothing. Prose around the JSON does no harm, and names that are not known are dropped.
+    A selection may be empty. Prose around the JSON is allowed, and unknown names are dropped.
     """
     chosen = _names(answer)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""Scan of the memory files of a store: what each is about, the newest first."""
+"""Scan of the memory files of a store: path, time and description of each."""
 
 import codecs
 import datetime as dt
@@ -21,7 +21,7 @@ from coterie.memory.store.path_rules import DEEPEST, SUFFIX
 
 
 class ScannedFile(NamedTuple):
-    """A file, and what tells two versions of it apart without reading them."""
+    """A memory file, with the metadata that detects a change without reading it."""
 
     path: str
     """Relative to the directory, with `/`."""
@@ -32,9 +32,9 @@ class ScannedFile(NamedTuple):
 
 
 def list_memories(directory: Path) -> list[ScannedFile]:
-    """All files `*.md` below *directory* but the index, daily logs and dot names, in no order. Blocks on the disk.
+    """List the files `*.md` below *directory*, except the index, daily logs and dot names, in any order. Blocks.
 
-    Links are not followed; what cannot be looked into is left out, and so are names that cannot be shown.
+    Links are not followed. Unreadable directories and unprintable names are skipped.
     """
     return list(_walk(f"{directory}/", "", DEEPEST))
 
@@ -66,7 +66,7 @@ def _file(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
 
 @contextmanager
 def open_memories(directory: Path) -> Iterator[ConfinedDirectory | None]:
-    """The directory, to read from; None if there is none that can be used."""
+    """Open a directory for reading; yields None if it is missing or unusable."""
     with ExitStack() as stack:
         memories = None
         with suppress(OSError, MemoryRefused):
@@ -75,22 +75,22 @@ def open_memories(directory: Path) -> Iterator[ConfinedDirectory | None]:
 
 
 def read_head(memories: ConfinedDirectory, path: str, limit: int) -> bytes | None:
-    """The first *limit* bytes of a file, without a last character that is cut; None for what cannot be read."""
+    """Return the first *limit* bytes of a file, without an incomplete last character; None if it is unreadable."""
     try:
-        # Thousands lie at the top, where there is nothing to walk through: that takes a third of the time.
+        # Most files are in the top directory; reading them directly saves two thirds of the time.
         content = memories.read(path, limit) if "/" in path else _read_at_top(memories.descriptor, path, limit)
     except (OSError, MemoryRefused):
         return None
     if content is None or len(content) < limit:
         return content
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    decoder.decode(content[-4:])  # no character is longer
+    decoder.decode(content[-4:])  # the longest character of UTF-8
     cut, _ = decoder.getstate()
     return content[: len(content) - len(cut)]
 
 
 def _read_at_top(directory: int, name: str, limit: int) -> bytes | None:
-    # A pipe in the place of a file must not make anybody wait.
+    # O_NONBLOCK: opening a pipe in the place of a file must not block.
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     try:
         return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
@@ -100,14 +100,14 @@ def _read_at_top(directory: int, name: str, limit: int) -> bytes | None:
 
 _SIMPLE = r"[^\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff:#]*"
 _VALUE = rf"[^\W_]{_SIMPLE}(?:(?::(?=\S)|(?<=\S)#){_SIMPLE})*"
-"""What YAML reads as it stands: nothing in it that means something else."""
+"""A plain YAML value, without characters that have a meaning in YAML."""
 _FIELD = rf"[a-z]+: {_VALUE}\n"
 _PLAIN = re.compile(rf"---\n((?:{_FIELD}|metadata:\n(?:  {_FIELD})+)+)---\n")
 _FIELDS = re.compile(r"^( *)([a-z]+): (.*)$", re.MULTILINE)
 
 
 def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
-    """What `parse_entry` gives, but for its notes; never raises."""
+    """Parse a memory as `parse_entry` does, but faster and without its notes; never raises."""
     text = content.decode(errors="replace")
     block = _PLAIN.match(text)
     found = _FIELDS.findall(block[1]) if block and "\0" not in text and "\r" not in text else []
@@ -122,14 +122,14 @@ def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
 
 
 LINES = 30
-"""Of a file that are read to know what it is about."""
+"""Number of lines of a file that are read for its description."""
 HEAD = 16 * 1024
-"""Bytes that so many lines may take; what is longer is no head."""
+"""Largest size of these lines, in bytes."""
 
 
 @attrs.frozen(kw_only=True)
 class ScannedMemory:
-    """A memory that could be recalled."""
+    """A memory that can be recalled."""
 
     path: str
     """Relative to the store."""
@@ -141,7 +141,7 @@ class ScannedMemory:
 
     @property
     def line(self) -> str:
-        """What the model is told of it."""
+        """The line that describes the memory to the model."""
         kind = f"[{self.type}] " if self.type else ""
         at = dt.datetime.fromtimestamp(self.modified, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = f": {self.description}" if self.description else ""
@@ -149,12 +149,12 @@ class ScannedMemory:
 
 
 def scan_newest(directory: Path, most: int = 200) -> list[ScannedMemory]:
-    """The *most* newest memories below *directory*, the newest first. Blocks; what cannot be read is left out."""
+    """Return the *most* newest memories below *directory*, newest first. Blocks; unreadable files are skipped."""
     return scan_files(directory, heapq.nsmallest(most, list_memories(directory), key=_newest_first))
 
 
 def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMemory]:
-    """What *files* are about, in their order. Blocks; what cannot be read is left out."""
+    """Read the descriptions of *files*, in their order. Blocks; unreadable files are skipped."""
     with open_memories(directory) as memories:
         found = [_scan_file(memories, file) for file in files] if memories else []
     return [scanned for scanned in found if scanned is not None]

@@ -1,4 +1,4 @@
-"""Tokens of memories and queries, in any language."""
+"""Tokenizer for memories and queries, in any language."""
 
 import functools
 import itertools
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 SHORTEST = 4
-"""Letters of a word that has an ending worth taking off."""
+"""Least length of words from which endings are removed."""
 
 _VOWEL = re.compile(r"[aeiou]|(?<=[^aeiou])y")
 _SYLLABLE = re.compile(r"(?:[aeiou]|(?<=[^aeiou])y)+[^aeiouy]+")
@@ -34,15 +34,15 @@ _LONG_ENDINGS: Sequence[tuple[str, str]] = (
     ("ise", "ize"),
     ("li", ""),
 )
-"""What is made of an ending behind at least one syllable; the longest that fits counts."""
+"""Replacements of endings after at least one syllable; the longest match counts."""
 _LAST_ENDINGS = ("ement", "ance", "ence", "able", "ible", "ment", "ate", "ive", "ize", "ous", "ant", "ent", "ful",
                  "ism", "ist", "ion", "al", "er", "ic")  # fmt: skip
-"""Endings that go behind at least two syllables."""
+"""Endings that are removed after at least two syllables."""
 
 
 @functools.lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """What is left of *word*, which is in lower case; words of other alphabets stay as they are."""
+    """Return the stem of *word*, which is in lower case; words of other alphabets are returned unchanged."""
     if len(word) < SHORTEST or not (word.isascii() and word.isalpha()):
         return word
     word = _without_tense(_without_plural(word))
@@ -70,7 +70,7 @@ def _without_tense(word: str) -> str:
 
 
 def _restore_base(base: str) -> str:
-    """*base* as it was before `ing` or `ed` came: `hop` for `hopp`, `hope` for `hop` of `hoping`."""
+    """Restore the base form before `ing` or `ed`: `hop` for `hopp`, `hope` for `hop` of `hoping`."""
     if base.endswith(("at", "bl", "is", "iz")):
         return f"{base}e"
     if _DOUBLED.search(base):
@@ -99,16 +99,16 @@ def _without_last(word: str) -> str:
 
 
 def _syllables(word: str) -> int:
-    """How often a vowel is followed by a consonant."""
+    """Count the vowels that are followed by a consonant."""
     return len(_SYLLABLE.findall(word))
 
 
 LONGEST = 64
-"""Characters of a word; what is longer is no word, and its beginning stands for it."""
+"""In characters; longer words are cut."""
 REMEMBERED = 65_536
-"""Spellings whose words need not be worked out again."""
+"""Number of spellings whose words are cached."""
 SPELLED_OUT = 256
-"""Characters of a spelling that is taken apart; of a longer one, most often data, the beginning is."""
+"""In characters; a longer spelling, which is usually data, is cut."""
 
 STOP_WORDS = frozenset(
     """
@@ -121,12 +121,12 @@ STOP_WORDS = frozenset(
     won would wouldn you your yours yourself yourselves
     """.split()  # noqa: SIM905 - easier to read and to change
 )
-"""English words that say nothing about what a text is about."""
+"""English words without meaning for a search."""
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA_AND_HANGUL = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\uac00-\ud7af"
 _UNSPACED = f"{_HAN}{_KANA_AND_HANGUL}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-"""Scripts whose words are not parted by spaces, or take many endings; the last are Thai, Lao, Burmese and Khmer."""
+"""Scripts that do not separate words by spaces, or that use many endings; the last are Thai, Lao, Burmese and Khmer."""
 _RUNS = re.compile(f"([{_UNSPACED}]+)|([^{_UNSPACED}]+)")
 _IS_HAN = re.compile(f"[{_HAN}]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
@@ -137,10 +137,10 @@ _ACCENTS = re.compile(r"[\u0300-\u036f]+")
 
 
 def tokenize(text: str, *, stop_words: bool = False) -> list[str]:
-    """The words of *text* in order, folded and without endings; with *stop_words* those too.
+    """Return the stems of the words of *text* in order; stop words only if *stop_words* is true.
 
-    Names of code and paths give their parts and themselves (`getUserName`, `src/a_b.py`). Where words are not parted
-    by spaces, each two characters that follow each other are a word, and each Han character is one.
+    Code names and paths give their parts and themselves (`getUserName`, `src/a_b.py`). In scripts without spaces each
+    pair of adjacent characters is a word, and so is each Han character.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
@@ -152,13 +152,13 @@ def tokenize(text: str, *, stop_words: bool = False) -> list[str]:
 
 
 def is_single_token(text: str) -> bool:
-    """Whether *text* is a single word, or none; one without spaces may be a sentence where others have none either."""
+    """True if *text* is at most one word; in scripts without spaces a long run counts as several words."""
     return len(text.split(maxsplit=2)) < 2 and not any(len(run) > 2 for run, _ in _RUNS.findall(text))
 
 
 @functools.cache
 def _spellings() -> re.Pattern[str]:
-    """What stands together: letters, digits and marks, also with `_`, `-`, `.`, `/` and the like between them."""
+    """Compile the pattern of a spelling: letters, digits and marks, joined by `_`, `-`, `.`, `/` and the like."""
     marks = "".join(map(chr, filter(_is_mark, range(0x300, 0x10000))))
     return re.compile(rf"[\w{marks}]+(?:[-./:@\\]+[\w{marks}]+)*")
 
@@ -179,7 +179,7 @@ def _split_spelling(spelling: str, stop_words: bool) -> tuple[str, ...]:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """*word*, and its parts where it is a name of several: `getUserName`, `utf8`."""
+    """Yield the parts of a compound name (`getUserName`, `utf8`), and *word* itself."""
     pieces = _PIECES.findall(word) if word.isascii() else []
     return iter(dict.fromkeys(_fold(piece)[:LONGEST] for piece in [*pieces, word]))
 
@@ -194,7 +194,7 @@ def _pairs(run: str) -> Iterator[str]:
 
 
 def _fold(word: str) -> str:
-    """*word* without case and accents; marks that are vowels of their script stay."""
+    """Return *word* without case and accents; marks that are vowels of their script are kept."""
     word = word.casefold()
     if word.isascii():
         return word

@@ -6,13 +6,13 @@ from typing import Literal
 import attrs
 
 Writer = Literal["agent", "extraction", "dream", "user", "outside"]
-"""outside: somebody who wrote past the store, with an editor or a command."""
+"""Origin of a change; "outside" is an edit that bypassed the store, with an editor or a command."""
 Action = Literal["added", "changed", "removed"]
 
 
 @attrs.frozen(kw_only=True)
 class Author:
-    """Who makes a change, and why."""
+    """Origin of a change, and its reason."""
 
     by: Writer
     agent: str | None = None
@@ -26,32 +26,32 @@ class MemoryChange:
     """One change of one file of a store."""
 
     id: str
-    """A running number of the store."""
+    """Sequence number within the store."""
     at: float
     author: Author
     path: str
-    """Relative to the store."""
+    """Path relative to the store."""
     before: bytes | None
-    """None: it did not exist."""
+    """Previous content; None if the file did not exist."""
     after: bytes | None
-    """None: it was deleted."""
+    """New content; None if the file was deleted."""
     group: str | None = None
-    """What it was made together with, and is undone together with."""
+    """Id shared by changes that were made together and are undone together."""
     undoes: str | None = None
-    """The change that it takes back."""
+    """Id of the change that this change undoes."""
     index_line: str | None = None
-    """The line of the index that went with a deleted memory, and comes back with it."""
+    """Index line that was removed together with a deleted memory; an undo restores it."""
 
     @property
     def action(self) -> Action:
-        """What it did to the file."""
+        """The effect of the change on the file."""
         if self.before is None:
             return "added"
         return "removed" if self.after is None else "changed"
 
 
 def group_by_path(changes: Iterable[MemoryChange]) -> dict[str, list[MemoryChange]]:
-    """The *changes* of each file, in their order; what was done past the store was done already, and is left out."""
+    """Group *changes* by path, in order, without those that bypassed the store: the files already have them."""
     chains: dict[str, list[MemoryChange]] = {}
     for change in changes:
         if change.author.by != "outside":
@@ -60,5 +60,5 @@ def group_by_path(changes: Iterable[MemoryChange]) -> dict[str, list[MemoryChang
 
 
 def file_states(chain: Iterable[MemoryChange]) -> list[bytes | None]:
-    """All that a file held on the way."""
+    """Return every content that a file had during *chain*."""
     return [content for change in chain for content in (change.before, change.after)]

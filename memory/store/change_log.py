@@ -1,7 +1,7 @@
-"""The history of a store: a log that is written before the files are, so that a crash can be finished.
+"""The change log of a store: a write-ahead log that makes an interrupted change recoverable.
 
-A record is what was done at once: one change, or all of a group. Behind it, once all its files are in place, stands one
-that says so. A record without it, at the end, is what a crash interrupted.
+A record holds one change, or all changes of a group. After all files of a record are written, a second record confirms
+this. An unconfirmed record at the end of the log is a change that a crash interrupted.
 """
 
 import os
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 
 
 class _StoredChange(msgspec.Struct, omit_defaults=True):
-    """A change as a record holds it; text as text, so that people can read it."""
+    """One change in the log. Text is stored as text, so that people can read the log."""
 
     id: int
     at: float
@@ -32,18 +32,19 @@ class _StoredChange(msgspec.Struct, omit_defaults=True):
     after: str | None = None
     after_bytes: bytes | None = None
     added: str | None = None
-    """Instead of *after*, for what was only added to: a log would stand here whole with each of its lines."""
+    """Appended text, stored instead of *after*: otherwise each line added to a file would store the whole file again.
+    """
     group: str | None = None
     undoes: int | None = None
     index_line: str | None = None
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
-    """Either changes, or that they are in place."""
+    """One log record: either changes, or the confirmation that changes are written."""
 
     changes: list[_StoredChange] = []
     settled: int = 0
-    """The last id that is in place."""
+    """Id of the last change whose files are written."""
 
 
 _decode: Callable[[bytes], _Record] = msgspec.json.Decoder(_Record).decode
@@ -51,26 +52,28 @@ _decode: Callable[[bytes], _Record] = msgspec.json.Decoder(_Record).decode
 
 @attrs.frozen
 class ChangeLogEnd:
-    """How a history ends."""
+    """The end of a change log."""
 
     last: int
-    """The highest id; 0 if there is none."""
+    """Highest id of a change; 0 for an empty log."""
     pending: tuple[MemoryChange, ...]
-    """What was begun, and may not be in place."""
+    """Changes that were logged, but whose files may not be written."""
 
 
 @attrs.define(eq=False)
 class ChangeLog:
-    """The log of one store, open for whoever holds its lock. Blocks; raises `OSError`."""
+    """The change log of one store, opened by the holder of the store's lock. Methods block and raise `OSError`."""
 
     _log: Appender
     _descriptor: int
-    """For reading."""
+    """Open for reading."""
     _size: int
-    """Before the last record that we appended."""
+    """Size of the log before the last record that this process appended."""
 
     def end(self) -> ChangeLogEnd:
-        """How it ends. A record that was never whole is cut off: then it never happened."""
+        """Return the last id and the unconfirmed changes. Truncates an incomplete last record, which counts as not
+        written.
+        """
         size = os.fstat(self._descriptor).st_size
         length = min(size, _TAIL)
         while True:
@@ -87,41 +90,41 @@ class ChangeLog:
         return ChangeLogEnd(record.settled or record.changes[-1].id, tuple(map(_change, record.changes)))
 
     def append(self, changes: Sequence[MemoryChange]) -> None:
-        """Return once the record of *changes*, as one, survives a power cut. If this fails, nothing was recorded."""
+        """Append *changes* as one record and fsync it. If this raises, nothing was recorded."""
         self._size = os.fstat(self._descriptor).st_size
         try:
             self._log.append(frame_record(msgspec.json.encode(_Record(changes=list(map(_stored, changes))))))
             self._log.sync()
         except OSError:
-            with suppress(OSError):  # what is left of it is cut off, or finished, by the next one
+            with suppress(OSError):  # the next writer truncates or completes the remainder
                 self.drop_last()
             raise
 
     def drop_last(self) -> None:
-        """Drop the last record that was appended: it did not happen."""
+        """Remove the last record that this process appended, because its changes were rolled back."""
         self._log.cut(self._size)
         self._log.sync()
 
     def mark_applied(self, change: MemoryChange) -> None:
-        """Say that everything up to *change* is in place."""
-        # Where this fails or is lost, the next one looks at the files, and finds that nothing is left to do.
+        """Record that the files of all changes up to *change* are written."""
+        # If this record is lost, the next writer compares the files with the log and finds nothing to do.
         with suppress(OSError):
             self._log.append(frame_record(msgspec.json.encode(_Record(settled=int(change.id)))))
 
     def last_content(self, path: str) -> bytes | None:
-        """What the last recorded change of *path* left there; None if there is none, or it was deleted.
+        """Return the content that the last recorded change of *path* left; None if it was deleted or never changed.
 
-        Searches backwards: what is changed often is found soon, and the rest at the speed of memory.
+        Searches backwards, because paths that change often are found soon.
         """
-        wanted = b'"path":' + msgspec.json.encode(path)
+        needle = b'"path":' + msgspec.json.encode(path)
         end = os.fstat(self._descriptor).st_size
         while end > 0:
             start = max(0, end - _CHUNK)
             data = os.pread(self._descriptor, end - start, start)
-            at = data.rfind(wanted)
+            at = data.rfind(needle)
             if at < 0:
-                # What is looked for may lie across the border.
-                end = start + len(wanted) - 1 if start else 0
+                # The needle may cross the border of two chunks.
+                end = start + len(needle) - 1 if start else 0
                 continue
             line_start, line = self._line_around(start + at)
             record = _parse_record(line)
@@ -132,11 +135,11 @@ class ChangeLog:
         return None
 
     def batches(self) -> list[list[MemoryChange]]:
-        """What was done at once, oldest first."""
+        """Return the changes of each record, oldest first."""
         return list(_batches(self._descriptor))
 
     def _line_around(self, at: int) -> tuple[int, bytes]:
-        """The line that the byte *at* is in, and where it starts."""
+        """Return the line around byte *at*, and its start."""
         length = _TAIL
         while True:
             start = max(0, at - length)
@@ -149,13 +152,13 @@ class ChangeLog:
 
 @contextmanager
 def open_change_log(directory: int, path: Path) -> Iterator[ChangeLog]:
-    """The history in the *directory*, for whoever holds the lock; *path* is for messages. Raises `OSError`."""
+    """Open the change log in *directory* for the holder of the lock; *path* is for messages. Raises `OSError`."""
     with Appender.open(path / CHANGES, dir_fd=directory) as log, _reading(directory) as descriptor:
         yield ChangeLog(log, descriptor, os.fstat(descriptor).st_size)
 
 
 def read_batches(directory: int) -> list[list[MemoryChange]]:
-    """As `ChangeLog.batches`, without a lock: what is being appended is not there yet. Raises `OSError`."""
+    """Read the changes of each record without a lock, so an incomplete last record is skipped. Raises `OSError`."""
     with _reading(directory) as descriptor:
         return list(_batches(descriptor))
 
@@ -180,7 +183,7 @@ def _batches(descriptor: int) -> Iterator[list[MemoryChange]]:
 
 def _last_good(data: bytes, *, is_begun: bool) -> _Record | None:
     lines = data.split(b"\n")
-    # The first line may be the end of one that begins earlier.
+    # The first line may be the end of a longer line.
     for line in reversed(lines if is_begun else lines[1:]):
         if record := _parse_record(line):
             return record
@@ -188,7 +191,7 @@ def _last_good(data: bytes, *, is_begun: bool) -> _Record | None:
 
 
 def _parse_record(line: bytes) -> _Record | None:
-    """A record; None for what is none, which is left alone and means nothing."""
+    """Parse one record; return None for an invalid line, which readers skip."""
     try:
         check_record(line)
         record = _decode(line)

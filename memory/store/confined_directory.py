@@ -1,4 +1,4 @@
-"""A directory that cannot be left: names are opened one by one, and no link is followed."""
+"""Access to a directory that no path can leave: each path component is opened separately, and links are refused."""
 
 import errno
 import os
@@ -14,32 +14,32 @@ from coterie.memory.errors import MemoryRefused
 from coterie.memory.store.path_rules import DEEPEST, SUFFIX, case_conflict, check_path, is_valid, normalize_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe in the place of a file must not make anybody wait.
+# O_NONBLOCK: opening a pipe in the place of a file must not block.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @attrs.frozen
 class ConfinedDirectory:
-    """An open directory. Whatever others do to names while it works, nothing outside is read or written.
+    """An open directory. Even if other processes rename files during a call, nothing outside is read or written.
 
-    Its methods block, and raise `OSError`, and `MemoryRefused` for a path that is not allowed or leads over a link.
+    Methods block. They raise `OSError`, and `MemoryRefused` for a path that is not allowed or crosses a link.
     """
 
     path: Path
-    """What it was opened by; for messages."""
+    """Path with which the directory was opened; for messages."""
     descriptor: int
 
     def read(self, path: str, limit: int | None = None) -> bytes | None:
-        """What stands in *path*, at most *limit* bytes of it; None if there is no such file."""
+        """Return the content of *path*, at most *limit* bytes; None if there is no such file."""
         parts = check_path(path)
         content = self._read(parts, limit)
         plain = tuple(map(normalize_name, parts))
         return self._read(plain, limit) if content is None and plain != parts else content
 
     def resolve(self, path: str) -> str:
-        """*path* as it is to be written: by the names that are there, and new ones in their normal form.
+        """Return *path* with the names of existing files, and new names in their normal form.
 
-        Raises `MemoryRefused` for a name that differs from one that is there only in case or normal form.
+        Raises `MemoryRefused` for a name that differs from an existing name only in case or normal form.
         """
         names: list[str] = []
         for part in check_path(path):
@@ -48,7 +48,9 @@ class ConfinedDirectory:
         return "/".join(names)
 
     def write(self, path: str, content: bytes | None) -> None:
-        """Replace *path* by a new file, durably, or with None delete it; a file keeps its permissions."""
+        """Replace *path* by a new file and fsync it, or delete the file if *content* is None. A file keeps its
+        permissions.
+        """
         *above, name = check_path(path)
         with self._open(tuple(above), make=content is not None) as directory:
             if directory is None:
@@ -60,14 +62,14 @@ class ConfinedDirectory:
                 delete_file(self.path / path, dir_fd=directory)
 
     def append(self, path: str, old: bytes | None, new: bytes) -> None:
-        """As `write`, for a file at the top that holds *old*: what only changes at its end is not written anew.
+        """Replace *old*, the content of a top-level file, by *new*; if they differ only at the end, append or truncate.
 
-        A crash may then leave a part of what was to be added.
+        After a crash the file may hold a part of the appended bytes.
         """
         if old and (new.startswith(old) or old.startswith(new)):
             with Appender.open(self.path / path, dir_fd=self.descriptor) as file:
                 status = os.fstat(file.fileno())
-                # By its other name, a file with two would be changed too.
+                # A file with several hard links would change under its other names too.
                 if status.st_nlink == 1 and stat.S_ISREG(status.st_mode) and status.st_size == len(old):
                     file.cut(len(new)) if len(new) < len(old) else file.append(new[len(old) :])
                     file.sync()
@@ -75,7 +77,7 @@ class ConfinedDirectory:
         self.write(path, new)
 
     def list_files(self) -> list[str]:
-        """The paths of all Markdown files that can be written, sorted; not those with a dot, nor links."""
+        """List the paths of all writable Markdown files, sorted. Names that begin with a dot and links are left out."""
         return sorted(path for path in self._walk(()) if is_valid(path))
 
     def _walk(self, above: tuple[str, ...]) -> Iterator[str]:
@@ -111,7 +113,7 @@ class ConfinedDirectory:
 
     @contextmanager
     def _open(self, names: tuple[str, ...], *, make: bool = False) -> Iterator[int | None]:
-        """The directory below; None if it is not there, and not to be made."""
+        """Open a directory below this one; yields None if it does not exist and *make* is false."""
         opened = os.dup(self.descriptor)
         try:
             for number, name in enumerate(names):
@@ -142,10 +144,10 @@ class ConfinedDirectory:
 
 @contextmanager
 def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDirectory | None]:
-    """Open *directory*, made first if asked for; None if there is none.
+    """Open *directory*, created first if *make* is true; yields None if it does not exist.
 
-    Those above it may be links, it may not: then whoever gave us the project could choose where memories go. Raises
-    `MemoryRefused` and `OSError`.
+    Its parents may be links, but *directory* itself may not: otherwise a repository could choose where memories are
+    written. Raises `MemoryRefused` and `OSError`.
     """
     if make:
         _make_directory(directory)
@@ -168,7 +170,7 @@ def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDi
 def _make_directory(directory: Path) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
-        directory.mkdir(mode=0o700)  # what is remembered of somebody is for no other user of the machine
+        directory.mkdir(mode=0o700)  # memories are private to the user
     except FileExistsError:
         return
     sync_directory(directory.parent)
@@ -195,7 +197,7 @@ def _content(descriptor: int, path: str, limit: int | None) -> bytes:
 
 
 def _mode(directory: int, name: str, path: str) -> int | None:
-    """The permissions of a file; None if there is none."""
+    """Return the permissions of a file; None if it does not exist."""
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -206,13 +208,13 @@ def _mode(directory: int, name: str, path: str) -> int | None:
 
 
 def _refuse_link(exc: OSError, directory: int, name: str, path: str) -> None:
-    """Raise `MemoryRefused` if *exc* says that a name is there, but not what it should be."""
+    """Raise `MemoryRefused` if *exc* means that *name* exists with another file type."""
     if exc.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
         return
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except OSError:
-        mode = stat.S_IFLNK  # gone again: somebody plays with names
+        mode = stat.S_IFLNK  # deleted in between, so it may have been a link
     raise MemoryRefused(path, _describe_mode(mode)) from exc
 
 
@@ -220,5 +222,5 @@ def _describe_mode(mode: int) -> str:
     if stat.S_ISLNK(mode):
         return "is a link, and links are not followed in a memory directory; give the file itself"
     if stat.S_ISREG(mode):
-        return "is a file, no directory"
-    return "is a directory, no file" if stat.S_ISDIR(mode) else "is no plain file"
+        return "is a file, not a directory"
+    return "is a directory, not a file" if stat.S_ISDIR(mode) else "is not a regular file"

@@ -12,39 +12,39 @@ MemoryType = Literal["user", "feedback", "project", "reference"]
 TYPES: tuple[MemoryType, ...] = get_args(MemoryType)
 
 LONGEST_DESCRIPTION = 300
-"""Characters; what describes a memory in more is a memory itself."""
+"""In characters. A longer description is cut, because it should be a memory of its own."""
 LONGEST_HEAD = 65_536
-"""Characters in which the fields stand, if there are any; what follows is not searched for them."""
+"""In characters. Fields are parsed only in this first part of a file."""
 
 
 @attrs.frozen(kw_only=True)
 class MemoryEntry:
-    """What a memory file says, as far as it can be read."""
+    """The parts of a memory file that can be parsed."""
 
     name: str
-    """As its head says, else the name of the file without its end."""
+    """The `name` field, else the file name without its suffix."""
     description: str
-    """As its head says, else the first line of its text; may be empty."""
+    """The `description` field, else the first line of the text; may be empty."""
     type: MemoryType | None
-    """None: it says none, or one that there is not."""
+    """None if the field is missing or unknown."""
     body: str
     notes: tuple[str, ...] = ()
-    """What was passed over or mended, with its line."""
+    """Parts that were skipped or corrected, with their line."""
 
 
 def parse_entry(content: bytes, path: str) -> MemoryEntry:
-    """The memory in the file *path*, whatever is in it; never raises.
+    """Parse the content of the memory file *path*; accepts any bytes and never raises.
 
-    The type may stand at the top, or below `metadata`.
+    The type may be a field of its own or a field of `metadata`.
     """
     stem = PurePosixPath(path).stem
     if b"\0" in content:
-        return MemoryEntry(name=stem, description="", type=None, body="", notes=("it is no text: it holds a NUL",))
+        return MemoryEntry(name=stem, description="", type=None, body="", notes=("not text: contains a NUL",))
     text = content.decode(errors="replace")
     read = parse_front_matter(text[:LONGEST_HEAD])
     notes = [f"line {note.line}: {note.reason}" for note in read.notes]
     if "\N{REPLACEMENT CHARACTER}" in text and not _is_utf8(content):
-        notes.append("it is not valid UTF-8; what could not be read is replaced")
+        notes.append("it is not valid UTF-8; invalid bytes are replaced")
     return MemoryEntry(
         name=_text(read.fields.get("name")) or stem,
         description=_text(read.fields.get("description")) or _first_line(read.body),
@@ -67,7 +67,7 @@ def _type(read: FrontMatter, notes: list[str]) -> MemoryType | None:
 
 
 def _text(value: Value | None) -> str:
-    """A field on one line; empty if it is no text."""
+    """Return a field as one line of limited length; empty if the field is not text."""
     return _cut(" ".join(value.split())) if isinstance(value, str) else ""
 
 

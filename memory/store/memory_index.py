@@ -1,4 +1,4 @@
-"""The index of a store: one line for each memory."""
+"""The index of a store: a Markdown list with one line for each memory."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +10,9 @@ from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
 from coterie.memory.store.path_rules import INDEX, LOGS
 
 LONGEST_LINE = 150
-"""Characters of a line that the store writes."""
+"""Longest line that the store writes, in characters."""
 _SHORTEST = 20
-"""Characters; less of a title or a hook says nothing."""
+"""In characters; a shorter title or hook would be useless."""
 MOST_LINES = 200
 MOST_BYTES = 25_000
 
@@ -22,10 +22,10 @@ _DASH = re.compile(r"\s*(?:[\N{EM DASH}\N{EN DASH}:-]+\s*)?")
 
 @attrs.frozen(kw_only=True)
 class IndexLine:
-    """A line that links to a memory: `- [Title](file.md) — hook`."""
+    """An index line that links to a memory: `- [Title](file.md) — hook`."""
 
     line: int
-    """From 1."""
+    """Line number, from 1."""
     title: str
     path: str
     hook: str
@@ -33,20 +33,20 @@ class IndexLine:
 
 @attrs.frozen(kw_only=True)
 class LoadedIndex:
-    """As much of an index as goes into a context."""
+    """The part of an index that is put into a context."""
 
     text: str
     warning: str | None
-    """What was cut; None if nothing was."""
+    """Notice of the cut; None if the index is complete."""
 
 
 def index_lines(text: str) -> list[IndexLine]:
-    """The lines of *text* that link to a file."""
+    """Return the lines of *text* that link to a file."""
     return list(_entries(text.split("\n")))
 
 
 def load_index(text: str) -> LoadedIndex:
-    """*text* cut to `MOST_LINES`, and then to `MOST_BYTES` at the end of a line."""
+    """Cut *text* to `MOST_LINES` lines, and then to `MOST_BYTES` bytes at the end of a line."""
     whole = text.rstrip("\n").split("\n")
     cut = "\n".join(whole[:MOST_LINES]) if len(whole) > MOST_LINES else text
     if len(cut.encode(errors="replace")) > MOST_BYTES:
@@ -64,30 +64,30 @@ def load_index(text: str) -> LoadedIndex:
 
 
 def index_line(topic: MemoryEntry, path: str) -> str:
-    """The line of a memory that has none yet."""
+    """Return the index line of a memory that has none yet."""
     target = f"<{path}>" if re.search(r"[()\s]", path) else path
     title = topic.name.replace("[", "(").replace("]", ")")
     link = f"- [{_cut(title, max(LONGEST_LINE - len(target) - 6, _SHORTEST))}]({target})"
-    # The link itself is never cut: without it the memory would be found by nobody.
+    # The link itself is never cut, because the memory is found by it.
     if not topic.description or len(link) + _SHORTEST > LONGEST_LINE:
         return link
     return _cut(f"{link} \N{EM DASH} {topic.description}", LONGEST_LINE)
 
 
 def lines_for(text: str, path: str) -> list[str]:
-    """The lines of *text* that link to *path*."""
+    """Return the lines of *text* that link to *path*."""
     return [line for line in _naming(text, path) if any(entry.path == path for entry in _entries([line]))]
 
 
 def is_memory(path: str) -> bool:
-    """Whether the index has a line for the file *path*."""
+    """True if the file *path* gets a line in the index."""
     return path != INDEX and not path.startswith(f"{LOGS}/")
 
 
 def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
-    """The index *text* after *changes* of memories: a line more for each that came, none for each that went.
+    """Return the index *text* after *changes*: one more line for each new memory, none for deleted ones.
 
-    The same whether or not some of it has been done before, also when the last line was only begun.
+    Idempotent, also if a crash cut the last line.
     """
     for change in changes:
         if not is_memory(change.path):
@@ -101,9 +101,9 @@ def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
 
 
 def revert_index(current: str, before: str, after: str) -> str:
-    """*current* without what was done to an index when *before* became *after*; what came later stays.
+    """Undo in *current* the index edit that turned *before* into *after*; keep later edits.
 
-    A line that went returns behind the line that it stood behind.
+    A restored line is inserted after the line that preceded it in *before*.
     """
     if current == after:
         return before
@@ -125,17 +125,17 @@ def _entries(lines: Iterable[str]) -> Iterator[IndexLine]:
         if "](" not in line or (found := _LINE.match(line)) is None:
             continue
         path = (found["quoted"] if found["path"] is None else found["path"]).removeprefix("./")
-        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # type: ignore[index]  # matches always
+        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # the pattern matches any text
         yield IndexLine(line=number, title=found["title"], path=path, hook=hook)
 
 
 def _links(text: str, path: str) -> bool:
-    # Most memories are new: then their name stands nowhere, which is seen without reading line by line.
+    # Most memories are new: a substring test is faster than parsing every line.
     return path in text and bool(lines_for(text, path))
 
 
 def _naming(text: str, path: str) -> Iterator[str]:
-    """The lines in which *path* stands."""
+    """Yield the lines that contain *path*."""
     at = text.find(path)
     while at >= 0:
         start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
@@ -163,10 +163,10 @@ def _cut(text: str, longest: int) -> str:
 
 
 def decode_index(index: bytes | None) -> str:
-    """An index to work on; whatever is no UTF-8 in it comes out of `encode_index` as it went in."""
+    """Decode an index; `encode_index` restores bytes that are not valid UTF-8."""
     return (index or b"").decode(errors="surrogateescape")
 
 
 def encode_index(text: str) -> bytes:
-    """The reverse of `decode_index`."""
+    """Encode an index that `decode_index` decoded."""
     return text.encode(errors="surrogateescape")

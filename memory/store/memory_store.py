@@ -1,4 +1,4 @@
-"""A store of memories that several processes write at once, with an index and a change log."""
+"""A store of memories with an index and a change log, safe for several writing processes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,23 +21,24 @@ from coterie.memory.store.undo import plan_undo
 
 @attrs.frozen(kw_only=True)
 class ApplyResult:
-    """What came of several edits."""
+    """Result of several edits."""
 
     changes: tuple[MemoryChange, ...]
     dropped: tuple[tuple[PendingEdit, str], ...]
-    """Those that could not be made, each with the reason."""
+    """Edits that were not made, each with the reason."""
 
 
 @attrs.frozen
 class MemoryStore:
-    """Memories in one directory, with an index and a history.
+    """Memories in one directory, with an index and a change log.
 
-    A path is relative to the directory. Every method blocks on the disk, opens the directory anew, and raises
-    `OSError`, and `MemoryRefused` for a path that is not allowed or leads over a link. Those that write wait for their
-    turn, and also raise `StoreBusy`; whatever they raise, nothing has changed, and what they return survives a power
-    cut. A disk that fails both to write and to take back is the exception: the next writer then finishes the change.
+    Paths are relative to the directory. Every method blocks, opens the directory again, and raises `OSError`, and
+    `MemoryRefused` for a path that is not allowed or crosses a link. Methods that write wait for the lock and may raise
+    `StoreBusy`. If a write raises, nothing has changed; if it returns, the change is durable. Exception: if the disk
+    fails to write and also to roll back, the next writer completes the change.
 
-    The index follows the memories: a new one gets a line if none links to it, a deleted one takes its line along.
+    The index follows the memories: a new memory gets a line unless a line links to it, and a deleted memory loses its
+    line.
     """
 
     directory: Path
@@ -45,46 +46,46 @@ class MemoryStore:
 
     @classmethod
     def at(cls, directory: Path, clock: Clock | None = None) -> "MemoryStore":
-        """The store in *directory*, which is made by the first write."""
+        """Return the store in *directory*; the first write creates the directory."""
         return cls(directory) if clock is None else cls(directory, clock)
 
     def paths(self) -> list[str]:
-        """The memories, sorted: all Markdown files but the index, the logs, links, and names that begin with a dot."""
+        """List the memories, sorted: Markdown files except the index, logs, links and names that begin with a dot."""
         with open_confined(self.directory) as root:
             return [] if root is None else [path for path in root.list_files() if is_memory(path)]
 
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
-        """What *path* holds, at most *limit* bytes of it; None if there is no such file."""
+        """Return the content of *path*, at most *limit* bytes; None if there is no such file."""
         with open_confined(self.directory) as root:
             return None if root is None else root.read(path, limit)
 
     def index(self) -> str:
-        """The index; empty if there is none."""
+        """Return the index; empty if the file does not exist."""
         return (self.read(INDEX) or b"").decode(errors="replace")
 
     def write(
         self, path: str, content: bytes, author: Author, *, base: bytes | None, group: str | None = None
     ) -> MemoryChange:
-        """Put *content* in the place of *base*, None if there must be nothing yet.
+        """Replace *base*, the content of *path*, by *content*; *base* is None if the file must not exist.
 
-        Raises `BaseChanged` if something else stands there, and `MemoryRefused` for what is no text, too large, or
-        holds a secret that *base* does not.
+        Raises `BaseChanged` if the file holds something else, and `MemoryRefused` if *content* is not text, is too
+        large or holds a secret that *base* does not hold.
         """
         with self._transaction(author) as writing:
             writing.prepare(PendingEdit(path=path, base=base, content=content), group)
             return writing.commit()[-1]
 
     def delete(self, path: str, author: Author, *, base: bytes) -> MemoryChange:
-        """Delete *path*. Raises `BaseChanged` if it does not hold *base*."""
+        """Delete *path*. Raises `BaseChanged` if the file does not hold *base*."""
         with self._transaction(author) as writing:
             writing.prepare(PendingEdit(path=path, base=base, content=None), None)
             return writing.commit()[-1]
 
     def apply(self, edits: Sequence[PendingEdit], author: Author, *, group: str) -> ApplyResult:
-        """Make all of *edits* that can be made, at once; after a crash there are all of them or none.
+        """Make all valid *edits* in one transaction: after a crash either all of them are made or none.
 
-        The line of the index for a memory follows from its edit; an edit of the index itself is judged by what the
-        index held before all of them.
+        The index lines of edited memories are updated. An edit of the index itself is compared with the index before
+        all edits.
         """
         dropped: list[tuple[PendingEdit, str]] = []
         with self._transaction(author) as writing:
@@ -97,22 +98,21 @@ class MemoryStore:
         return ApplyResult(changes=tuple(changes), dropped=tuple(dropped))
 
     def append(self, path: str, content: bytes, author: Author) -> MemoryChange:
-        """Add *content* at the end of *path*, whatever stands there; the file is made if it is not there."""
+        """Append *content* to *path*, whatever the file holds; creates a missing file."""
         with self._transaction(author) as writing:
             current = writing.current(path)
             writing.prepare(PendingEdit(path=path, base=current, content=(current or b"") + content), None)
             return writing.commit()[-1]
 
     def changes(self) -> list[MemoryChange]:
-        """Every change, oldest first.
+        """Return every change, oldest first.
 
-        What was changed past the store is among them once `detect_external_changes` or a write
-        saw it.
+        A change that bypassed the store is included once `detect_external_changes` or a later write has recorded it.
         """
         return [change for batch in self.batches() for change in batch]
 
     def batches(self) -> list[list[MemoryChange]]:
-        """As `changes`, by what was done at once."""
+        """Return every change, grouped by transaction, oldest first."""
         with open_confined(self.directory) as root:
             if root is None:
                 return []
@@ -123,15 +123,15 @@ class MemoryStore:
                     return []
 
     def detect_external_changes(self) -> list[MemoryChange]:
-        """Record what has been changed past the store, and return that. Reads the whole store and its history."""
+        """Record and return the changes that bypassed the store. Reads the whole store and its change log."""
         with self._transaction(Author(by="outside")) as writing:
             writing.record_external_changes()
             return writing.commit()
 
     def undo(self, id_or_group: str, author: Author) -> list[MemoryChange]:
-        """Take back one change, or all of a group, and return the changes that do it.
+        """Undo one change, or all changes of a group, and return the changes that do this.
 
-        They are changes themselves, and can be undone. Raises `CannotUndo` if a file is no longer as it was left.
+        The new changes can be undone too. Raises `CannotUndo` if a file has changed since.
         """
         with self._transaction(author) as writing:
             history = [change for batch in writing.held.history.batches() for change in batch]
@@ -149,10 +149,10 @@ SEEDED = "seeded from the project's snapshot"
 
 
 def exclude_from_git(top: Path, directory: Path) -> bool:
-    """Have the git repository at *top* ignore *directory*, which is below it; whether its list has changed.
+    """Exclude *directory*, below *top*, from the git repository at *top*; return True if the exclude list changed.
 
-    The list is the repository's own, `.git/info/exclude`, so that no tracked file changes. Without a repository nothing
-    happens. Blocks; raises `OSError`.
+    The list is `.git/info/exclude`, so no tracked file changes. Does nothing without a repository. Blocks; raises
+    `OSError`.
     """
     if not (top / ".git").is_dir() or not directory.is_relative_to(top):
         return False
@@ -168,16 +168,16 @@ def exclude_from_git(top: Path, directory: Path) -> bool:
 
 
 def seed_store(store: MemoryStore, snapshot: Path) -> list[str]:
-    """Copy the memories of *snapshot*, a directory, into *store* if that has none; which ones.
+    """Copy the memories of the directory *snapshot* into *store* if that is empty; return their paths.
 
-    Of what the store refuses nothing is taken. Blocks; raises `StoreError` and `OSError`.
+    Memories that the store refuses are not copied. Blocks; raises `StoreError` and `OSError`.
     """
     if store.paths() or store.index():
         return []
     source = MemoryStore.at(snapshot)
     names = source.paths()
     author = Author(by="user", why=SEEDED)
-    # The index first: the store then finds its lines there and adds none.
+    # The index comes first, so that the store finds its lines and adds none.
     for name in (*((INDEX,) if names and source.index() else ()), *names):
         if (content := source.read(name)) is not None:
             store.write(name, content, author, base=None)

@@ -1,4 +1,4 @@
-"""Memory scopes: the directory of each store, and directories that can be none."""
+"""Memory scopes: the directory of each store, and directories that cannot be stores."""
 
 import hashlib
 import os
@@ -16,13 +16,14 @@ AGENT_MEMORY = "agent-memory"
 LOCAL_AGENT_MEMORY = "agent-memory-local"
 SNAPSHOTS = "agent-memory-snapshots"
 LEAST_PARTS = 3
-"""A directory nearer to the root than this is somebody else's: `/`, `/home`."""
+"""Least number of path components; `/` and `/home` are not directories for memories."""
 CLOSED = frozenset({".git", ".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"})
-"""Directories in which nobody wants memories."""
+"""Directories that must not hold memories."""
 
 ScopeName = Literal["auto", "user", "project", "local"]
-"""auto: the memory of a project, of one user. The others belong to a kind of agent: in all projects of a user, in one
-project for everybody, or in one project of one user."""
+"""auto: memory of one user for one project. The others belong to an agent type: "user" for all projects of a user,
+"project" for all users of a project, "local" for one user in one project.
+"""
 AgentScopeName = Literal["user", "project", "local"]
 
 
@@ -32,19 +33,19 @@ class MemoryScope:
 
     scope: ScopeName
     kind: str | None = None
-    """The kind of agent that it belongs to; None for the memory of a project."""
+    """Agent type that the store belongs to; None for the memory of a project."""
     directory: Path
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
+        """Short description for people."""
         return "auto memory" if self.kind is None else f"memory of {self.kind}, scope {self.scope}"
 
 
 def project_scope(home: Path, slug: str, *, variable: str | None, setting: Path | None) -> MemoryScope:
-    """The memory of the project called *slug*: where the *variable* or the *setting* says, else in *home*.
+    """Return the memory scope of the project *slug*, in *home* unless *variable* or *setting* gives a directory.
 
-    Raises `MemoryRefused` for a directory that cannot be meant.
+    Raises `MemoryRefused` if that directory is not allowed.
     """
     if variable:
         directory = check_directory(variable, DIRECTORY_VARIABLE)
@@ -56,7 +57,7 @@ def project_scope(home: Path, slug: str, *, variable: str | None, setting: Path 
 
 
 def agent_scope(kind: str, scope: AgentScopeName, *, home: Path, project: Path) -> MemoryScope:
-    """The memory of agents of *kind*; *project* is the directory in which the project keeps Coterie's files."""
+    """Return the memory scope of an agent type; *project* is the directory of Coterie's files in the project."""
     parent = {
         "user": home / AGENT_MEMORY,
         "project": project / AGENT_MEMORY,
@@ -66,12 +67,12 @@ def agent_scope(kind: str, scope: AgentScopeName, *, home: Path, project: Path) 
 
 
 def snapshot_directory(kind: str, project: Path) -> Path:
-    """Where *project* may keep what agents of *kind* begin with."""
+    """Return the directory in which *project* may keep the initial memories of an agent type."""
     return project / SNAPSHOTS / directory_name(kind)
 
 
 def directory_name(kind: str) -> str:
-    """The name of a kind of agent as that of a directory; different kinds have different ones, but for `:` and `-`."""
+    """Return the directory name of an agent type; only `:` and `-` map to the same character."""
     name = unicodedata.normalize("NFC", kind).replace(":", "-")
     safe = re.sub(r"[^\w.-]", "-", name).lstrip(".")[:100]
     if safe == name:
@@ -80,27 +81,27 @@ def directory_name(kind: str) -> str:
 
 
 def check_directory(text: str, source: str) -> Path:
-    """The directory that *text* means. Raises `MemoryRefused`, naming the *source*, for one that cannot be meant."""
+    """Return the directory given as *text*. Raises `MemoryRefused`, naming *source*, if it is not allowed."""
     if "\0" in text:
         raise MemoryRefused(source, "has a NUL in it; give the path of a directory")
     path = Path(text).expanduser()
     if not path.is_absolute():
         raise MemoryRefused(source, f"is {text!r}; it should be an absolute path, or begin with ~/")
     path = Path(os.path.normpath(path))
-    # Both: what is written may lead elsewhere, and what it leads to may be no better.
+    # Check the path and its target: the path may be a link to a directory that is not allowed.
     for place in (path, Path(os.path.realpath(path))):
         if reason := _objection(place):
-            raise MemoryRefused(source, f"is {text!r}, {reason}; give a directory for memories alone")
+            raise MemoryRefused(source, f"is {text!r}, {reason}; give a directory that holds only memories")
     return path
 
 
 def _objection(path: Path) -> str | None:
-    """Why *path* cannot be a store, as far as its name says."""
+    """Return the reason why *path* cannot be a store; None if its name allows it."""
     if len(path.parts) < LEAST_PARTS:
-        return "which is too near to the root"
+        return "which is too close to the root directory"
     home = Path.home()
     if home.is_relative_to(path):
         return "which holds all of your files"
     if closed := next((part for part in path.parts if part.casefold() in CLOSED), None):
-        return f"which is in {closed}"
+        return f"which is inside {closed}"
     return None

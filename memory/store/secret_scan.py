@@ -10,24 +10,24 @@ import attrs
 
 @attrs.frozen
 class Secret:
-    """Where a secret stands; never what it is."""
+    """Type and line of a secret, never its value."""
 
     kind: str
-    """With its article: `an AWS access key`."""
+    """Type with its article: `an AWS access key`."""
     line: int
-    """From 1."""
+    """Line number, from 1."""
 
 
 @attrs.frozen
 class _Shape:
-    """What secrets of one kind look like."""
+    """The pattern of one type of secret."""
 
     kind: str
     marks: str
-    """Words of which one must stand in the text, all in lower case: most texts hold none, and need no look."""
+    """Lower-case substrings, one of which must occur in the text; this test skips most texts quickly."""
     pattern: re.Pattern[str]
     is_sure: bool = True
-    """Whether the shape alone says that it is one."""
+    """True if the pattern alone identifies a secret; otherwise the value must also look random."""
 
 
 def _shape(kind: str, marks: str, pattern: str) -> _Shape:
@@ -35,7 +35,7 @@ def _shape(kind: str, marks: str, pattern: str) -> _Shape:
 
 
 _NAME = r"password|passwd|passphrase|secret|token|api[ _-]?key|access[ _-]?key|private[ _-]?key|credentials?"
-# The first that matches gives its name to what several would match.
+# If several patterns match the same text, the first one names it.
 _SHAPES = (
     _shape(
         "a private key",
@@ -80,24 +80,24 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(r".*://|.*[/\\].*[/\\.]|[\w.-]+\.(?:md|py|json|toml|ya?ml|txt|env)\b|\d{4}-\d\d-\d\d")
-"""An address, a path, a file, a date."""
+"""An address, a path, a file name or a date."""
 _RANDOM = 3.0
-"""Bits a character, from which a value behind `token:` is no word."""
+"""Entropy in bits per character from which a value after `token:` counts as random."""
 
 
 def find_secrets(text: str) -> list[Secret]:
-    """The secrets in *text*, in the order of lines; what only stands for one (`sk-...`, `<token>`) is none."""
+    """Return the secrets in *text* in line order; placeholders such as `sk-...` and `<token>` do not count."""
     return new_secrets(text, "")
 
 
 def new_secrets(text: str, base: str) -> list[Secret]:
-    """The secrets in *text* that *base* does not hold, in the order of lines."""
+    """Return the secrets in *text* that *base* does not hold, in line order."""
     found = ((text.count("\n", 0, at) + 1, kind) for kind, at, value in _values(text) if value not in base)
     return [Secret(kind, line) for line, kind in sorted(found)]
 
 
 def _values(text: str) -> Iterator[tuple[str, int, str]]:
-    """The kind, the place and the value of each secret."""
+    """Yield the type, the position and the value of each secret."""
     lowered = text.lower()
     ends: dict[int, int] = {}
     for shape in _SHAPES:
@@ -118,7 +118,7 @@ def _is_secret(value: str, shape: _Shape) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Whether *value* looks drawn, not written: digits among letters, and no character often."""
+    """True if *value* looks random: digits and letters, with high entropy."""
     if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)) or _NO_SECRET.match(value):
         return False
     bits = -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())

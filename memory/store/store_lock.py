@@ -1,4 +1,4 @@
-"""The lock of a store: one writer at a time; the kernel frees it when the process dies."""
+"""The lock of a store: one writer at a time; the kernel releases the lock when the process dies."""
 
 import os
 import stat
@@ -18,14 +18,14 @@ from coterie.memory.store.confined_directory import ConfinedDirectory, open_conf
 HISTORY = ".history"
 LOCK = "lock"
 LOCK_TIMEOUT = 30.0
-"""Seconds; a write takes a few thousandths of one."""
+"""In seconds; a write takes a few milliseconds."""
 _POLL = 0.001
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @attrs.frozen
 class StoreLock:
-    """A store that nobody else writes to."""
+    """A store that this process has locked for writing."""
 
     root: ConfinedDirectory
     history: ChangeLog
@@ -33,9 +33,9 @@ class StoreLock:
 
 @contextmanager
 def lock_store(directory: Path) -> Iterator[StoreLock]:
-    """Hold the store in *directory*, which is made if it is not there. Blocks.
+    """Lock the store in *directory*, which is created if it does not exist. Blocks.
 
-    Raises `StoreBusy` if somebody else holds it for too long, `MemoryRefused` where a link lies in the way, `OSError`.
+    Raises `StoreBusy` after a timeout, `MemoryRefused` if a link is in the way, and `OSError`.
     """
     give_up = time.monotonic() + LOCK_TIMEOUT
     while True:
@@ -44,7 +44,7 @@ def lock_store(directory: Path) -> Iterator[StoreLock]:
             history = None if root is None else stack.enter_context(open_history_directory(root, make=True))
             if history is not None:
                 _lock(history, stack, directory, give_up)
-            # Deleted while we waited, and perhaps made anew: then what we hold is nobody's lock.
+            # If the directory was deleted while waiting, this lock protects nothing.
             if root is not None and history is not None and _is_still_there(directory, history):
                 yield StoreLock(root, stack.enter_context(open_change_log(history, directory / HISTORY)))
                 return
@@ -54,7 +54,7 @@ def lock_store(directory: Path) -> Iterator[StoreLock]:
 
 @contextmanager
 def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> Iterator[int | None]:
-    """A descriptor of where the history is; None if there is none. Raises `MemoryRefused` and `OSError`."""
+    """Open the directory of the change log; yields None if there is none. Raises `MemoryRefused` and `OSError`."""
     if make:
         _make(root)
     try:
@@ -63,7 +63,7 @@ def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> It
         yield None
         return
     except NotADirectoryError as exc:
-        raise MemoryRefused(HISTORY, "is no directory, or a link to one; move it away") from exc
+        raise MemoryRefused(HISTORY, "is not a directory, or is a link; move it away") from exc
     try:
         if make:
             _exclude_from_git(root, descriptor)
@@ -90,7 +90,7 @@ def _exclude_from_git(root: ConfinedDirectory, history: int) -> None:
 def _lock(history: int, stack: ExitStack, directory: Path, give_up: float) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(LOCK, flags, 0o600, dir_fd=history)
-    stack.callback(os.close, descriptor)  # which gives the lock back
+    stack.callback(os.close, descriptor)  # closing releases the lock
     while not lock_descriptor(descriptor, blocking=False):
         if time.monotonic() > give_up:
             raise StoreBusy(str(directory), LOCK_TIMEOUT)

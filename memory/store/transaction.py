@@ -1,4 +1,4 @@
-"""One write to a store under its lock: changes are collected, logged as one, and applied."""
+"""One write to a store under its lock: changes are collected, logged as one record, and applied."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,9 +16,9 @@ from coterie.memory.store.undo import UndoStep, replay
 
 
 def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -> None:
-    """Bring *changes* into the files, and the index into step.
+    """Write *changes* to the files, and update the index.
 
-    Raises `OSError` and `MemoryRefused`; some files may then hold the old, some the new, and none a part.
+    Raises `OSError` and `MemoryRefused`; then some files hold the old content and some the new, but none a mixture.
     """
     for path, chain in _final_contents(changes):
         _write_file(root, path, chain, chain[-1].after)
@@ -26,7 +26,7 @@ def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -> N
 
 
 def complete_pending(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -> None:
-    """Bring in what a crash left of *changes*; a link or the like in the place of a file is left as it is.
+    """Write *changes* that a crash interrupted; a link or directory in the place of a file is left alone.
 
     Raises `OSError`, and `MemoryRefused` if the index cannot be read.
     """
@@ -37,7 +37,7 @@ def complete_pending(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -
 
 
 def roll_back(root: ConfinedDirectory, changes: Sequence[MemoryChange], index: bytes | None) -> None:
-    """Bring the files back to what they were before *changes*, and the *index*; raises as `complete_pending` does."""
+    """Restore the files before *changes*, and *index*. Raises the same exceptions as `complete_pending`."""
     for path, chain in _final_contents(changes):
         with suppress(MemoryRefused):
             _write_file(root, path, chain, chain[0].before)
@@ -45,7 +45,7 @@ def roll_back(root: ConfinedDirectory, changes: Sequence[MemoryChange], index: b
 
 
 def apply_to_index(index: bytes | None, changes: Sequence[MemoryChange]) -> bytes | None:
-    """What the index holds after *changes*, done at once; the same if it holds that already."""
+    """Return the index after the transaction *changes*. Idempotent."""
     chains = group_by_path(changes)
     own = chains.pop(INDEX, [])
     if own and index in file_states(own):
@@ -61,7 +61,7 @@ def _final_contents(changes: Sequence[MemoryChange]) -> list[tuple[str, list[Mem
 
 def _write_file(root: ConfinedDirectory, path: str, chain: Sequence[MemoryChange], content: bytes | None) -> None:
     current = root.read(path)
-    # What is none of what it was on the way was written past us.
+    # Other content was written by a program that bypassed the store, and is kept.
     if current != content and current in file_states(chain):
         root.write(path, content)
 
@@ -81,38 +81,41 @@ def _replace_index(root: ConfinedDirectory, old: bytes | None, new: bytes | None
 
 
 LARGEST = 1_000_000
-"""Bytes of one file; what is longer is no memory. One that others made longer may still become shorter."""
+"""Largest size of one file, in bytes; a file that is already larger may only shrink."""
 LARGEST_INDEX = 10 * LARGEST
-"""A line for each memory, and there may be many thousands."""
+"""The index has a line for each of many thousands of memories."""
 
 
 @attrs.frozen(kw_only=True)
 class PendingEdit:
-    """What one file is to become."""
+    """The intended new content of one file."""
 
     path: str
     base: bytes | None
-    """What its writer saw; None: nothing."""
+    """Content that the writer saw; None if the file did not exist."""
     content: bytes | None
-    """None: it is deleted."""
+    """New content; None to delete the file."""
 
 
 @attrs.define(eq=False)
 class StoreTransaction:
-    """The changes of one writer who holds the store."""
+    """The changes of one writer that holds the lock of the store."""
 
     held: StoreLock
     author: Author
     _at: float
     _last: int
-    """The last id that was given."""
+    """Last id that was assigned."""
     _changes: list[MemoryChange] = attrs.field(factory=list)
     _files: dict[str, bytes | None] = attrs.field(factory=dict)
-    """What those that are to change hold by now."""
+    """Content of the changed files after the changes collected so far."""
 
     @classmethod
     def begin(cls, held: StoreLock, author: Author, at: float) -> "StoreTransaction":
-        """Begin, by finishing what a crash has left. Raises `OSError` and `MemoryRefused`."""
+        """Start a transaction, and first complete a change that a crash interrupted.
+
+        Raises `OSError` and `MemoryRefused`.
+        """
         end = held.history.end()
         if end.pending:
             complete_pending(held.root, end.pending)
@@ -120,11 +123,11 @@ class StoreTransaction:
         return cls(held, author, at, end.last)
 
     def current(self, path: str) -> bytes | None:
-        """What *path* holds."""
+        """Return the content of *path*, with the changes collected so far."""
         return self._current(self.held.root.resolve(path))
 
     def prepare(self, edit: PendingEdit, group: str | None) -> None:
-        """Add *edit*. Raises `BaseChanged`, `MemoryRefused` and `OSError`; it is then not among what is to change."""
+        """Add *edit*. Raises `BaseChanged`, `MemoryRefused` and `OSError`; then *edit* is not added."""
         path = self._resolve(edit.path)
         current = self._current(path)
         if current != edit.base:
@@ -136,7 +139,7 @@ class StoreTransaction:
         self._add(path, current, edit.content, group=group, index_line=line)
 
     def reverse(self, steps: Sequence[UndoStep]) -> None:
-        """Add what takes changes back; several are a group of their own."""
+        """Add the changes that undo others; several become a group."""
         group = f"undo-{self._last + 1}" if len(steps) > 1 else None
         for step in steps:
             path = step.undoes.path
@@ -145,7 +148,7 @@ class StoreTransaction:
             self._add(path, step.before, step.after, group=group, undoes=step.undoes.id, index_line=line)
 
     def record_external_changes(self) -> None:
-        """Add whatever has been changed past the store."""
+        """Add a change for every file that was edited without the store."""
         known = replay(self.held.history.batches())
         for path in sorted({*known, *self.held.root.list_files()}):
             current = self._read_regular(path)
@@ -153,7 +156,10 @@ class StoreTransaction:
                 self._add(path, known.get(path), current)
 
     def commit(self) -> list[MemoryChange]:
-        """Make all changes at once, and return them. Raises `OSError` and `MemoryRefused`; nothing has changed then."""
+        """Make all changes in one transaction, and return them.
+
+        Raises `OSError` and `MemoryRefused`; then nothing has changed.
+        """
         if not self._changes:
             return []
         root, history = self.held.root, self.held.history
@@ -166,7 +172,7 @@ class StoreTransaction:
                 roll_back(root, self._changes, index)
                 history.drop_last()
             except (OSError, MemoryRefused):
-                failure.add_note("it could not be taken back either; whoever writes next will finish it")
+                failure.add_note("it could not be rolled back either; the next writer will complete it")
             raise
         history.mark_applied(self._changes[-1])
         return self._changes
@@ -174,23 +180,25 @@ class StoreTransaction:
     def _resolve(self, path: str) -> str:
         placed = self.held.root.resolve(path)
         if other := case_conflict(placed, self._files):
-            raise MemoryRefused(path, f"differs only in case or normal form from {other}, which is written with it")
+            raise MemoryRefused(
+                path, f"differs only in case or normal form from {other}, which is part of the same write"
+            )
         return placed
 
     def _current(self, path: str) -> bytes | None:
         return self._files[path] if path in self._files else self.held.root.read(path)
 
     def _read_regular(self, path: str) -> bytes | None:
-        """What *path* holds; None also for a link: as far as the store goes, there is nothing then."""
+        """Return the content of *path*; None for a link, which does not count as a file of the store."""
         try:
             return self.held.root.read(path)
         except MemoryRefused:
             return None
 
     def _record_external_change(self, path: str, current: bytes | None) -> None:
-        """Record what somebody did to *path* past the store, before it is written over."""
+        """Record an edit of *path* that bypassed the store, before the file is overwritten."""
         if path in self._files or current is None:
-            return  # what is gone has left its last words in the history
+            return  # the change log holds the last content of a deleted file
         known = replay(self.held.history.batches()).get(path) if path == INDEX else self.held.history.last_content(path)
         if known != current:
             self._add(path, known, current, author=Author(by="outside"))
@@ -231,7 +239,7 @@ def _check_content(path: str, content: bytes, current: bytes | None) -> None:
     largest = LARGEST_INDEX if path == INDEX else LARGEST
     if len(content) > max(largest, len(current or b"")):
         raise MemoryRefused(path, f"would have {len(content)} bytes; a memory has at most {largest}")
-    # What is only added to is not to blame for what stood there.
+    # Text that was there before the append is not checked.
     start = len(current) if current and content.startswith(current) else 0
     if b"\0" in content[start:]:
         raise MemoryRefused(path, "would hold a NUL; a memory is text")
@@ -242,5 +250,5 @@ def _check_content(path: str, content: bytes, current: bytes | None) -> None:
         raise MemoryRefused(path, reason) from exc
     if secrets := new_secrets(content.decode(errors="replace"), (current or b"").decode(errors="replace")):
         found = secrets[0]
-        reason = f"would hold {found.kind} in line {found.line}; no secrets in memories: say where it is kept instead"
+        reason = f"would hold {found.kind} in line {found.line}; say where the secret is kept, not its value"
         raise MemoryRefused(quote_path(path), reason)

@@ -18,7 +18,7 @@ from coterie.memory.store.path_rules import INDEX
 
 
 def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
-    """What the files of a store hold if nobody has written past it since, by path; the index among them."""
+    """Return the content of all files of a store, and of its index, if no program bypassed the store."""
     files: dict[str, bytes | None] = {}
     index = _ReplayedIndex()
     for changes in batches:
@@ -26,33 +26,41 @@ def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
             files[change.path] = change.after
             if change.path == INDEX:
                 index.replace(change.after)
+        was_missing = index.is_missing
         for chain in group_by_path(changes).values():
             for change in chain:
                 index.apply(change)
+        if was_missing and not index.content:  # a transaction that adds and deletes a memory creates no index
+            index.replace(None)
     files[INDEX] = index.content
     return {path: content for path, content in files.items() if content is not None}
 
 
 @attrs.define(eq=False)
 class _ReplayedIndex:
-    """As `apply_to_index`, for thousands of changes: a memory that comes costs its own line, not the others'."""
+    """Incremental `apply_to_index` for thousands of changes: a new memory costs only its own line."""
 
     _pieces: list[str] | None = None
-    """None: there is no index."""
+    """None if there is no index."""
     _linked: set[str] = attrs.field(factory=set)
 
     @property
+    def is_missing(self) -> bool:
+        """True if there is no index file."""
+        return self._pieces is None
+
+    @property
     def content(self) -> bytes | None:
-        """What the file holds."""
+        """The content of the index file."""
         return None if self._pieces is None else encode_index("".join(self._pieces))
 
     def replace(self, content: bytes | None) -> None:
-        """Somebody wrote it, or deleted it."""
+        """Replace the index, because a change wrote or deleted the index itself."""
         self._pieces = None if content is None else [decode_index(content)]
         self._linked = {entry.path for entry in index_lines(decode_index(content))}
 
     def apply(self, change: MemoryChange) -> None:
-        """A memory came, changed or went."""
+        """Update the index after a memory was added, changed or deleted."""
         pieces = self._pieces or [""]
         is_linked = change.path in self._linked
         if not is_memory(change.path) or (change.after is None and not is_linked):
@@ -70,28 +78,28 @@ class _ReplayedIndex:
 
 @attrs.frozen(kw_only=True)
 class UndoStep:
-    """One file, one step back."""
+    """The undo of one change of one file."""
 
     undoes: MemoryChange
     before: bytes | None
     after: bytes | None
 
 
-def plan_undo(history: Sequence[MemoryChange], wanted: str, current: Callable[[str], bytes | None]) -> list[UndoStep]:
-    """How to take back the change or group *wanted*, the newest first.
+def plan_undo(history: Sequence[MemoryChange], target: str, current: Callable[[str], bytes | None]) -> list[UndoStep]:
+    """Plan the undo of the change or group *target*, newest change first.
 
-    Of the index only what the change did to it is taken back; any other file must be as the change left it. Raises
+    In the index only the edits of the change are undone; any other file must be as the change left it. Raises
     `CannotUndo`.
     """
-    chosen = [change for change in history if change.id == wanted] or [c for c in history if c.group == wanted]
+    chosen = [change for change in history if change.id == target] or [c for c in history if c.group == target]
     if not chosen:
-        raise CannotUndo(wanted, "is not in the history of this memory")
+        raise CannotUndo(target, "is not in the history of this memory")
     files: dict[str, bytes | None] = {}
     steps: list[UndoStep] = []
     for change in reversed(chosen):
         now = files[change.path] if change.path in files else current(change.path)
         if now != change.after and change.path != INDEX:
-            raise CannotUndo(wanted, _undo_obstacle(change, history))
+            raise CannotUndo(target, _undo_obstacle(change, history))
         files[change.path] = _without(change, now)
         steps.append(UndoStep(undoes=change, before=now, after=files[change.path]))
     return steps
@@ -107,8 +115,8 @@ def _undo_obstacle(change: MemoryChange, history: Sequence[MemoryChange]) -> str
     later = [other for other in history if other.path == change.path and int(other.id) > int(change.id)]
     undone = next((other.id for other in later if other.undoes == change.id), None)
     if undone is not None:
-        return f"has been undone already, by change {undone}"
+        return f"has already been undone, by change {undone}"
     if not later:
-        return f"cannot be undone: {change.path} has been changed since, past the store"
+        return f"cannot be undone: {change.path} has been changed since by another program"
     ids = ", ".join(other.id for other in later)
-    return f"cannot be undone: {change.path} has been changed since, by {ids}; undo what came later first"
+    return f"cannot be undone: {change.path} has been changed since, by {ids}; undo the later changes first"

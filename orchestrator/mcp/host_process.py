@@ -1,4 +1,4 @@
-"""MCP host process: its start, and the channel by which it is told which servers to run."""
+"""The MCP host process: its start, its end, and the channel over which the root sends it the list of servers."""
 
 import secrets
 import socket
@@ -15,15 +15,15 @@ from coterie.orchestrator.processes.child_process import ChildProcess, start_mod
 MCP_HOST_MODULE = "coterie.orchestrator.mcp.host"
 INSTALL = "MCP servers need a package that is not installed: pip install 'coterie[mcp]'"
 HOST_START_TIMEOUT = 30.0
-"""Seconds in which the process is there, on the busiest machine; its servers have their own limit beyond that."""
+"""Seconds until the process must have started, on a busy machine; its servers have a timeout of their own."""
 HOST_EXIT_TIMEOUT = 8.0
-"""Seconds in which it has stopped its servers: their input closed, asked, killed."""
+"""Seconds until the process must have stopped its servers, including SIGTERM and SIGKILL."""
 CALL_BACKLOG = 64
-"""Calls that may wait for a process that is just started."""
+"""Number of calls that may wait in the listen queue while the process starts."""
 
 
 def open_call_listener() -> socket.socket:
-    """Listen for calls under a name in no directory that nobody else can have: none is left of a killed root."""
+    """Listen for calls on an abstract socket with a random name, which disappears with the root."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0coterie-mcp-{secrets.token_hex(16)}")
     listener.listen(CALL_BACKLOG)
@@ -32,7 +32,7 @@ def open_call_listener() -> socket.socket:
 
 @attrs.frozen(eq=False)
 class McpHostProcess:
-    """One process that holds servers, from its start to its end."""
+    """One MCP host process, from start to exit."""
 
     child: ChildProcess
     _socket: socket.socket
@@ -41,7 +41,7 @@ class McpHostProcess:
     def start(
         cls, listener: socket.socket, environment: Mapping[str, str], stderr: int | None = None
     ) -> "McpHostProcess":
-        """Start the process, which need not be ready; calls come to *listener*. Raises `OSError`."""
+        """Start the process without waiting until it is ready; agents call over *listener*. Raises `OSError`."""
         near, far = socket.socketpair()
         with far:
             passed = [far.fileno(), listener.fileno()]
@@ -55,13 +55,13 @@ class McpHostProcess:
 
     @asynccontextmanager
     async def open_channel(self, request: OpenServers) -> AsyncIterator[SocketChannel[HostMessage]]:
-        """Send *request*, and receive what becomes of it. The process stops its servers when the block has ended."""
+        """Send *request*, and receive the replies. When the block ends, the process stops its servers."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))
         async with open_channel(stream, host_message_decoder) as channel:
             channel.send(request)
             yield channel
 
     async def stop(self) -> int:
-        """Let the process stop its servers and end, kill it if it does not, and return its status."""
+        """Tell the process to stop its servers and exit, kill it after a timeout, and return its status."""
         self._socket.close()
         return await self.child.wait_or_kill(HOST_EXIT_TIMEOUT)

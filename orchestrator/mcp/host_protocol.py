@@ -12,13 +12,13 @@ from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.root_link.wire_format import WireMessage
 
 ServerState = Literal["connected", "failed", "lost"]
-"""failed: it could not be connected. lost: it was connected, and is not any more."""
+""""failed": the server could not be connected. "lost": an open connection was lost."""
 SECRET_LENGTH = 8
-"""Characters from which on a value may be a secret; shorter ones are everywhere."""
+"""Least number of characters of a secret; shorter values occur too often in other text."""
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that may be started, with its variables filled in."""
+    """A server that may be started, with its variables substituted."""
 
     name: str
     transport: Transport
@@ -29,9 +29,9 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_shared: bool = True
     kinds: tuple[str, ...] | None = None
-    """Who alone may use it, see `ListedTool.kinds`."""
+    """Agent types that may use the server; None for all. See `ListedTool.kinds`."""
     secrets: tuple[str, ...] = ()
-    """What must be in no record: values of variables, of its environment and of its headers, the longest first."""
+    """Texts that must not be recorded: values of variables, environment and headers, longest first."""
 
     @classmethod
     def of(
@@ -41,7 +41,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         project: Path,
         kinds: tuple[str, ...] | None = None,
     ) -> "ServerSpec":
-        """The server that is *written* down, with the variables of *environ*, to run in *project* unless it says where.
+        """Substitute the variables of *environ* in the configuration *written*; *project* is the default directory.
 
         Raises `ConfigInvalid`.
         """
@@ -49,56 +49,56 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         filled = attrs.evolve(filled, cwd=str(project / Path(filled.cwd or ".").expanduser()))
         used = [environ[name] for name in written.variables if name in environ]
         values = (*used, *filled.env.values(), *filled.headers.values())
-        # `Authorization: Bearer ...`: the token alone is as secret as all of it.
+        # In `Authorization: Bearer ...` the token alone is a secret too.
         parts = {part for value in values for part in (value, *value.split()) if len(part) >= SECRET_LENGTH}
         return cls(**attrs.asdict(filled), kinds=kinds, secrets=tuple(sorted(parts, key=len, reverse=True)))
 
     def redact(self, text: str) -> str:
-        """*text* without the secrets."""
+        """Replace the secrets in *text*."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
 
 
 class OpenServers(WireMessage, tag="open_servers", frozen=True):
-    """The first word of the root: which servers are wanted, and where what they say on the side is kept."""
+    """First message of the root: the servers to run, and their settings."""
 
     servers: tuple[ServerSpec, ...]
     token: str
-    """Which agents must have."""
+    """Token that agents must send with each call."""
     start_seconds: float
-    """How long a server may take until it has listed its tools."""
+    """Seconds until a server must have listed its tools."""
     logs: str
-    """The directory for what servers write to standard error."""
+    """Directory for the standard error output of the servers."""
     is_listed: bool
-    """Whether the session knows its tools: then servers are connected when they are first called."""
+    """True if the session already has its tool list; then servers are connected on their first call."""
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one server."""
+    """The tools of one server."""
 
     name: str
     tools: tuple[ListedTool, ...] = ()
     instructions: str = ""
-    """What the server says on how to use it."""
+    """Instructions of the server on its use."""
     left_out: tuple[str, ...] = ()
-    """Tools that cannot be offered, each with the reason."""
+    """Tools that cannot be used, each with the reason."""
 
 
 class ServersListed(WireMessage, tag="listed", frozen=True):
-    """All servers have listed their tools, or had the time for it."""
+    """All servers have listed their tools, or reached the timeout."""
 
     servers: tuple[ListedServer, ...]
 
 
 class ServerStateChanged(WireMessage, tag="server_told", frozen=True):
-    """A server is in another state."""
+    """The state of a server has changed."""
 
     server: str
     state: ServerState
     reason: str = ""
     owner: str | None = None
-    """Which agent it is for alone; None for the connection that all share."""
+    """Agent that the connection belongs to; None for a connection shared by all agents."""
     pid: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""Supervisor of the MCP host process: starts it, replaces it when it dies, and keeps its tool list."""
+"""Supervisor of the MCP host process: starts it, replaces it after a crash, and stores its tool list."""
 
 import importlib.util
 import os
@@ -41,14 +41,14 @@ from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 LOGS = "mcp"
-"""In the session's directory: what servers, and the process that holds them, write to standard error."""
+"""Directory, in that of the session, for standard error of the MCP servers and of the host process."""
 MAX_HOST_RESTARTS = 5
-"""Times. What falls that often falls again."""
+"""Number of times that the host is restarted after a crash."""
 
 
 @attrs.define(eq=False)
 class McpHostSupervisor:
-    """The servers of a session, as its root has them. Made by `open_mcp`."""
+    """The MCP servers of a session, as seen by the root. Created by `open_mcp`."""
 
     session: SessionDirectory
     emit: Callable[[Event], None]
@@ -56,29 +56,29 @@ class McpHostSupervisor:
     servers: tuple[ServerSpec, ...]
     environment: Mapping[str, str]
     is_listed: bool
-    """Whether the session knows its tools from an earlier start."""
+    """True if the session has a tool list from an earlier start."""
     listener: socket.socket | None
-    """Where agents call; None if there are no servers."""
+    """Socket for the calls of agents; None if there are no servers."""
     _token: str = attrs.field(factory=lambda: secrets.token_hex(32), init=False, repr=False)
     _host: McpHostProcess | None = attrs.field(default=None, init=False)
     _starts: int = attrs.field(default=0, init=False)
     _is_known: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when it is known which tools there are."""
+    """Set when the tool list is known."""
 
     @property
     def access(self) -> McpAccess | None:
-        """What agents are given."""
+        """Address and token with which agents call the host; None if there are no servers."""
         if self.listener is None:
             return None
         return McpAccess(address=os.fsdecode(self.listener.getsockname()), token=self._token)
 
     @property
     def pid(self) -> int | None:
-        """The process that holds the servers; None while there is none."""
+        """Process id of the host; None if it is not running."""
         return None if self._host is None or self._host.child.status is not None else self._host.child.pid
 
     async def wait_listed(self) -> None:
-        """Return when the tools of the session are known, and in its directory; at the latest when time is up."""
+        """Return when the tool list is known and stored in the session's directory, at the latest after a timeout."""
         if self.listener is None or self.is_listed:
             return
         limit = HOST_START_TIMEOUT + 2 * self.settings.start_seconds
@@ -89,7 +89,9 @@ class McpHostSupervisor:
             await self._save(McpToolList())
 
     def start(self) -> None:
-        """Start the process, which need not be ready. A start that fails is an event, and there are no servers."""
+        """Start the host without waiting until it is ready. A failure is reported as an event; then there are no
+        servers.
+        """
         assert self.listener is not None
         self._starts += 1
         self._host = None
@@ -98,26 +100,29 @@ class McpHostSupervisor:
             try:
                 self._host = McpHostProcess.start(self.listener, environment, errors.fileno())
             except OSError as exc:
-                self._fail(f"the process that holds the servers cannot be started: {exc}")
+                self._fail(f"the MCP host cannot be started: {exc}")
 
     async def supervise(self) -> None:
-        """Listen to the process, and replace it when it falls, until cancelled. Returns when none can be had."""
+        """Handle the messages of the host, and restart it after a crash, until cancelled.
+
+        Returns when the host can no longer be started.
+        """
         while self._host is not None:
             await self._serve_host(self._host)
             status = await self._end(self._host)
             if self._starts > MAX_HOST_RESTARTS:
                 break
-            self._fail(f"the process that holds the servers ended with status {status}, and is replaced")
+            self._fail(f"the MCP host exited with status {status} and is restarted")
             self.is_listed = self.is_listed or self._is_known.is_set()
             self.start()
         if self.listener is not None:
-            self._fail("there are no servers any more: the process that holds them could not be kept")
+            self._fail("no MCP server is left, because the MCP host could not be restarted")
             self.listener.close()
             self.listener = None
         self._is_known.set()
 
     async def release(self) -> None:
-        """End the process and the servers; returns when nothing of them is left. Is not cancelled."""
+        """Stop the host and the servers, and wait until all their processes have ended. Shielded from cancellation."""
         with trio.CancelScope(shield=True):
             if self._host is not None:
                 await self._end(self._host)
@@ -134,7 +139,7 @@ class McpHostSupervisor:
         return directory
 
     async def _serve_host(self, host: McpHostProcess) -> None:
-        """Request the servers, and handle what the process reports of them, until it has gone."""
+        """Send the list of servers, and handle the messages of the host until it exits."""
         request = OpenServers(
             servers=self.servers,
             token=self._token,
@@ -144,33 +149,33 @@ class McpHostSupervisor:
         )
         try:
             async with host.open_channel(request) as channel:
-                while (word := await channel.receive()) is not None:
-                    await self._handle(word)
+                while (message := await channel.receive()) is not None:
+                    await self._handle(message)
         except* ControlLost as group:
-            self._fail(f"the process that holds the servers cannot be talked to: {group.exceptions[0]}")
+            self._fail(f"the channel to the MCP host failed: {group.exceptions[0]}")
 
-    async def _handle(self, word: HostMessage) -> None:
-        match word:
+    async def _handle(self, message: HostMessage) -> None:
+        match message:
             case ServerStateChanged():
-                members = {name: getattr(word, name) for name in word.__struct_fields__}
+                members = {name: getattr(message, name) for name in message.__struct_fields__}
                 self.emit(McpChanged(**members))
             case ServersListed():
-                for server in word.servers:
+                for server in message.servers:
                     for reason in server.left_out:
                         self.emit(Noticed(source=f"MCP server {server.name}", reason=f"cannot be offered: {reason}"))
-                await self._save(_listing(word, self.servers))
+                await self._save(_listing(message, self.servers))
 
     async def _save(self, listing: McpToolList) -> None:
-        """Keep what the first list says, for good."""
+        """Store the first tool list in the directory of the session."""
         if not self._is_known.is_set():
             try:
                 await trio.to_thread.run_sync(listing.save, self.session.directory)
             except OSError as exc:
-                self._fail(f"the list of tools cannot be kept: {exc}")
+                self._fail(f"the tool list cannot be stored: {exc}")
             self._is_known.set()
 
     async def _end(self, host: McpHostProcess) -> int:
-        """End the process, whatever it takes, and what it has started; its status."""
+        """Stop the host, kill every process that it started, and return its status."""
         status = await host.stop()
         with trio.move_on_after(HOST_EXIT_TIMEOUT):
             await kill_orphans(self.session.id, self._tag)
@@ -180,18 +185,18 @@ class McpHostSupervisor:
         self.emit(LayerFailed(layer="mcp", reason=reason))
 
 
-def _listing(word: ServersListed, wanted: Sequence[ServerSpec]) -> McpToolList:
-    """What is kept of what servers listed: who may use each tool, and what those for everyone say of themselves."""
-    kinds = {server.name: server.kinds for server in wanted}
+def _listing(message: ServersListed, specs: Sequence[ServerSpec]) -> McpToolList:
+    """Build the stored tool list: agent types for each tool, and the instructions of servers for all agents."""
+    kinds = {server.name: server.kinds for server in specs}
     return McpToolList(
         tools=[
             msgspec.structs.replace(tool, kinds=None if (of := kinds[server.name]) is None else list(of))
-            for server in word.servers
+            for server in message.servers
             for tool in server.tools
         ],
         instructions={
             server.name: server.instructions
-            for server in word.servers
+            for server in message.servers
             if server.instructions and server.tools and kinds[server.name] is None
         },
     )
@@ -202,62 +207,62 @@ async def open_mcp(
     session: SessionDirectory,
     settings: McpSettings | None,
     environment: Mapping[str, str],
-    tell: Callable[[Event], None],
+    emit: Callable[[Event], None],
 ) -> AsyncIterator[McpHostSupervisor]:
-    """Run the MCP servers of *session* while the block runs; none without *settings*. Also run `supervise` in a task.
+    """Run the MCP servers of *session* until the block ends; none without *settings*. The caller must run `supervise`.
 
-    What cannot be used is an event, and the session goes on without it. Enter it on the main thread.
+    An unusable server is reported as an event, and the session continues without it. Enter on the main thread.
     """
     found = McpServers()
     if settings is not None and settings.enabled:
         try:
             found = await trio.to_thread.run_sync(load_servers, session.project)
         except ConfigInvalid as exc:
-            tell(Noticed(source=exc.source, reason=exc.reason))
+            emit(Noticed(source=exc.source, reason=exc.reason))
     is_begun, known = await trio.to_thread.run_sync(_existing_servers, session)
-    wanted = _wanted(found, session.project, tell)
+    specs = _startable_servers(found, session.project, emit)
     if is_begun:
-        for server in wanted:
+        for server in specs:
             if server.name not in known:
-                reason = "has no tools in this session, which has begun without; a new one has them"
-                tell(Noticed(source=f"MCP server {server.name}", reason=reason))
-        wanted = tuple(server for server in wanted if server.name in known)
+                reason = "has no tools in this session, which started without it; start a new session to use it"
+                emit(Noticed(source=f"MCP server {server.name}", reason=reason))
+        specs = tuple(server for server in specs if server.name in known)
     marked = {**command_environment(environment), SESSION_VARIABLE: session.id}
-    listener = open_call_listener() if wanted else None
-    post = McpHostSupervisor(session, tell, settings or McpSettings(), wanted, marked, is_begun, listener)
-    if wanted:
-        post.start()
+    listener = open_call_listener() if specs else None
+    supervisor = McpHostSupervisor(session, emit, settings or McpSettings(), specs, marked, is_begun, listener)
+    if specs:
+        supervisor.start()
     try:
-        yield post
+        yield supervisor
     finally:
-        await post.release()
+        await supervisor.release()
 
 
 def _existing_servers(session: SessionDirectory) -> tuple[bool, set[str]]:
-    """Whether a conversation of the session has begun, so that its tools cannot change; the servers that have some."""
+    """Return True if the conversation of the session has started, which fixes its tools; and the known servers."""
     listing = load_tool_list(session.directory)
-    has_words = (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
-    return listing is not None or has_words, {tool.server for tool in (listing or McpToolList()).tools}
+    has_started = (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
+    return listing is not None or has_started, {tool.server for tool in (listing or McpToolList()).tools}
 
 
-def _wanted(found: McpServers, project: Path, tell: Callable[[Event], None]) -> tuple[ServerSpec, ...]:
-    """Those of the servers that can be started; of all else it is told why not."""
+def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event], None]) -> tuple[ServerSpec, ...]:
+    """Return the servers that can be started, and report the reason for each other server."""
     for problem in found.problems:
-        tell(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
+        emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
     for server in found.waiting:
         reason = f"the MCP server {server.name} waits for your approval: `coterie mcp approve {server.name}`"
-        tell(Noticed(source=str(server.source), reason=reason))
+        emit(Noticed(source=str(server.source), reason=reason))
     if found.approved and importlib.util.find_spec("mcp") is None:
         names = ", ".join(server.name for server in found.approved)
         reason = f"{INSTALL}; left out: {names}"
-        tell(Noticed(source=str(found.approved[0].source), reason=reason))
+        emit(Noticed(source=str(found.approved[0].source), reason=reason))
         return ()
-    return tuple(wanted for server in found.approved if (wanted := _filled(server, project, tell)) is not None)
+    return tuple(spec for server in found.approved if (spec := _substituted(server, project, emit)) is not None)
 
 
-def _filled(server: KnownServer, project: Path, tell: Callable[[Event], None]) -> ServerSpec | None:
+def _substituted(server: KnownServer, project: Path, emit: Callable[[Event], None]) -> ServerSpec | None:
     try:
         return ServerSpec.of(server.config, os.environ, project, server.kinds)
     except ConfigInvalid as exc:
-        tell(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
+        emit(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
         return None

@@ -18,49 +18,49 @@ PROJECT_FILE = ".mcp.json"
 SERVERS = "mcpServers"
 
 ServerScope = Literal["user", "project"]
-"""Whose words configure it. A repository's words start nothing before the user has approved them."""
+"""Origin of the configuration. A server configured by a repository is not started before the user has approved it."""
 
 
 @attrs.frozen(kw_only=True)
 class KnownServer:
-    """A server that somebody has configured."""
+    """A configured server."""
 
     config: ServerConfig
     source: Path
     scope: ServerScope
     is_approved: bool
     kinds: tuple[str, ...] | None = None
-    """The kinds of agents whose definitions configure it, and who alone may use it; None for a server of a file."""
+    """Agent types whose definitions configure the server, and which alone may use it; None for a server of a file."""
 
     @property
     def name(self) -> str:
-        """Its plain name."""
+        """The name of the server."""
         return self.config.name
 
 
 @attrs.frozen(kw_only=True)
 class McpServers:
-    """What was found."""
+    """Result of loading the configurations."""
 
     servers: tuple[KnownServer, ...] = ()
     problems: tuple[FileProblem, ...] = ()
 
     @property
     def approved(self) -> tuple[KnownServer, ...]:
-        """Those that may be started."""
+        """Servers that may be started."""
         return tuple(server for server in self.servers if server.is_approved)
 
     @property
     def waiting(self) -> tuple[KnownServer, ...]:
-        """Those that wait for the user's approval."""
+        """Servers that wait for the user's approval."""
         return tuple(server for server in self.servers if not server.is_approved)
 
 
 def load_servers(project: Path) -> McpServers:
-    """The servers for work in *project*. Blocks on the disk; raises `ConfigInvalid` for a record of approvals alone.
+    """Load the servers for *project*. Blocks. Raises `ConfigInvalid` only if the record of approvals is invalid.
 
-    Of one name the project's counts once it is approved, and until then the user's. Nothing about a file raises; it is
-    among the problems.
+    If both scopes configure one name, the project's server counts if it is approved, otherwise the user's. Problems in
+    files are returned, not raised.
     """
     problems: list[FileProblem] = []
     approved = TrustedContents.of(project_root(project), "servers")
@@ -78,38 +78,38 @@ def load_servers(project: Path) -> McpServers:
 
 
 def approve_servers(project: Path, servers: Iterable[KnownServer]) -> None:
-    """Let *servers* be started in *project* from now on, as they are. Blocks. Raises as `TrustedContents.approve`."""
+    """Approve *servers*, with their current content, for *project*. Blocks. Raises as `TrustedContents.approve`."""
     TrustedContents.of(project_root(project), "servers").approve(*(server.config.content for server in servers))
 
 
 def _of_definitions(
     project: Path, approved: TrustedContents, taken: set[str], problems: list[FileProblem]
 ) -> list[KnownServer]:
-    """The servers that definitions bring along; several may bring the same."""
+    """Return the servers configured by agent definitions; several definitions may configure the same server."""
     found: dict[str, KnownServer] = {}
-    for kind in load_definitions(project).by_name.values():
-        for config in kind.own_servers:
-            source, other = kind.source or Path(kind.name), found.get(config.name)
+    for definition in load_definitions(project).by_name.values():
+        for config in definition.own_servers:
+            source, other = definition.source or Path(definition.name), found.get(config.name)
             if config.name in taken or (other is not None and other.config != config):
-                reason = f"there is another MCP server {config.name}, so this one is left out; give it another name"
+                reason = f"another MCP server is called {config.name}, so this one is left out; rename it"
                 problems.append(FileProblem(path=source, line=1, severity="warning", reason=reason))
                 continue
-            scope: ServerScope = "project" if kind.scope in ("claude", "project") else "user"
+            scope: ServerScope = "project" if definition.scope in ("claude", "project") else "user"
             is_approved = scope == "user" or config.content in approved
             known = KnownServer(config=config, source=source, scope=scope, is_approved=is_approved, kinds=())
-            found[config.name] = attrs.evolve(other or known, kinds=(*((other and other.kinds) or ()), kind.name))
+            found[config.name] = attrs.evolve(other or known, kinds=(*((other and other.kinds) or ()), definition.name))
     return list(found.values())
 
 
 def _effective_servers(found: Iterable[KnownServer]) -> Iterator[KnownServer]:
-    """Of one name the last that is approved; all that wait are there too, so that they can be approved."""
+    """Yield the last approved server of each name, and all servers that wait for approval."""
     counts = {server.name: server for server in found if server.is_approved}
     yield from counts.values()
     yield from (server for server in found if not server.is_approved)
 
 
 def _read_file(path: Path, problems: list[FileProblem]) -> list[ServerConfig]:
-    """What can be used of the file *path*, if there is one."""
+    """Return the valid servers of the file *path*; empty if there is no file."""
     if not path.exists():
         return []
     text = read_text(path)
@@ -129,7 +129,7 @@ class _Reader:
         try:
             content = json.loads(self.text)
         except RecursionError:
-            self._add_problem("error", 1, "is nested too deep")
+            self._add_problem("error", 1, "is nested too deeply")
             return []
         except ValueError as exc:
             line = exc.lineno if isinstance(exc, json.JSONDecodeError) else 1
@@ -143,7 +143,7 @@ class _Reader:
             return []
         for key in content:
             if key != SERVERS:
-                self._add_problem("warning", self._line(key), f"has a key {key!r} that is not known and is ignored")
+                self._add_problem("warning", self._line(key), f"has an unknown key {key!r}, which is ignored")
         return list(self._servers(cast("dict[str, Any]", servers)))
 
     def _servers(self, servers: dict[str, Any]) -> Iterator[ServerConfig]:
@@ -155,7 +155,7 @@ class _Reader:
 
             config = parse_server(name, value, add_warning)
             if config is not None and config.name in names:
-                add_warning(f"{name} would be called {config.name}, as another server is; give it another name", None)
+                add_warning(f"{name} becomes {config.name}, the name of another server; rename it", None)
             elif config is not None:
                 names.add(config.name)
                 yield config
@@ -164,7 +164,7 @@ class _Reader:
         self.problems.append(FileProblem(path=self.path, line=line, severity=severity, reason=reason))
 
     def _line(self, name: str, key: str | None = None) -> int:
-        """Where *key* of the server *name* stands, or the server; as good as one can tell from the text."""
+        """Return the line of *key* of the server *name*, or of the server; found by a text search, so approximate."""
         start = max(self.text.find(json.dumps(name, ensure_ascii=False)), 0)
         if key is not None:
             start = max(self.text.find(json.dumps(key, ensure_ascii=False), start), start)

@@ -1,4 +1,4 @@
-"""Check of MCP servers from a shell: start, list tools, stop."""
+"""Check of MCP servers for `coterie mcp test`: start each server, list its tools, stop it."""
 
 import importlib.util
 import os
@@ -26,59 +26,59 @@ from coterie.orchestrator.mcp.host_protocol import (
 
 @attrs.define(eq=False, kw_only=True)
 class ServerCheck:
-    """What came of one server."""
+    """Result of the check of one server."""
 
     name: str
     failure: str = ""
     tools: dict[str, str] = attrs.field(factory=dict)
-    """Descriptions by name."""
+    """Maps tool names to descriptions."""
     left_out: tuple[str, ...] = ()
 
     def row(self) -> Mapping[str, Any]:
-        """As JSON has it."""
+        """Return the result as a JSON object."""
         return attrs.asdict(self)
 
 
 def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[ServerCheck]:
-    """Start each server, and give it so many *seconds* to list its tools. Raises `ConfigInvalid`, and `OSError`."""
+    """Start each server, and list its tools within *seconds*. Raises `ConfigInvalid` and `OSError`."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigInvalid("mcp", INSTALL)
-    tried = {config.name: ServerCheck(name=config.name) for config in configs}
-    wanted = []
+    checks = {config.name: ServerCheck(name=config.name) for config in configs}
+    specs = []
     for config in configs:
         try:
-            wanted.append(ServerSpec.of(config, os.environ, Path.cwd()))
+            specs.append(ServerSpec.of(config, os.environ, Path.cwd()))
         except ConfigInvalid as exc:
-            tried[config.name].failure = exc.reason
-    if wanted:
+            checks[config.name].failure = exc.reason
+    if specs:
         with tempfile.TemporaryDirectory(prefix="coterie-") as logs:
-            trio.run(_check, wanted, seconds, Path(logs), tried)
-    return list(tried.values())
+            trio.run(_check, specs, seconds, Path(logs), checks)
+    return list(checks.values())
 
 
-async def _check(wanted: Sequence[ServerSpec], seconds: float, logs: Path, tried: Mapping[str, ServerCheck]) -> None:
+async def _check(specs: Sequence[ServerSpec], seconds: float, logs: Path, checks: Mapping[str, ServerCheck]) -> None:
     with open_call_listener() as listener:
         host = McpHostProcess.start(listener, command_environment({}))
     token = secrets.token_hex(32)
-    request = OpenServers(servers=tuple(wanted), token=token, start_seconds=seconds, logs=str(logs), is_listed=False)
+    request = OpenServers(servers=tuple(specs), token=token, start_seconds=seconds, logs=str(logs), is_listed=False)
     try:
         with trio.move_on_after(HOST_START_TIMEOUT + 2 * seconds):
             async with host.open_channel(request) as channel:
-                while (word := await channel.receive()) is not None and not _note(word, tried):
+                while (message := await channel.receive()) is not None and not _store(message, checks):
                     pass
     finally:
-        # Its channel is closed, at which it stops what it has started.
+        # The channel is closed, which makes the host stop its servers.
         with trio.CancelScope(shield=True):
             await host.child.wait()
 
 
-def _note(word: HostMessage, tried: Mapping[str, ServerCheck]) -> bool:
-    """Whether all is said."""
-    match word:
+def _store(message: HostMessage, checks: Mapping[str, ServerCheck]) -> bool:
+    """Store the results in *message*; return True if it is the last message."""
+    match message:
         case ServerStateChanged(state="failed" | "lost"):
-            tried[word.server].failure = word.reason
+            checks[message.server].failure = message.reason
         case ServersListed():
-            for server in word.servers:
-                tried[server.name].tools = {tool.name: tool.description for tool in server.tools}
-                tried[server.name].left_out = server.left_out
-    return isinstance(word, ServersListed)
+            for server in message.servers:
+                checks[server.name].tools = {tool.name: tool.description for tool in server.tools}
+                checks[server.name].left_out = server.left_out
+    return isinstance(message, ServersListed)

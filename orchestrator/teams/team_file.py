@@ -1,4 +1,4 @@
-"""Parser of team files; it reports all problems at once, with lines."""
+"""Parser of team files; it reports all problems of a file, with their lines."""
 
 import os
 import re
@@ -41,7 +41,7 @@ MEMBER_KEYS: KeyTypes = {
     "process": Process,
 }
 ROOT_MEMBER = "root"
-"""What the session's own process calls itself in mail and events."""
+"""Name of the root process in mail and events."""
 RESERVED_NAMES: Mapping[str, str] = {
     MAIN: "it is the lead's",
     USER: "it is the human's",
@@ -51,16 +51,16 @@ RESERVED_NAMES: Mapping[str, str] = {
 
 @attrs.frozen
 class MemberParser:
-    """Reads who is in a team; what is wrong goes to the notes."""
+    """Parser of the lead and the members of a team; adds problems to the table reader."""
 
     _table_reader: TeamTableReader
-    _kinds: Collection[str]
+    _agent_types: Collection[str]
 
     def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
-        """The lead of *table*."""
+        """Parse the table of the lead."""
         fields = self._table_reader.fields(("lead",), table, LEAD_KEYS)
         if is_coordinator and "agent" in fields:
-            reason = "a coordinator is a kind of its own: take either `coordinator = true` or this agent away"
+            reason = "a coordinator has an agent type of its own: remove either `coordinator = true` or this key"
             self._table_reader.add_problem(("lead", "agent"), reason)
         elif "agent" in fields:
             self._check_type(("lead", "agent"), fields["agent"])
@@ -68,7 +68,7 @@ class MemberParser:
         return TeamLead(**fields)
 
     def members(self, tables: Sequence[object]) -> Iterator[TeamMember]:
-        """Those of *tables*, as far as they can be read; each has a name that no other has."""
+        """Parse the tables of the members, as far as they are valid; names must be unique."""
         names: dict[str, str] = {}
         for index, table in enumerate(tables):
             place: TomlKeyPath = ("members", index)
@@ -93,7 +93,7 @@ class MemberParser:
         try:
             check_name(name)
         except NameInvalid as exc:
-            self._table_reader.add_problem(place, f"name {format_value(name)} cannot be used: {exc.reason}")
+            self._table_reader.add_problem(place, f"name {format_value(name)} is not valid: {exc.reason}")
         else:
             if folded in RESERVED_NAMES:
                 self._table_reader.add_problem(
@@ -107,12 +107,12 @@ class MemberParser:
         return False
 
     def _check_type(self, place: TomlKeyPath, name: str) -> None:
-        if name == FORK and name not in self._kinds:
-            reason = "a fork begins with a conversation, and a member without one: name a kind of agent"
-            self._table_reader.add_problem(place, f"{place[-1]} is {format_value(name)}; {reason}, as {GENERAL} is")
-        elif name not in self._kinds:
+        if name == FORK and name not in self._agent_types:
+            reason = "a member starts without a conversation, so it cannot be a fork: name an agent type"
+            self._table_reader.add_problem(place, f"{place[-1]} is {format_value(name)}; {reason}, such as {GENERAL}")
+        elif name not in self._agent_types:
             self._table_reader.add_problem(
-                place, f"there is no kind of agent {format_value(name)}; {did_you_mean(name, self._kinds)}"
+                place, f"unknown agent type {format_value(name)}; {did_you_mean(name, self._agent_types)}"
             )
 
     def _check_model(self, place: TomlKeyPath, name: str | None) -> None:
@@ -120,7 +120,7 @@ class MemberParser:
         if name is None or table.find(name) is not None:
             return
         near = closest_match(name, [*table.models, *table.aliases])
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(table.aliases)}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(table.aliases)}"
         self._table_reader.add_problem(place, f"{format_value(name)} is not a known model; {hint}")
 
     def _plan(self, place: TomlKeyPath, value: object) -> PlanPolicy | None:
@@ -136,7 +136,7 @@ class MemberParser:
 
     def _rule(self, place: TomlKeyPath, table: Mapping[str, object]) -> PlanPolicy | None:
         for key in (key for key in table if key != "paths"):
-            self._table_reader.add_problem((*place, key), f"there is no key {key!r} here; a rule has `paths` alone")
+            self._table_reader.add_problem((*place, key), f"unknown key {key!r}; a rule has only `paths`")
         try:
             paths: tuple[str, ...] = convert(table.get("paths", ()), tuple[str, ...])
             for path in paths:
@@ -145,56 +145,56 @@ class MemberParser:
             self._table_reader.add_problem((*place, "paths"), f"paths {exc}")
             return None
         if not paths:
-            self._table_reader.add_problem((*place, "paths"), 'a rule names files: `paths = ["tests/**"]`')
+            self._table_reader.add_problem((*place, "paths"), 'a rule needs file patterns: `paths = ["tests/**"]`')
         return PlanPolicy(by="rule", paths=paths)
 
 
 TASK_KEYS: KeyTypes = {"id": str, "subject": str, "description": str, "owner": str, "blocked_by": tuple[str, ...]}
 REQUIRED = {"id": '"find"', "subject": '"Find the bug"'}
 MAX_LENGTHS = {"subject": LONGEST_SUBJECT, "description": LONGEST_DESCRIPTION - 100}
-"""Characters; what else a description says on the list, whom the task is meant for, must fit as well."""
+"""In characters. A description on the task list also names the intended owner, so its limit is lower."""
 
 
 @attrs.frozen
 class TaskParser:
-    """Reads what a team has to do; what is wrong goes to the notes."""
+    """Parser of the tasks of a team; adds problems to the table reader."""
 
     _table_reader: TeamTableReader
     _members: Collection[str]
 
     def tasks(self, tables: Sequence[object]) -> tuple[TeamTask, ...]:
-        """Those of *tables*, each behind those it waits for; as far as they can be read."""
+        """Parse the tables of the tasks, as far as they are valid; each task follows the tasks that block it."""
         read = [self._task(("tasks", index), table) for index, table in enumerate(tables)]
         places = {task.key: index for index, task in reversed(list(enumerate(read))) if task.key}
         for index, task in enumerate(read):
             if task.key and places[task.key] != index:
                 self._table_reader.add_problem(
-                    ("tasks", index, "id"), f"there is another task {format_value(task.key)}; choose another id"
+                    ("tasks", index, "id"), f"another task has the id {format_value(task.key)}; choose another"
                 )
             self._check_blockers(index, task, places)
         by_key = {task.key: task for index, task in enumerate(read) if places.get(task.key) == index}
         for cycle in _cycles(by_key):
-            way = " -> ".join([*cycle, cycle[0]])
+            path = " -> ".join([*cycle, cycle[0]])
             self._table_reader.add_problem(
-                ("tasks", places[cycle[0]], "blocked_by"), f"tasks wait for each other: {way}; take one of them away"
+                ("tasks", places[cycle[0]], "blocked_by"), f"tasks wait for each other: {path}; remove one dependency"
             )
         return tuple(_in_order(by_key)) if not self._table_reader.flaws else ()
 
     def _task(self, place: TomlKeyPath, table: object) -> TeamTask:
         fields: dict[str, Any] = self._table_reader.fields(place, table, TASK_KEYS)
-        if "subject" in fields:  # it is one line wherever it is shown
+        if "subject" in fields:  # a subject is one line wherever it is shown
             fields["subject"] = " ".join(fields["subject"].split())
         for key, example in REQUIRED.items():
             self._table_reader.require(place, fields, table, example, key)
         for key, longest in MAX_LENGTHS.items():
             if len(fields.get(key, "")) > longest:
                 self._table_reader.add_problem(
-                    (*place, key), f"{key} has {len(fields[key]):,} characters; it may have {longest:,}"
+                    (*place, key), f"{key} has {len(fields[key]):,} characters; at most {longest:,} are allowed"
                 )
         known = [*self._members, MAIN]
         if (owner := fields.get("owner")) is not None and owner not in known:
             self._table_reader.add_problem(
-                (*place, "owner"), f"there is no member {format_value(owner)}; {did_you_mean(owner, known)}"
+                (*place, "owner"), f"unknown member {format_value(owner)}; {did_you_mean(owner, known)}"
             )
         key, blockers = fields.pop("id", ""), tuple(dict.fromkeys(fields.pop("blocked_by", ())))
         return TeamTask(**{"subject": ""} | fields, key=key, blocked_by=blockers)
@@ -203,29 +203,29 @@ class TaskParser:
         for key in task.blocked_by:
             if key not in known:
                 others = [other for other in known if other != task.key]
-                reason = f"there is no task {format_value(key)} to wait for; {did_you_mean(key, others)}"
+                reason = f"unknown task {format_value(key)}; {did_you_mean(key, others)}"
                 self._table_reader.add_problem(("tasks", index, "blocked_by"), reason)
 
 
 def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:
-    """Tasks that wait for each other, each for the next and the last for the first; until no such ring is left."""
+    """Yield the cycles of tasks that wait for each other, until none is left."""
     waits = {key: {other for other in task.blocked_by if other in tasks} for key, task in tasks.items()}
     while True:
         try:
             TopologicalSorter(waits).prepare()
         except CycleError as exc:
-            # It gives the ring against the direction of waiting, with its first at both ends.
-            ring = list(reversed(exc.args[1]))[:-1]
-            begin = ring.index(min(ring, key=list(tasks).index))
-            ring = ring[begin:] + ring[:begin]
-            yield ring
-            waits[ring[0]].discard(ring[1 % len(ring)])
+            # CycleError gives the cycle in reverse order, with its first task at both ends.
+            cycle = list(reversed(exc.args[1]))[:-1]
+            begin = cycle.index(min(cycle, key=list(tasks).index))
+            cycle = cycle[begin:] + cycle[:begin]
+            yield cycle
+            waits[cycle[0]].discard(cycle[1 % len(cycle)])
         else:
             return
 
 
 def _in_order(tasks: Mapping[str, TeamTask]) -> Iterator[TeamTask]:
-    """In the order of the file, but each behind those it waits for."""
+    """Yield the tasks in file order, but each after the tasks that block it."""
     left = dict(tasks)
     while left:
         key = next(key for key, task in left.items() if not left.keys() & set(task.blocked_by))
@@ -233,55 +233,55 @@ def _in_order(tasks: Mapping[str, TeamTask]) -> Iterator[TeamTask]:
 
 
 MAX_FILE_BYTES = 1_000_000
-"""Bytes."""
+"""In bytes."""
 TEAM_KEYS: KeyTypes = {"name": str, "coordinator": bool, "lead": None, "members": None, "tasks": None}
 EXAMPLE = 'begin with [[members]], name = "scout" and type = "explore"; docs/teams.md has more'
 
 
 def load_team(path: Path, project: Path) -> TeamDefinition:
-    """The team that the file *path* describes, for work in the directory *project*. Blocks on the disk.
+    """Load the team file *path* for work in the directory *project*. Blocks.
 
-    Raises `TeamInvalid` with every flaw of it, and `ConfigInvalid` where the table of models, or the settings of the
-    project, cannot be used.
+    Raises `TeamInvalid` with every problem, and `ConfigInvalid` if the table of models or the project's settings are
+    invalid.
     """
     table, lines = _load(path)
     team = parse_team(table, lines, path, project)
     if flaws := [
-        TeamFileProblem(path=path, line=lines.line_of(*place), reason=why)
-        for place, why in _project_problems(team, project)
+        TeamFileProblem(path=path, line=lines.line_of(*place), reason=reason)
+        for place, reason in _project_problems(team, project)
     ]:
         raise TeamInvalid.of(*flaws)
     return team
 
 
 def parse_team(table: dict[str, Any], lines: TomlPositions, path: Path, project: Path) -> TeamDefinition:
-    """The team that *table*, read from *path*, describes. Raises as `load_team` does."""
-    notes = TeamTableReader(path, lines)
-    fields = notes.fields((), table, TEAM_KEYS)
+    """Parse the team in *table*, read from *path*. Raises as `load_team` does."""
+    reader = TeamTableReader(path, lines)
+    fields = reader.fields((), table, TEAM_KEYS)
     is_coordinator = fields.get("coordinator", False)
     if not table:
-        notes.add_problem((), f"there is no team in it; {EXAMPLE}")
-    staff = MemberParser(notes, load_definitions(project).by_name)
-    lead = staff.lead(table["lead"], is_coordinator=is_coordinator) if "lead" in table else None
-    members = tuple(staff.members(notes.tables("members", table.get("members", []))))
-    agenda = TaskParser(notes, [member.name for member in members if member.name])
-    tasks = agenda.tasks(notes.tables("tasks", table.get("tasks", [])))
-    if notes.flaws:
-        raise TeamInvalid.of(*notes.flaws)
+        reader.add_problem((), f"the file has no team; {EXAMPLE}")
+    member_parser = MemberParser(reader, load_definitions(project).by_name)
+    lead = member_parser.lead(table["lead"], is_coordinator=is_coordinator) if "lead" in table else None
+    members = tuple(member_parser.members(reader.tables("members", table.get("members", []))))
+    task_parser = TaskParser(reader, [member.name for member in members if member.name])
+    tasks = task_parser.tasks(reader.tables("tasks", table.get("tasks", [])))
+    if reader.flaws:
+        raise TeamInvalid.of(*reader.flaws)
     name = fields.get("name", path.stem)
     return TeamDefinition(name=name, coordinator=is_coordinator, lead=lead, members=members, tasks=tasks)
 
 
 def _project_problems(team: TeamDefinition, project: Path) -> Iterator[tuple[TomlKeyPath, str]]:
-    """What a team without a flaw cannot have in this *project*."""
-    room = load_settings(project, {}, os.environ).agents.at_once - 1
-    if len(team.members) > room:
-        reason = f"the lead and {len(team.members)} members are more than may be at work at a time"
-        yield ("members", room), f"{reason}: agents.at_once is {room + 1}; raise it, or take members away"
+    """Yield the problems that a valid team has in *project*."""
+    most = load_settings(project, {}, os.environ).agents.at_once - 1
+    if len(team.members) > most:
+        reason = f"the lead and {len(team.members)} members exceed the number of agents that may run at a time"
+        yield ("members", most), f"{reason}: agents.at_once is {most + 1}; raise it, or remove members"
     if not (checkout_root(project) / ".git").exists():
         for index in (index for index, member in enumerate(team.members) if member.worktree):
-            reason = f"a worktree needs a git repository, and {project} is in none"
-            yield ("members", index, "worktree"), f"{reason}: run `git init`, or take the key away"
+            reason = f"a worktree needs a git repository, and {project} is not in one"
+            yield ("members", index, "worktree"), f"{reason}: run `git init`, or remove the key"
 
 
 def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
@@ -300,17 +300,17 @@ def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
 def _text(path: Path) -> str:
     try:
         facts = path.stat()
-        # Opening a pipe would wait for its other end.
+        # Checked first, because opening a pipe would block.
         if not stat.S_ISREG(facts.st_mode):
-            raise _unusable(path, "not a file; give the TOML file of a team")
+            raise _unusable(path, "not a regular file; give the TOML file of a team")
         if facts.st_size > MAX_FILE_BYTES:
             raise _unusable(path, f"too large for a team: {facts.st_size:,} bytes, at most {MAX_FILE_BYTES:,} are read")
         content = path.read_bytes()
-    except (OSError, ValueError) as exc:  # a NUL in a path is a ValueError
+    except (OSError, ValueError) as exc:  # a NUL in a path raises ValueError
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise _unusable(path, f"cannot be read: {reason}; give the TOML file of a team") from exc
     try:
-        return content.decode("utf-8-sig")  # some editors put a mark before the first line
+        return content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as exc:
         line = exc.object.count(b"\n", 0, exc.start) + 1
         reason = f"not UTF-8: byte 0x{exc.object[exc.start]:02x} here; save the file as UTF-8"

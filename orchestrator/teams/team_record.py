@@ -1,4 +1,4 @@
-"""Team of a session on disk, and its first tasks on the task list."""
+"""The team of a session on disk, and its initial tasks on the task list."""
 
 import trio
 
@@ -13,15 +13,14 @@ ALL_STATES: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress", 
 
 
 def save_team(session: SessionDirectory, team: TeamDefinition) -> None:
-    """Keep with what team *session* was begun. Blocks. Raises `OSError`."""
+    """Store the *team* with which *session* was started. Blocks. Raises `OSError`."""
     replace_file(session.directory / TEAM_FILE, team.to_bytes())
 
 
 async def start_team_record(session: SessionDirectory, team: TeamDefinition | None, clock: Clock) -> None:
-    """Keep the *team* that *session* begins with, if it does with one, and put its first tasks on the list.
+    """Store the *team* of a new *session*, if it has one, and add its initial tasks to the task list.
 
-    A session that is taken up again gets those of its tasks that a crash had left out. Raises `ConfigInvalid`,
-    `TaskError` and `OSError`.
+    A resumed session gets the initial tasks that a crash prevented. Raises `ConfigInvalid`, `TaskError` and `OSError`.
     """
     if team is not None:
         await trio.to_thread.run_sync(save_team, session, team)
@@ -32,9 +31,10 @@ async def start_team_record(session: SessionDirectory, team: TeamDefinition | No
 
 
 async def create_tasks(team: TeamDefinition, tasks: TaskList) -> None:
-    """Put the first tasks of *team* on its list; nothing happens to those that were put there before.
+    """Add the initial tasks of *team* to the task list; tasks that were added before are skipped.
 
-    Call it before anybody else can use the list: a task is known by its number. Raises `TaskError`.
+    Must be called before other processes use the list, because tasks are identified by their number. Raises
+    `TaskError`.
     """
     found = await tasks.list(states=ALL_STATES)
     for task in team.tasks[len(found.tasks) + len(found.damaged) :]:

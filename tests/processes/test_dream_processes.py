@@ -184,7 +184,7 @@ def test_a_dream_that_cannot_be_had_is_one_line(place: ProjectShell) -> None:
     busy = place.coterie("memory", "dream", *place.model(script(write("cy.md", "Cy.\n"))))
     lock.release()
     assert (busy.returncode, busy.stderr.count("\n")) == (2, 1)
-    assert "is under way" in busy.stderr
+    assert "is already running" in busy.stderr
     assert place.coterie("memory", "dream", "--list", "--apply").returncode == 2
     assert "no dream" in place.coterie("memory", "dream", "--apply").stderr
     assert memories(place) == {"ann.md": ANN, "ben.md": BEN}

@@ -278,7 +278,7 @@ scout: [{text: I have seen nothing.}]
 """
     resumed = place.coterie("resume", place.session.id, "Again.", *place.model(script), *FREE)
     assert "The MCP server probe is not connected in this run of the session." in resumed.stdout
-    assert "MCP server time: has no tools in this session, which has begun without" in resumed.stderr
+    assert "MCP server time: has no tools in this session, which started without it" in resumed.stderr
     assert prefix(place, "main") == before
     assert prefix(place, "scout") == before
     assert (place.session.directory / "mcp.json").read_bytes() == listing
@@ -458,7 +458,7 @@ default:
     first, second, third = done.stdout.splitlines()
     assert first == f"process {server.pid}"
     assert "The MCP server far was lost in the middle of this call" in second
-    assert "The MCP server far is not there" in third
+    assert "The MCP server far is not available" in third
     assert [event.state for event in place.events_of(McpChanged)] == ["connected", "lost", "failed"]
 
 

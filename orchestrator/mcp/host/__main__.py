@@ -1,6 +1,6 @@
-"""Program of the MCP host process; its arguments are two descriptors: the root's socket and the listener.
+"""Main module of the MCP host process; its arguments are two descriptors: the root's socket and the listener.
 
-It ends with the root: when that closes the line, or is killed.
+The process exits when the root closes the socket or dies.
 """
 
 import hmac
@@ -35,7 +35,7 @@ from coterie.orchestrator.processes.linux import set_title
 
 @attrs.define(eq=False)
 class ConnectionPool:
-    """The connections, each owned by a task of *nursery*."""
+    """The connections to the servers; each is owned by a task of *nursery*."""
 
     request: OpenServers
     nursery: trio.Nursery
@@ -43,7 +43,7 @@ class ConnectionPool:
     _connections: dict[tuple[str, str | None], McpConnection] = attrs.field(factory=dict, init=False)
 
     async def list_all(self) -> ServersListed:
-        """Connect all servers at once, and hear what tools they have; a server that fails has none."""
+        """Connect all servers concurrently, and list their tools; a server that fails has none."""
         listed: dict[str, ListedServer] = {}
 
         async def list_one(server: ServerSpec) -> None:
@@ -54,17 +54,17 @@ class ConnectionPool:
                 nursery.start_soon(list_one, server)
         return ServersListed(servers=tuple(listed[server.name] for server in self.request.servers))
 
-    async def call(self, question: CallTool) -> ToolCalled | CallFailed:
-        """Make a call for an agent."""
-        server = next((server for server in self.request.servers if server.name == question.server), None)
+    async def call(self, request: CallTool) -> ToolCalled | CallFailed:
+        """Call a tool for an agent."""
+        server = next((server for server in self.request.servers if server.name == request.server), None)
         if server is None:
-            return CallFailed(reason=f"The MCP server {question.server} is not configured in this run of the session.")
-        arguments = msgspec.json.decode(question.arguments, type=dict[str, object])
-        connection = self._connection(server, None if server.is_shared else question.agent)
-        return await connection.call(question.tool, arguments, question.seconds)
+            return CallFailed(reason=f"The MCP server {request.server} is not configured in this run of the session.")
+        arguments = msgspec.json.decode(request.arguments, type=dict[str, object])
+        connection = self._connection(server, None if server.is_shared else request.agent)
+        return await connection.call(request.tool, arguments, request.seconds)
 
     def release(self, agent: str) -> None:
-        """Close what *agent* had for itself."""
+        """Close the connections that belong to *agent* alone."""
         for key in [key for key in self._connections if key[1] == agent]:
             self._connections.pop(key).scope.cancel()
 
@@ -74,11 +74,11 @@ class ConnectionPool:
         try:
             found = usable_tools(server.name, *await connection.tools())
         except ServerGone:
-            pass  # which is told already
+            pass  # already reported by the connection
         except ToolListFailed as exc:
-            found = ListedServer(name=server.name, left_out=(f"its list of tools: {exc}",))
+            found = ListedServer(name=server.name, left_out=(f"its tool list: {exc}",))
         if not server.is_shared:
-            # Each agent gets its own when it first calls.
+            # Each agent gets a connection of its own on its first call.
             self._connections.pop((server.name, None)).scope.cancel()
         return found
 
@@ -98,35 +98,35 @@ class ConnectionPool:
 
 
 HELLO_TIMEOUT = 10.0
-"""Seconds in which whoever connects has said what it wants."""
+"""Seconds until a client that connects must have sent its request."""
 
 
 def main() -> None:
-    """Hold the servers of one session, and exit when the root says so."""
-    line, door = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:])
+    """Run the MCP servers of one session until the root closes the socket."""
+    root_socket, call_socket = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:])
     set_title("coterie mcp host")
-    trio.run(_serve, line, door)
+    trio.run(_serve, root_socket, call_socket)
 
 
-async def _serve(near: socket.socket, door: socket.socket) -> None:
-    stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(door))
-    async with open_channel(stream, root_request_decoder) as line:
-        order = await line.receive()
-        if order is None:
+async def _serve(root_socket: socket.socket, call_socket: socket.socket) -> None:
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(root_socket))
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(call_socket))
+    async with open_channel(stream, root_request_decoder) as channel:
+        request = await channel.receive()
+        if request is None:
             return
         async with trio.open_nursery() as nursery:
-            pool = ConnectionPool(order, nursery, line.send)
+            pool = ConnectionPool(request, nursery, channel.send)
             nursery.start_soon(partial(trio.serve_listeners, partial(_serve_agent, pool), [listener]))
-            if not order.is_listed:
-                line.send(await pool.list_all())
-            while await line.receive() is not None:
+            if not request.is_listed:
+                channel.send(await pool.list_all())
+            while await channel.receive() is not None:
                 pass
             nursery.cancel_scope.cancel()
 
 
 async def _serve_agent(pool: ConnectionPool, stream: trio.SocketStream) -> None:
-    """Serve one connection of an agent. Whoever has gone is not told."""
+    """Serve one connection of an agent; a peer that has disconnected is ignored."""
     async with stream:
         try:
             check_uid(read_credentials(stream))
@@ -134,21 +134,21 @@ async def _serve_agent(pool: ConnectionPool, stream: trio.SocketStream) -> None:
                 frame = await read_frame(stream, FRAME_LIMIT)
             if frame is None:
                 return
-            question = request_decoder.decode(frame)
-            # What an agent starts may connect as well, but was not told the token.
-            if not hmac.compare_digest(question.token.encode(), pool.request.token.encode()):
+            request = request_decoder.decode(frame)
+            # Processes started by an agent can connect too, but do not know the token.
+            if not hmac.compare_digest(request.token.encode(), pool.request.token.encode()):
                 return
-            if isinstance(question, KeepConnection):
+            if isinstance(request, KeepConnection):
                 await _wait_for_end(stream)
-                pool.release(question.agent)
+                pool.release(request.agent)
             else:
-                await _call(pool, question, stream)
+                await _call(pool, request, stream)
         except (OSError, PeerInvalid, ControlLost, msgspec.DecodeError, trio.TooSlowError, trio.BrokenResourceError):
             return
 
 
-async def _call(pool: ConnectionPool, question: CallTool, stream: trio.SocketStream) -> None:
-    """Make the call, unless the agent closes the connection meanwhile."""
+async def _call(pool: ConnectionPool, request: CallTool, stream: trio.SocketStream) -> None:
+    """Call a tool, and cancel the call if the agent closes the connection."""
     answer = b""
     async with trio.open_nursery() as nursery:
 
@@ -157,10 +157,10 @@ async def _call(pool: ConnectionPool, question: CallTool, stream: trio.SocketStr
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(watch)
-        answer = msgspec.json.encode(await pool.call(question))
+        answer = msgspec.json.encode(await pool.call(request))
         nursery.cancel_scope.cancel()
     if len(answer) > FRAME_LIMIT:
-        reason = f"The MCP server {question.server} answered with {len(answer):,} bytes, which is too much."
+        reason = f"The MCP server {request.server} answered with {len(answer):,} bytes, more than a message may have."
         answer = msgspec.json.encode(CallFailed(reason=reason))
     if answer:
         await write_frame(stream, answer)

@@ -1,4 +1,4 @@
-"""Process of a stdio MCP server, owned until its whole process group has ended."""
+"""Process of a stdio MCP server; it is owned until its whole process group has ended."""
 
 import contextlib
 import os
@@ -16,22 +16,22 @@ from coterie.orchestrator.mcp.host_protocol import ServerSpec
 from coterie.process_identity import wait_ended
 
 LOG_LIMIT = 1024 * 1024
-"""Bytes of what a server writes to standard error that are kept."""
+"""Bytes of a server's standard error that are logged."""
 LONGEST_LINE = 2_000
-"""Bytes of a line of it."""
+"""Bytes of one logged line."""
 GRACE = 2.0
-"""Seconds after each step of stopping: its input is closed, it is asked by SIGTERM, it is killed."""
+"""Seconds after each step of stopping: closing stdin, SIGTERM, SIGKILL."""
 STDERR_DRAIN_SECONDS = 0.2
-"""Seconds in which what a server wrote before its end is heard."""
+"""Seconds in which the last standard error output of an ended server is read."""
 
 
 class CannotStart(Exception):
-    """There is no process, and the text says why."""
+    """The process could not be started; the text is the reason."""
 
 
 @attrs.define(eq=False)
 class ServerProcess:
-    """A server that runs, or has run."""
+    """A running or ended server process."""
 
     pid: int
     stdin: trio.lowlevel.FdStream
@@ -39,17 +39,17 @@ class ServerProcess:
     _process: "subprocess.Popen[bytes]"
     _server: ServerSpec
     last_line: str = ""
-    """What it wrote to standard error last, without secrets."""
+    """Last line of its standard error, without secrets."""
     _written: int = attrs.field(default=0, init=False)
     _is_silent: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when nothing more can come on its standard error."""
+    """Set at the end of its standard error."""
 
     async def wait_ended(self) -> str:
-        """Return once the process has ended, and say how; it is not reaped."""
+        """Wait until the process has ended, and describe how; does not reap it."""
         await wait_ended(self.pid)
-        with trio.move_on_after(STDERR_DRAIN_SECONDS):  # what it has started may have the pipe open for longer
+        with trio.move_on_after(STDERR_DRAIN_SECONDS):  # child processes of the server may keep the pipe open
             await self._is_silent.wait()
-        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222 - it does not
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222 - WNOHANG does not block
         assert status is not None
         if status.si_code == os.CLD_EXITED:
             how = f"its process ended with status {status.si_status}"
@@ -58,7 +58,7 @@ class ServerProcess:
         return f"{how}: {self.last_line}" if self.last_line else how
 
     async def keep_errors(self, stream: trio.lowlevel.FdStream, log: Path) -> None:
-        """Write what the server says on the side into *log*, up to a limit, and go on listening."""
+        """Append the server's standard error to *log*, up to a limit; the rest is read and dropped."""
         rest = b""
         with contextlib.closing(Appender.open(log)) as appender:
             async for chunk in stream:
@@ -78,7 +78,7 @@ class ServerProcess:
             appender.append(data)
 
     async def stop(self) -> None:
-        """Close its input, wait, ask, wait, kill; returns when it is reaped, and nothing of its group is alive."""
+        """Close stdin, send SIGTERM, send SIGKILL, waiting after each; return when the process group has ended."""
         with trio.CancelScope(shield=True):
             await self.stdin.aclose()
             for number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -87,7 +87,7 @@ class ServerProcess:
                 with trio.move_on_after(GRACE):
                     await wait_ended(self.pid)
                     break
-            # Before it is reaped: until then the number of the group cannot go to a stranger.
+            # Before the process is reaped, so that its group id cannot be reused.
             self._signal(signal.SIGKILL)
             await self.stdout.aclose()
             await trio.to_thread.run_sync(self._process.wait)
@@ -99,9 +99,9 @@ class ServerProcess:
 
 @asynccontextmanager
 async def open_process(server: ServerSpec, environment: Mapping[str, str], log: Path) -> AsyncIterator[ServerProcess]:
-    """Run the program of *server* until the block ends; what it writes to standard error goes into *log*.
+    """Run the program of *server* until the block ends; its standard error goes to *log*.
 
-    Enter it on the main thread. Raises `CannotStart`.
+    Enter on the main thread. Raises `CannotStart`.
     """
     process = _start(server, environment)
     pipes = (process.stdin, process.stdout, process.stderr)
@@ -121,7 +121,7 @@ async def open_process(server: ServerSpec, environment: Mapping[str, str], log: 
 
 def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
-        return subprocess.Popen(  # noqa: S603 - the user has configured or approved it
+        return subprocess.Popen(  # noqa: S603 - configured or approved by the user
             server.command,
             cwd=server.cwd,
             env={**environment, **server.env},

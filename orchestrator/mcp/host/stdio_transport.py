@@ -14,9 +14,9 @@ from mcp_types import jsonrpc_message_adapter
 from coterie.orchestrator.mcp.host.server_process import ServerProcess
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
-"""Bytes of one line."""
-NO_MESSAGES = 1_000
-"""Lines that are no messages, in one connection: some servers greet people there, but none goes on and on."""
+"""Longest line, in bytes."""
+MAX_OTHER_LINES = 1_000
+"""Number of lines in one connection that may be other text than messages, such as a greeting."""
 
 ReceivedItem: TypeAlias = SessionMessage | Exception
 Streams: TypeAlias = tuple[MemoryObjectReceiveStream[ReceivedItem], MemoryObjectSendStream[SessionMessage]]
@@ -24,45 +24,45 @@ Streams: TypeAlias = tuple[MemoryObjectReceiveStream[ReceivedItem], MemoryObject
 
 @attrs.define(eq=False)
 class StdioTransport:
-    """What goes to a server and comes from it."""
+    """The message streams of a stdio server."""
 
     _process: ServerProcess
     problem: str = ""
-    """Why nothing more can be heard, if the server is at fault."""
+    """Protocol violation of the server, after which its output is no longer read."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when nothing more is heard."""
-    _strange: int = 0
+    """Set when the output is no longer read."""
+    _other_lines: int = 0
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Carry messages until the block ends, as the package wants them carried."""
-        heard, hearing = anyio.create_memory_object_stream[ReceivedItem](0)
-        saying, said = anyio.create_memory_object_stream[SessionMessage](0)
-        async with hearing, saying, trio.open_nursery() as nursery:
-            nursery.start_soon(self._receive, heard)
-            nursery.start_soon(self._send, said)
-            yield hearing, saying
+        """Open the message streams in the form that the MCP package expects, until the block ends."""
+        received_send, received = anyio.create_memory_object_stream[ReceivedItem](0)
+        outgoing, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
+        async with received, outgoing, trio.open_nursery() as nursery:
+            nursery.start_soon(self._receive, received_send)
+            nursery.start_soon(self._send, outgoing_receive)
+            yield received, outgoing
             nursery.cancel_scope.cancel()
 
-    async def _send(self, said: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        async with said:
-            async for message in said:
+    async def _send(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async with outgoing:
+            async for message in outgoing:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 try:
                     await self._process.stdin.send_all(text.encode() + b"\n")
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    return  # it has ended, or closed its input: whoever waits for its end finds out
+                    return  # the server closed its input; the connection finds out
 
-    async def _receive(self, heard: MemoryObjectSendStream[ReceivedItem]) -> None:
-        async with heard:
+    async def _receive(self, received: MemoryObjectSendStream[ReceivedItem]) -> None:
+        async with received:
             try:
                 async for line in self._lines():
                     if (message := self._read(line)) is not None:
-                        await heard.send(message)
+                        await received.send(message)
                     if self.problem:
                         break
             except (trio.BrokenResourceError, trio.ClosedResourceError, anyio.BrokenResourceError):
-                pass  # the end, on its side or on ours
+                pass  # closed by the server or by this process
             finally:
                 self.is_over.set()
 
@@ -76,7 +76,7 @@ class StdioTransport:
                 del gathered[: end + 1]
                 begin = 0
             if len(gathered) > LONGEST_MESSAGE:
-                self.problem = f"it wrote a line of over {LONGEST_MESSAGE // 1024**2} MB, which is no message"
+                self.problem = f"it wrote a line of over {LONGEST_MESSAGE // 1024**2} MB"
                 return
 
     def _read(self, line: bytes) -> SessionMessage | None:
@@ -85,7 +85,7 @@ class StdioTransport:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
-            self._strange += 1
-            if self._strange > NO_MESSAGES:
-                self.problem = f"it wrote over {NO_MESSAGES:,} lines to standard output that are no messages"
+            self._other_lines += 1
+            if self._other_lines > MAX_OTHER_LINES:
+                self.problem = f"it wrote over {MAX_OTHER_LINES:,} lines to standard output that are not messages"
             return None

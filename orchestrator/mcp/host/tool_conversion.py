@@ -1,4 +1,4 @@
-"""Conversion of MCP tools and results to the form that models accept."""
+"""Conversion of MCP tools and results to the form that the model API accepts."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,17 +24,17 @@ from coterie.agents.mcp.tool_names import tool_name
 from coterie.orchestrator.mcp.host_protocol import ListedServer
 
 LONGEST_DESCRIPTION = 2_000
-"""Characters of what is said of a tool, or of a server; the rest is cut off."""
+"""Longest description of a tool or a server, in characters; the rest is cut."""
 LARGEST_SCHEMA = 32_000
-"""Bytes."""
+"""In bytes."""
 LARGEST_LIST = 200_000
-"""Bytes of all tools of one server, some 50,000 tokens."""
+"""Largest sum of the tools of one server, in bytes; about 50,000 tokens."""
 _NOT_ON_TOP = ("oneOf", "anyOf", "allOf")
-"""What the API does not take at the top of a schema."""
+"""Keywords that the API does not accept at the top level of a schema."""
 
 
 def usable_tools(server: str, tools: Iterable[Tool], instructions: str = "") -> ListedServer:
-    """The *tools* of *server* by name, with its *instructions*, and why some are left out."""
+    """Return the usable *tools* of *server*, its *instructions*, and the reasons for the other tools."""
     listed: dict[str, ListedTool] = {}
     left_out: list[str] = []
     size = 0
@@ -43,23 +43,23 @@ def usable_tools(server: str, tools: Iterable[Tool], instructions: str = "") -> 
         if isinstance(found, str):
             left_out.append(f"{tool.name}: {found}")
         elif found.name in listed:
-            left_out.append(f"{tool.name}: another tool is called {found.name} too")
+            left_out.append(f"{tool.name}: another tool has the name {found.name} too")
         elif (size := size + len(bytes(found.schema)) + len(found.description)) > LARGEST_LIST:
-            left_out.append(f"{tool.name}: all tools of a server together may have {LARGEST_LIST:,} bytes")
+            left_out.append(f"{tool.name}: the tools of one server may have at most {LARGEST_LIST:,} bytes together")
         else:
             listed[found.name] = found
-    words = instructions.strip()[:LONGEST_DESCRIPTION]
-    return ListedServer(name=server, tools=tuple(listed.values()), instructions=words, left_out=tuple(left_out))
+    text = instructions.strip()[:LONGEST_DESCRIPTION]
+    return ListedServer(name=server, tools=tuple(listed.values()), instructions=text, left_out=tuple(left_out))
 
 
 def _listed(server: str, tool: Tool) -> ListedTool | str:
-    """What is offered, or why it is not."""
+    """Return the converted tool, or the reason why it cannot be used."""
     name = tool_name(server, tool.name)
     if name is None:
         return "its name is too long"
     schema = msgspec.json.encode(tool.input_schema)
-    if flaw := next(_schema_problems(tool.input_schema, len(schema)), None):
-        return flaw
+    if problem := next(_schema_problems(tool.input_schema, len(schema)), None):
+        return problem
     return ListedTool(
         name=name,
         server=server,
@@ -71,19 +71,21 @@ def _listed(server: str, tool: Tool) -> ListedTool | str:
 
 def _schema_problems(schema: dict[str, Any], size: int) -> Iterator[str]:
     if schema.get("type") != "object":
-        yield "the schema of its input is not of the type object"
-    if word := next((word for word in _NOT_ON_TOP if word in schema), None):
-        yield f"the schema of its input has {word} at the top, which the API does not take"
+        yield "its input schema is not of type object"
+    if keyword := next((keyword for keyword in _NOT_ON_TOP if keyword in schema), None):
+        yield f"its input schema has {keyword} at the top level, which the API does not accept"
     if size > LARGEST_SCHEMA:
-        yield f"the schema of its input has {size:,} bytes, over {LARGEST_SCHEMA:,}"
+        yield f"its input schema has {size:,} bytes, over {LARGEST_SCHEMA:,}"
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as exc:
-        yield f"the schema of its input is none: {' '.join(exc.message.split())}"
+        yield f"its input schema is invalid: {' '.join(exc.message.split())}"
 
 
 def to_content(result: CallToolResult) -> ToolCalled:
-    """The answer. What a model cannot be shown is named in its place; facts without words become JSON."""
+    """Convert a result. Content that a model cannot read is named instead; structured content without text becomes
+    JSON.
+    """
     texts: list[str] = []
     pictures: list[ToolImage] = []
     for block in result.content:
@@ -118,6 +120,6 @@ def _text(block: ContentBlock) -> str:
             about = f": {block.description}" if block.description else ""
             return f"[{block.name}, {block.uri}{about}]"
         case AudioContent():
-            return f"[sound of the type {block.mime_type}, which cannot be shown]"
+            return f"[audio of type {block.mime_type}, which cannot be shown]"
         case _:
             return f"[{block.type}, which cannot be shown]"

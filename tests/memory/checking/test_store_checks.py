@@ -17,7 +17,7 @@ def _found(content: str | bytes) -> list[tuple[str, int | None]]:
     return [(finding.kind, finding.line) for finding in check_file(raw_memory(bytes_))]
 
 
-def test_a_good_memory_has_nothing_wrong_with_it() -> None:
+def test_valid_memory_has_no_issues() -> None:
     assert list(check_file(memory("a.md", "Since 2026-01-05 the build runs at night."))) == []
 
 
@@ -33,42 +33,42 @@ def test_a_good_memory_has_nothing_wrong_with_it() -> None:
         (b"\0\1\2", [("not_text", None)]),
     ],
 )
-def test_what_is_wrong_with_the_head_of_a_file_is_found(content: str | bytes, found: list[tuple[str, int]]) -> None:
+def test_front_matter_issues_are_found(content: str | bytes, found: list[tuple[str, int]]) -> None:
     assert _found(content) == found
 
 
-def test_broken_yaml_is_found_with_its_line() -> None:
+def test_invalid_yaml_is_reported_with_its_line() -> None:
     text = '---\nname: a\ndescription: "b\ntype: user\n---\nText.\n'
     assert {kind for kind, _ in _found(text)} == {"front_matter"}
 
 
 @pytest.mark.parametrize("words", ["yesterday", "Next Thursday", "three weeks ago", "in 2 days", "last month"])
-def test_a_relative_date_is_found(words: str) -> None:
+def test_relative_date_is_found(words: str) -> None:
     (finding,) = check_file(memory("a.md", f"First.\n{words} it broke; `today` is a command."))
     assert (finding.kind, finding.line) == ("relative_date", 8)
 
 
-def test_a_secret_is_found_and_not_repeated() -> None:
+def test_secret_is_found_and_not_repeated() -> None:
     key = "AKIA" + "QYLPMN5HHHFPZAM2"
     (finding,) = check_file(memory("a.md", f"The key is {key}."))
     assert (finding.kind, finding.line) == ("secret", 7)
     assert key not in finding.reason
 
 
-def test_an_index_is_held_against_the_files() -> None:
+def test_index_is_compared_with_the_files() -> None:
     text = "# Memory\n- [A](a.md) — one\n- [B](b.md) — two\n- [A](a.md) — again\n- [Web](https://example.com/x.md)\n"
     found = [(finding.kind, finding.source) for finding in check_index(text, ["a.md", "c.md"])]
     assert found == [("dead_link", "MEMORY.md:3"), ("dead_link", "MEMORY.md:4"), ("orphan", "c.md")]
 
 
-def test_a_long_line_and_a_long_index_are_found() -> None:
+def test_long_line_and_long_index_are_found() -> None:
     lines = [f"- [M](m{number}.md) — hook" for number in range(201)]
     lines[3] += " and" * 50
     found = [finding.kind for finding in check_index("\n".join(lines), [f"m{number}.md" for number in range(201)])]
     assert found == ["long_line", "long_index"]
 
 
-def test_a_mended_index_has_nothing_wrong_with_it_that_can_be_mended() -> None:
+def test_repaired_index_has_no_repairable_issues() -> None:
     long = f"- [A](a.md) — {'word ' * 40}"
     prose = "Prose that stands nowhere else " * 8
     text = f"# Memory\n{prose}\n{long}\n- [B](b.md) — gone\n- [A](a.md) — again\n"
@@ -81,12 +81,12 @@ def test_a_mended_index_has_nothing_wrong_with_it_that_can_be_mended() -> None:
     assert lines[3:] == ["- [Sea](c.md) — What Sea is about.", ""]
 
 
-def test_an_index_that_needs_no_mending_keeps_its_bytes() -> None:
+def test_correct_index_keeps_its_bytes() -> None:
     text = "\n# Memory\n\n\n* [A](./a.md): one\n\n"
     assert repair_index_text(text, {"a.md": None}) == text
 
 
-def test_near_the_same_body_is_a_duplicate_whatever_its_name() -> None:
+def test_almost_equal_body_is_a_duplicate() -> None:
     memories = [
         memory("a.md", SENTENCE * 3),
         memory("b.md", "Something else altogether, about another part of the project and its people."),
@@ -96,24 +96,24 @@ def test_near_the_same_body_is_a_duplicate_whatever_its_name() -> None:
     assert found == [("c.md", "duplicate")]
 
 
-def test_the_same_name_over_another_body_is_a_contradiction() -> None:
+def test_equal_name_with_another_body_is_a_contradiction() -> None:
     one, two = memory("a.md", "Use the first.", name="Login"), memory("b.md", "Take the other one.", name="login")
     assert [(finding.path, finding.kind) for finding in find_duplicates([one, two])] == [("b.md", "contradiction")]
 
 
-def test_a_name_that_many_have_says_nothing_and_so_contradicts_nothing() -> None:
+def test_common_name_is_not_a_contradiction() -> None:
     memories = [
         memory(f"{word}.md", f"About {word} alone.", name="session") for word in ("one", "two", "three", "four")
     ]
     assert [finding.kind for finding in find_duplicates(memories)] == ["front_matter"] * 3
 
 
-def test_files_of_one_name_in_two_directories_are_no_contradiction() -> None:
+def test_equal_file_names_in_two_directories_do_not_contradict() -> None:
     one, two = raw_memory(b"Use the first.", "x/notes.md"), raw_memory(b"Take the other one.", "y/notes.md")
     assert list(find_duplicates([one, two])) == []
 
 
-def test_two_copies_are_found_among_a_thousand() -> None:
+def test_duplicates_are_found_among_a_thousand_memories() -> None:
     drawn = Random(7)
     bodies = [" ".join(f"w{drawn.randrange(5_000)}" for _ in range(12)) for _ in range(1_000)]
     memories = [raw_memory(body.encode(), f"m{number:04}.md") for number, body in enumerate([*bodies, *bodies[5:7]])]
@@ -134,7 +134,7 @@ def test_two_copies_are_found_among_a_thousand() -> None:
         ("Commit to main: yes", "Commit to main: no"),
     ],
 )
-def test_two_values_for_one_thing_contradict_each_other(one: str, other: str) -> None:
+def test_different_values_for_one_key_are_a_contradiction(one: str, other: str) -> None:
     (finding,) = find_contradictions([memory("a.md", one), memory("b.md", f"Words.\n{other}")])
     assert (finding.source, finding.kind) == ("b.md:8", "contradiction")
     assert "a.md:7" in finding.reason
@@ -151,11 +151,11 @@ def test_two_values_for_one_thing_contradict_each_other(one: str, other: str) ->
         ("It is 3.", "It is 4."),
     ],
 )
-def test_what_may_both_be_true_is_no_contradiction(one: str, other: str) -> None:
+def test_compatible_statements_are_not_a_contradiction(one: str, other: str) -> None:
     assert list(find_contradictions([memory("a.md", one), memory("b.md", other)])) == []
 
 
-def test_pollution_counts_a_memory_once() -> None:
+def test_pollution_counts_each_memory_once() -> None:
     findings = [
         StoreIssue(path="a.md", kind="duplicate", reason=""),
         StoreIssue(path="a.md", kind="dead_claim", reason=""),

@@ -1,4 +1,4 @@
-"""The decisions of compaction: where to cut, what a summary is, which words stay, and what is put back."""
+"""Decisions of compaction: cut point, summary, kept user texts and restored files."""
 
 import json
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ from tests.agents.scripted_agent import NotingTool, open_agent
 
 
 def dialogue(letters: str) -> Messages:
-    """A message for each letter: the *u*ser speaks, the *a*ssistant does, it *c*alls, the *r*esult comes."""
+    """Return one message per letter: *u*ser, *a*ssistant, *c*all, *r*esult."""
     conversation = Conversation.begin(HEADER, tools=[b'{"name":"Bash"}'], system=[text("Be good.")])
     for number, letter in enumerate(letters):
         match letter:
@@ -67,7 +67,7 @@ SETTINGS = st.builds(
 )
 
 
-def test_tools_and_system_are_no_messages() -> None:
+def test_tools_and_system_are_not_messages() -> None:
     messages = dialogue("uacr")
     assert [[segment.block_type for segment in message] for message in messages] == [
         ["text"],
@@ -81,7 +81,7 @@ def test_tools_and_system_are_no_messages() -> None:
     ("letters", "starts"),
     [("", []), ("u", []), ("ua", [1]), ("ucrcra", [1, 3, 5]), ("ucruau", [1, 3, 4, 5]), ("uu", [1])],
 )
-def test_a_part_begins_anywhere_but_with_a_result(letters: str, starts: list[int]) -> None:
+def test_cut_points_are_never_at_a_result(letters: str, starts: list[int]) -> None:
     assert find_starts(dialogue(letters)) == starts
     assert last_start(dialogue(letters)) == (starts[-1] if starts else len(letters))
 
@@ -90,19 +90,19 @@ def test_a_part_begins_anywhere_but_with_a_result(letters: str, starts: list[int
     ("letters", "replies", "first"),
     [("ucrcra", 0, 6), ("ucrcra", 1, 4), ("ucrcra", 2, 2), ("ucrcra", 3, 0), ("ucru", 0, 2), ("u", 0, 0), ("", 0, 0)],
 )
-def test_what_notes_do_not_know_begins_behind_the_last_reply_they_know(letters: str, replies: int, first: int) -> None:
+def test_first_unknown_follows_the_last_known_reply(letters: str, replies: int, first: int) -> None:
     assert first_unknown(dialogue(letters), replies) == first
 
 
 @given(DIALOGUES, st.integers(0, 8))
-def test_what_notes_do_not_know_is_counted_from_the_end_as_it_would_stay(letters: str, replies: int) -> None:
+def test_kept_size_after_counts_from_the_end(letters: str, replies: int) -> None:
     messages = dialogue(letters)
     segments = [segment for message in messages for segment in message]
     sizes = MessageSizes(messages, partial(kept_size, count=len, gone=()))
     assert kept_size_after(segments, replies, len) == sum(sizes[first_unknown(messages, replies) :])
 
 
-def test_results_that_left_the_cache_and_thinking_take_no_room() -> None:
+def test_cache_deleted_results_and_thinking_have_no_size() -> None:
     conversation = Conversation.begin(HEADER)
     conversation.append("user", [text("go")])
     for number in range(3):
@@ -143,13 +143,13 @@ def test_results_that_left_the_cache_and_thinking_take_no_room() -> None:
         "too far",
     ],
 )
-def test_as_much_stays_as_is_wanted(settings: CompactionSettings, unknown: int | None, start: int | None) -> None:
-    """The messages have ten tokens each; they can be parted before 1, 3, 4, 6 and 7."""
+def test_cut_keeps_the_configured_amount(settings: CompactionSettings, unknown: int | None, start: int | None) -> None:
+    """Each message has ten tokens; the conversation can be cut before messages 1, 3, 4, 6 and 7."""
     assert choose_start(dialogue("ucrucracr"), [10] * 9, settings, unknown) == start
 
 
 @given(DIALOGUES, st.data(), SETTINGS)
-def test_what_stays_is_whole_and_no_more_than_it_must(
+def test_cut_keeps_whole_rounds_and_no_more_than_needed(
     letters: str, data: st.DataObject, settings: CompactionSettings
 ) -> None:
     messages = dialogue(letters)
@@ -160,9 +160,9 @@ def test_what_stays_is_whole_and_no_more_than_it_must(
     assert start in places
     assert start < len(messages) or len(places) == 1
     rounds = places[places.index(start) :]
-    # The last round stays however long it is, and any other only if there is room for it.
+    # The last round always stays; other rounds only if they fit.
     assert len(rounds) == 2 or sum(sizes[start:]) <= settings.keep_most or len(places) == 1
-    # With one round less it would have been too little.
+    # One round less would be below the minimum.
     assert all(not _is_enough(messages, sizes, settings, later) for later in rounds[1:-1])
     if not _is_enough(messages, sizes, settings, start) and start != places[0]:
         before = places[places.index(start) - 1]
@@ -170,7 +170,7 @@ def test_what_stays_is_whole_and_no_more_than_it_must(
 
 
 @given(DIALOGUES, st.data(), SETTINGS, st.integers(0, 20))
-def test_what_nobody_knows_stays_or_nothing_is_cut(
+def test_unknown_messages_are_kept_or_nothing_is_cut(
     letters: str, data: st.DataObject, settings: CompactionSettings, unknown: int
 ) -> None:
     messages = dialogue(letters)
@@ -191,7 +191,9 @@ def _is_enough(messages: Messages, sizes: Sequence[int], settings: CompactionSet
 
 
 @given(DIALOGUES, st.data(), st.integers(0, 1_500))
-def test_the_oldest_rounds_leave_whole_and_no_more_than_must(letters: str, data: st.DataObject, tokens: int) -> None:
+def test_oldest_rounds_are_removed_whole_and_no_more_than_needed(
+    letters: str, data: st.DataObject, tokens: int
+) -> None:
     messages = dialogue(letters)
     sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
     end = oldest_rounds(messages, sizes, tokens)
@@ -202,13 +204,13 @@ def test_the_oldest_rounds_leave_whole_and_no_more_than_must(letters: str, data:
 
 
 @given(DIALOGUES, st.integers(0, 30))
-def test_a_part_chosen_by_hand_begins_at_the_nearest_place_before(letters: str, number: int) -> None:
+def test_manual_cut_moves_back_to_the_nearest_cut_point(letters: str, number: int) -> None:
     messages = dialogue(letters)
     start = nearest_start(messages, number)
     assert start == max([0, *(place for place in find_starts(messages) if place <= number)])
 
 
-def test_a_small_context_keeps_less() -> None:
+def test_small_context_keeps_less() -> None:
     settings = CompactionSettings().within(12_000)
     assert (settings.keep_least, settings.keep_texts, settings.keep_most) == (1_500, 5, 4_000)
     assert (settings.files_total, settings.file) == (3_000, 3_000)
@@ -226,24 +228,24 @@ def test_a_small_context_keeps_less() -> None:
         ("<summary>a < b</summary><summary>c</summary>", "a < b"),
     ],
 )
-def test_a_summary_is_read_from_a_reply(reply: str, summary: str) -> None:
+def test_summary_is_parsed_from_a_reply(reply: str, summary: str) -> None:
     assert parse_summary(reply, is_whole=True) == summary
 
 
 @pytest.mark.parametrize(
     "reply", ["", "  \n", "<summary> </summary>", "<analysis>only that</analysis>", "<analysis>and no end"]
 )
-def test_an_empty_summary_is_unusable(reply: str) -> None:
+def test_empty_summary_is_unusable(reply: str) -> None:
     with pytest.raises(SummaryUnusable, match="no summary"):
         parse_summary(reply, is_whole=True)
 
 
-def test_a_summary_that_was_cut_is_unusable_however_it_looks() -> None:
+def test_cut_summary_is_unusable() -> None:
     with pytest.raises(SummaryUnusable, match="cut off"):
         parse_summary("<summary>All.</summary>", is_whole=False)
 
 
-def test_words_are_missing_unless_they_are_there_as_they_were_said() -> None:
+def test_user_texts_are_missing_unless_present_verbatim() -> None:
     words = ["Fix  it.", "now", "Fix  it.", " ", 'Use "tabs".\nAlways.']
     assert missing_user_texts(words, 'Fix it. Use "tabs". Always. Do it now!') == ["Fix  it.", 'Use "tabs".\nAlways.']
 
@@ -252,7 +254,7 @@ WORDS = st.lists(st.text("ab \n€", min_size=1, max_size=30), min_size=1, max_s
 
 
 @given(WORDS, st.integers(0, 3_000))
-def test_the_task_stays_and_of_short_words_the_newest(words: list[str], tokens: int) -> None:
+def test_fitted_user_texts_keep_the_task_and_the_newest(words: list[str], tokens: int) -> None:
     shown = fit_user_texts(words, tokens, "/transcript")
     size = sum(len(said.encode()) for said in words)
     if size <= 4 * tokens:
@@ -269,7 +271,7 @@ def test_the_task_stays_and_of_short_words_the_newest(words: list[str], tokens: 
 
 
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=6), st.integers(0, 20_000))
-def test_the_longest_words_give_way_first_and_say_where_the_rest_is(sizes: list[int], tokens: int) -> None:
+def test_longest_user_texts_are_cut_first_with_a_reference(sizes: list[int], tokens: int) -> None:
     words = [f"{number}:".ljust(size, "x") for number, size in enumerate(sizes)]
     shown = fit_user_texts(words, tokens, "/transcript")
     cut = [said for said in shown if said.endswith("bytes in all; see /transcript]")]
@@ -283,7 +285,7 @@ def test_the_longest_words_give_way_first_and_say_where_the_rest_is(sizes: list[
         assert all(len(words[int(said[0])]) >= min(longest, 2 * BEGINNING) for said in cut)
 
 
-def test_the_newest_files_come_back_but_those_in_view_and_the_agents_own(tmp_path: Path) -> None:
+def test_newest_files_are_restored_except_visible_and_own_ones(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path, scratch=tmp_path / "agents" / "main")
     assert newest_files(workspace, (), 5) == []
     for name in ("old.py", 'a"b.py', "agents/main/notes.md", "c.py", "seen.py", "d.py"):
@@ -294,7 +296,7 @@ def test_the_newest_files_come_back_but_those_in_view_and_the_agents_own(tmp_pat
     assert newest_files(workspace, calls, 1) == [str(tmp_path / "d.py")]
 
 
-def test_files_come_back_as_they_are_now_within_limits(tmp_path: Path) -> None:
+def test_restored_files_have_current_content_within_limits(tmp_path: Path) -> None:
     contents = {
         "short": b"one\n",
         "long": b"line\n" * 20,
@@ -318,8 +320,8 @@ def test_files_come_back_as_they_are_now_within_limits(tmp_path: Path) -> None:
     assert files[1].shown().endswith("line\n[... there is more; read the file]\n</file>")
 
 
-async def test_what_is_too_long_even_alone_goes_to_files_that_are_named(tmp_path: Path) -> None:
-    """The shortest cap that is enough is taken: what is shorter stays whole."""
+async def test_too_long_results_are_stored_in_named_files(tmp_path: Path) -> None:
+    """The shortest sufficient cap is used; shorter results stay whole."""
     script = json.dumps({"default": [{"text": "a", "tools": [{"Note": {"text": "x"}}]}, {"text": "done"}]})
     tool = NotingTool(name="Note", act=lambda _: "long line\n" * 4_000)
     async with open_agent(script, tmp_path, tool, window=45_000) as (agent, _):

@@ -1,4 +1,4 @@
-"""What a summary dropped is found by code: paths, names and numbers, each as a word of its own."""
+"""Detection of terms that a summary lost: paths, names and numbers, each as a separate word."""
 
 import gzip
 import json
@@ -46,7 +46,7 @@ PROSE = st.sampled_from(("and", "the file", "was read, then", "(see", "it).", "a
         ("__init__ and _private of .env", ["__init__", "_private", ".env"]),
     ],
 )
-def test_paths_names_and_numbers_are_marked(text: str, marked: list[str]) -> None:
+def test_paths_names_and_numbers_are_terms(text: str, marked: list[str]) -> None:
     assert list(find_terms(text)) == marked
 
 
@@ -60,26 +60,26 @@ def test_paths_names_and_numbers_are_marked(text: str, marked: list[str]) -> Non
         "",
     ],
 )
-def test_prose_years_and_the_numbers_of_lines_are_not(text: str) -> None:
+def test_prose_years_and_line_numbers_are_not_terms(text: str) -> None:
     assert not find_terms(text)
 
 
-def test_what_was_dropped_comes_newest_turn_first_and_once() -> None:
+def test_lost_terms_are_ordered_by_newest_turn_without_duplicates() -> None:
     turns = ["open old.py and a.py", "a.py has 42 lines", "new.py calls run_loop in a.py"]
     assert find_lost_terms(turns, "We looked at a.py:7.") == ["new.py", "run_loop", "42", "old.py"]
 
 
-def test_a_part_of_a_word_is_not_the_word() -> None:
+def test_substring_of_a_word_does_not_keep_a_term() -> None:
     assert find_lost_terms(["4096 in src/app.py"], "14096 in src/app.pyc and lib/src/app.py") == ["4096", "src/app.py"]
 
 
-def test_a_number_is_the_same_with_and_without_commas() -> None:
+def test_number_matches_with_and_without_commas() -> None:
     assert find_lost_terms(["160,000 tokens"], "160000 tokens") == []
     assert find_lost_terms(["160000 tokens"], "(160,000)") == []
 
 
 @given(st.lists(st.lists(WORDS | PROSE, max_size=8), max_size=5), st.lists(WORDS | PROSE, max_size=8))
-def test_a_word_is_dropped_exactly_if_it_was_marked_and_is_gone(before: list[list[str]], after: list[str]) -> None:
+def test_term_is_lost_exactly_if_it_is_missing_afterwards(before: list[list[str]], after: list[str]) -> None:
     texts = [" ".join(words) for words in before]
     expected: dict[str, None] = {}
     for text in reversed(texts):
@@ -89,13 +89,13 @@ def test_a_word_is_dropped_exactly_if_it_was_marked_and_is_gone(before: list[lis
 
 
 @given(st.text(), st.text())
-def test_any_text_can_be_looked_at_and_nothing_of_itself_is_dropped(text: str, more: str) -> None:
+def test_any_text_loses_no_terms_of_itself(text: str, more: str) -> None:
     assert find_lost_terms([text], f"{more} {text}") == []
     assert set(find_lost_terms([text], more)) <= set(find_terms(text))
 
 
 def trajectories() -> Iterator[list[str]]:
-    """The texts of real runs of an agent."""
+    """Yield the texts of recorded agent runs."""
     if not TRAJECTORIES.exists():
         pytest.skip(absent(TRAJECTORIES))
     with gzip.open(TRAJECTORIES, "rt") as file:
@@ -108,7 +108,7 @@ def trajectories() -> Iterator[list[str]]:
             yield message_texts(conversation.segments)
 
 
-def test_of_real_runs_the_files_they_worked_on_are_marked() -> None:
+def test_files_of_recorded_runs_are_terms() -> None:
     runs = list(trajectories())
     with_paths = [run for run in runs if any(word.endswith(".py") for text in run for word in find_terms(text))]
     assert len(with_paths) > len(runs) / 2
@@ -119,7 +119,7 @@ def test_of_real_runs_the_files_they_worked_on_are_marked() -> None:
         )
 
 
-def test_the_text_of_a_block_is_what_a_reader_sees() -> None:
+def test_block_text_is_the_readable_text() -> None:
     def shown(block: dict[str, object]) -> str:
         return block_text(json.dumps(block).encode())
 

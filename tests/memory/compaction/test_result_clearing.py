@@ -1,4 +1,4 @@
-"""Layer 2: which results are old, and a conversation without them."""
+"""Layer 2: selection of old results, and the conversation without them."""
 
 import json
 from decimal import Decimal
@@ -51,7 +51,7 @@ def clearable(of: Conversation) -> list[str]:
     return [result.id for result in tracker.update(of.prefix, of.epoch)]
 
 
-def test_results_of_clearable_tools_are_found_in_order_and_small_ones_are_not() -> None:
+def test_clearable_results_are_found_in_order_without_small_ones() -> None:
     of = conversation(
         user("go"), calls("a", "b"), results("a", "b"), calls("c", name="mcp"), results("c"), calls("d"),
         results("d", content="tiny"),
@@ -68,7 +68,7 @@ def test_cleared_result_counts_among_the_newest_and_is_not_cleared_again() -> No
     assert tracker.newest(1) == {"b"}
 
 
-def test_looking_again_costs_only_what_is_new_and_a_new_epoch_starts_over() -> None:
+def test_update_reads_only_new_segments_until_a_new_epoch() -> None:
     of = conversation(user("go"), calls("a"), results("a"))
     tracker = ClearableResults(lambda _: True)
     assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["a"]
@@ -79,7 +79,7 @@ def test_looking_again_costs_only_what_is_new_and_a_new_epoch_starts_over() -> N
     assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["b"]
 
 
-def test_what_an_edit_of_the_cache_deleted_cannot_be_cleared_again() -> None:
+def test_cache_deleted_result_cannot_be_cleared_again() -> None:
     of = conversation(user("go"), calls("a", "b"), results("a", "b"))
     of.append("user", [make_cache_edits(["a"])])
     assert clearable(of) == ["b"]
@@ -107,7 +107,7 @@ def test_open_loop_is_closed_when_another_message_follows_its_results() -> None:
     assert [block["type"] for block in messages[-1][1]] == ["text", "text"]
 
 
-def test_the_closed_round_says_what_was_called_and_what_came_of_it() -> None:
+def test_closed_round_shows_calls_and_results_as_text() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
     last: tuple[Role, list[dict[str, Any]]] = (
         "user",
@@ -127,7 +127,7 @@ def test_the_closed_round_says_what_was_called_and_what_came_of_it() -> None:
     assert blocks[3]["text"] == "mail"
 
 
-def test_an_open_loop_without_thinking_stays_as_it_is() -> None:
+def test_open_loop_without_thinking_stays_unchanged() -> None:
     of = conversation(user("go"), calls("a"), results("a"), calls("b", thinks=False), results("b"))
     assert [blocks[0]["type"] for _, blocks in shown(clear_results(of.segments, {"a"}))][-2:] == [
         "tool_use",
@@ -135,7 +135,7 @@ def test_an_open_loop_without_thinking_stays_as_it_is() -> None:
     ]
 
 
-def test_what_was_deleted_from_the_cache_is_cleared_for_good_and_the_edits_go() -> None:
+def test_cache_deleted_results_are_cleared_and_edits_removed() -> None:
     of = conversation(user("go"), calls("a", "b"), results("a", "b"))
     of.append("user", [b'{"type":"text","text":"x"}', make_cache_edits(["a"])])
     messages = shown(clear_results(of.segments, ()))
@@ -144,13 +144,13 @@ def test_what_was_deleted_from_the_cache_is_cleared_for_good_and_the_edits_go() 
     assert "cache_edits" not in json.dumps(messages)
 
 
-def test_without_anything_to_clear_the_bytes_stay() -> None:
+def test_bytes_stay_equal_without_results_to_clear() -> None:
     of = conversation(user("go"), calls("a"), results("a"))
     assert clear_results(of.segments, ()) == [(role, list(blocks)) for role, blocks in of.messages]
 
 
 @given(st.integers(1, 1_000_000), st.integers(1, 500), st.integers(2, 100), st.integers(1, 99))
-def test_clearing_that_much_pays_and_one_token_less_does_not(trigger: int, turns: int, write: int, share: int) -> None:
+def test_minimum_to_clear_is_the_break_even_point(trigger: int, turns: int, write: int, share: int) -> None:
     prices = {"write": Decimal(write), "read": Decimal(write) * share / 100}
     least = minimum_to_clear(trigger, **prices, turns=turns)
 

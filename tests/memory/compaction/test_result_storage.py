@@ -1,4 +1,4 @@
-"""Layer 1: which results are stored, and what stays of them."""
+"""Layer 1: selection of results to store, and their previews."""
 
 from pathlib import Path
 
@@ -28,24 +28,24 @@ def ids(*results: LongResult) -> list[str]:
     return [stored.id for stored in select_results(results, LIMITS)]
 
 
-def test_a_result_is_stored_when_it_is_over_its_own_cap() -> None:
+def test_result_over_its_own_cap_is_stored() -> None:
     assert ids(result("a", 50_000), result("b", 50_001), result("c", 30_001, cap=30_000)) == ["b", "c"]
 
 
-def test_a_tool_that_limits_itself_is_never_stored() -> None:
+def test_result_without_cap_is_never_stored() -> None:
     assert ids(result("a", 190_000, cap=None), result("b", 40_000), result("c", 30_000)) == ["b", "c"]
 
 
-def test_together_over_the_total_the_largest_go_first_and_no_more_than_needed() -> None:
+def test_largest_results_are_stored_until_the_total_fits() -> None:
     assert ids(*(result(str(n), 40_000 + n) for n in range(6))) == ["5", "4"]
 
 
-def test_what_would_not_shrink_stays_even_over_the_total() -> None:
+def test_result_shorter_than_its_preview_is_not_stored() -> None:
     assert ids(result("big", 300_000, cap=None), result("small", 1_900)) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 120_000), st.sampled_from([None, 20_000, 30_000, 50_000])), max_size=12))
-def test_what_is_left_fits_unless_only_self_limiting_results_are_left(sizes: list[tuple[int, int | None]]) -> None:
+def test_remaining_results_fit_unless_they_have_no_cap(sizes: list[tuple[int, int | None]]) -> None:
     results = [result(str(n), size, cap) for n, (size, cap) in enumerate(sizes)]
     stored = {each.id for each in select_results(results, LIMITS)}
     left = [each for each in results if each.id not in stored]
@@ -56,7 +56,7 @@ def test_what_is_left_fits_unless_only_self_limiting_results_are_left(sizes: lis
     assert total <= LIMITS.total or not shrinkable
 
 
-def test_the_file_holds_all_of_it_and_the_block_says_where_and_how_it_begins(tmp_path: Path) -> None:
+def test_stored_file_is_complete_and_block_shows_its_beginning(tmp_path: Path) -> None:
     text = "".join(f"line {n} é\n" for n in range(9_000))
     stored = store_results([LongResult(id="toolu_1", text=text, cap=1)], tmp_path / "new", LIMITS)
     path, shown = stored["toolu_1"]
@@ -71,7 +71,7 @@ def test_the_file_holds_all_of_it_and_the_block_says_where_and_how_it_begins(tmp
 
 
 @given(st.text(), st.integers(0, 60))
-def test_a_beginning_is_one_and_ends_with_a_line_where_it_can(text: str, size: int) -> None:
+def test_truncated_text_is_a_prefix_that_ends_at_a_line_end(text: str, size: int) -> None:
     start = truncate_text(text, size)
     clean = text.encode("utf-8", "replace").decode()
     assert clean.startswith(start)
@@ -81,7 +81,7 @@ def test_a_beginning_is_one_and_ends_with_a_line_where_it_can(text: str, size: i
 
 
 @pytest.mark.parametrize("id_", ["../../etc/passwd", "a/b", "", "x" * 300, ".", "a\0b", "\ud800"])
-def test_an_id_from_outside_cannot_leave_the_directory(tmp_path: Path, id_: str) -> None:
+def test_result_id_cannot_escape_the_directory(tmp_path: Path, id_: str) -> None:
     if id_ == "\ud800":
         id_ = "\\ud800"
     name = result_file_name(id_)
@@ -90,12 +90,12 @@ def test_an_id_from_outside_cannot_leave_the_directory(tmp_path: Path, id_: str)
     assert result_file_name("toolu_01-a") == "toolu_01-a.txt"
 
 
-def test_a_disk_that_refuses_leaves_no_file(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):
         store_results([result("a", 60_000)], tmp_path, LIMITS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_result_is_always_shown_as_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_results_have_equal_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     assert stored_result_text("x\n" * 50_000, path, 2_000) == stored_result_text("x\n" * 50_000, path, 2_000)

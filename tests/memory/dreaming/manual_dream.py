@@ -1,4 +1,4 @@
-"""A store and a dream of it, with the edits of the model made by hand."""
+"""A store and a dream of it; the test makes the edits of the model."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def topic(name: str, body: str, description: str = "") -> str:
 
 @attrs.frozen(kw_only=True)
 class ManualDream:
-    """A dream under way."""
+    """A running dream."""
 
     store: MemoryStore
     copied: WorkingCopy
@@ -32,7 +32,7 @@ class ManualDream:
 
     @classmethod
     def of(cls, directory: Path, files: dict[str, str]) -> "ManualDream":
-        """A store with *files*, and its copy."""
+        """Create a store with *files*, and its working copy."""
         clock = Clock()
         store = MemoryStore.at(directory / "memory", clock)
         for path, text in files.items():
@@ -42,36 +42,36 @@ class ManualDream:
         return cls(store=store, copied=copy_store(store, scratch), clock=clock)
 
     def write(self, path: str, text: str) -> None:
-        """What the model would do with Write."""
+        """Write a file of the working copy, as the model would."""
         write_text(self.copied.work, path, text)
 
     def read(self, path: str) -> str | None:
-        """A file of the store."""
+        """Read a file of the store."""
         content = self.store.read(path)
         return None if content is None else content.decode()
 
     def propose(self, said: str = "", deletions: DeletionPolicy = "ask") -> Proposal:
-        """The change, not applied."""
+        """Return the proposal without applying it."""
         change = DreamChange(id=new_dream_id(self.clock), at=self.clock.now())
         proposal = propose(self.copied, change, deletions)
         return proposal.add_evidence(self.copied, said, lambda session, _agent, line: session == "s1" and line < 100)
 
     def apply_changes(self, deletions: DeletionPolicy = "ask") -> DreamChange:
-        """The change, applied as far as it needs no approval."""
+        """Apply the hunks that need no approval."""
         proposal = self.propose(deletions=deletions)
         return apply_hunks(self.store, proposal.change, proposal.chosen, DREAM)
 
     def approve(self, change: DreamChange) -> DreamChange:
-        """All that waits, applied."""
+        """Apply all waiting hunks."""
         return apply_hunks(self.store, change, {hunk.number for hunk in change.hunks}, USER)
 
     def texts(self) -> dict[str, str]:
-        """All memories and the index."""
+        """Return all memories and the index."""
         return {path: self.read(path) or "" for path in ("MEMORY.md", *self.store.paths())}
 
 
 def states(change: DreamChange) -> dict[str, list[tuple[str, str]]]:
-    """Kind and state of each hunk, by file."""
+    """Return type and state of each hunk by file."""
     return {file.path: [_fate(hunk) for hunk in file.hunks] for file in change.files}
 
 

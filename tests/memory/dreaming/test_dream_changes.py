@@ -1,4 +1,4 @@
-"""What a dream may change at once, and what waits: decided from the texts."""
+"""Hunks of a dream that are applied automatically, and hunks that wait for approval."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ ANN = topic("ann", "Ann likes tea. She works in Ghent.")
 BEN = topic("ben", "Ben likes coffee.")
 
 
-def test_what_is_added_applies_at_once(tmp_path: Path) -> None:
+def test_additions_are_applied_automatically(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     asleep.write("ann.md", f"{ANN}She sings.\n")
     asleep.write("cy.md", topic("cy", "Cy draws."))
@@ -28,8 +28,8 @@ def test_what_is_added_applies_at_once(tmp_path: Path) -> None:
     assert {made.author.by for made in asleep.store.changes()[-2:]} == {"dream"}
 
 
-def test_a_file_whose_sentences_stand_elsewhere_is_merged_at_once(tmp_path: Path) -> None:
-    """Other line ends, case, bullets and punctuation make no difference."""
+def test_merged_file_is_deleted_automatically(tmp_path: Path) -> None:
+    """Line ends, case, bullets and punctuation are ignored."""
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ben.md", f"{BEN}\n- ANN likes\n  tea!\n- She works in **Ghent**\n")
     asleep.write("ann.md", "")
@@ -39,7 +39,7 @@ def test_a_file_whose_sentences_stand_elsewhere_is_merged_at_once(tmp_path: Path
     assert "ann.md" not in asleep.texts()["MEMORY.md"]
 
 
-def test_a_sentence_that_stands_nowhere_waits(tmp_path: Path) -> None:
+def test_lost_sentence_waits_for_approval(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ann.md", ANN.replace(" She works in Ghent.", ""))
     asleep.write("ben.md", "")
@@ -59,13 +59,13 @@ def test_a_sentence_that_stands_nowhere_waits(tmp_path: Path) -> None:
         "Ann likes C++. Ann likes tea2. She works in Ghent.",
     ],
 )
-def test_a_sentence_within_another_is_not_the_same_sentence(tmp_path: Path, text: str) -> None:
+def test_sentence_inside_another_is_a_different_sentence(tmp_path: Path, text: str) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     asleep.write("ann.md", topic("ann", text))
     assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
 
 
-def test_a_line_added_into_a_sentence_or_behind_it_changes_it(tmp_path: Path) -> None:
+def test_line_added_to_a_sentence_changes_the_sentence(tmp_path: Path) -> None:
     text = topic("rule", "Deploy\non Fridays.\n\nAsk first\n\nBe kind.\n\nRest.")
     asleep = ManualDream.of(tmp_path, {"rule.md": text})
     changed = text.replace("Deploy\n", "Deploy\nnever\n").replace("first\n", "first\nis wrong.\n")
@@ -75,7 +75,7 @@ def test_a_line_added_into_a_sentence_or_behind_it_changes_it(tmp_path: Path) ->
     assert asleep.read("rule.md") == f"{text}\nSing.\n"
 
 
-def test_nothing_is_lost_when_the_store_refuses_the_place_it_moves_to(tmp_path: Path) -> None:
+def test_nothing_is_lost_when_the_store_refuses_the_target(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     asleep.write("people.md", topic("people", f"Ann likes tea. She works in Ghent. Her key is {secret}"))
@@ -87,7 +87,7 @@ def test_nothing_is_lost_when_the_store_refuses_the_place_it_moves_to(tmp_path: 
     assert change.files[0].hunks[0].reason == TAKEN_BACK
 
 
-def test_of_a_file_with_both_only_the_rest_waits(tmp_path: Path) -> None:
+def test_only_the_deletions_of_a_file_wait(tmp_path: Path) -> None:
     text = topic("list", "One.\n\nTwo.\n\nThree.")
     asleep = ManualDream.of(tmp_path, {"list.md": text})
     asleep.write("list.md", topic("list", "Zero.\n\nOne.\n\nThree.\n\nFour."))
@@ -101,8 +101,8 @@ def test_of_a_file_with_both_only_the_rest_waits(tmp_path: Path) -> None:
     assert asleep.read("list.md") == text
 
 
-def test_what_moves_waits_with_the_place_it_moves_to(tmp_path: Path) -> None:
-    """Ann's sentences go where Ben's was: as long as that may not be taken away, they stay where they are."""
+def test_moved_text_waits_together_with_its_target(tmp_path: Path) -> None:
+    """Ann's sentences replace Ben's; while Ben's may not be deleted, Ann's stay in their file."""
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ben.md", topic("ben", "Ann likes tea. She works in Ghent."))
     asleep.write("ann.md", "")
@@ -113,7 +113,7 @@ def test_what_moves_waits_with_the_place_it_moves_to(tmp_path: Path) -> None:
     assert asleep.store.paths() == ["ben.md"]
 
 
-def test_a_hunk_is_dropped_if_its_file_has_changed_and_so_is_nothing_lost(tmp_path: Path) -> None:
+def test_hunk_is_dropped_when_its_file_has_changed(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ben.md", f"{BEN}Ann likes tea. She works in Ghent.\n")
     asleep.write("ann.md", "")
@@ -130,7 +130,7 @@ def test_a_hunk_is_dropped_if_its_file_has_changed_and_so_is_nothing_lost(tmp_pa
     assert asleep.read("ben.md") == f"{BEN}By hand.\n"
 
 
-def test_what_was_approved_after_a_change_is_dropped(tmp_path: Path) -> None:
+def test_approved_hunk_is_dropped_when_its_file_has_changed(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ann.md", "")
     asleep.write("ben.md", "")
@@ -141,24 +141,24 @@ def test_what_was_approved_after_a_change_is_dropped(tmp_path: Path) -> None:
     assert asleep.store.paths() == ["ann.md"]
 
 
-def test_what_was_rejected_is_never_applied(tmp_path: Path) -> None:
+def test_rejected_hunk_is_never_applied(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     asleep.write("ann.md", "")
     change = reject_hunks(asleep.store, asleep.apply_changes())
     assert {hunk.state for hunk in asleep.approve(change).hunks} == {"rejected"}
     assert asleep.read("ann.md") == ANN
-    with pytest.raises(DreamRefused, match="waits for an answer"):
+    with pytest.raises(DreamRefused, match="waits for approval"):
         find_change(asleep.store.directory, None)
 
 
-def test_the_user_may_let_deletions_apply_at_once(tmp_path: Path) -> None:
+def test_deletions_are_applied_when_the_policy_allows(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ann.md", "")
     assert states(asleep.apply_changes("apply")) == {"ann.md": [("deletion", "applied")]}
     assert asleep.store.paths() == ["ben.md"]
 
 
-def test_the_line_of_a_memory_stays_in_the_index_as_long_as_the_memory(tmp_path: Path) -> None:
+def test_index_line_stays_as_long_as_its_memory(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"MEMORY.md": "Notes.\n", "ann.md": ANN, "ben.md": BEN})
     before = asleep.texts()["MEMORY.md"]
     asleep.write("MEMORY.md", "Notes.\n- [Ann](ann.md) \u2014 tea\n")
@@ -172,7 +172,7 @@ def test_the_line_of_a_memory_stays_in_the_index_as_long_as_the_memory(tmp_path:
     assert asleep.texts()["MEMORY.md"] == before
 
 
-def test_an_index_that_was_written_anew_is_taken_with_the_files(tmp_path: Path) -> None:
+def test_rewritten_index_is_applied_with_the_files(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("people.md", topic("people", "Ann likes tea. She works in Ghent. Ben likes coffee."))
     asleep.write("ann.md", "")
@@ -184,14 +184,14 @@ def test_an_index_that_was_written_anew_is_taken_with_the_files(tmp_path: Path) 
     assert asleep.store.paths() == ["people.md"]
 
 
-def test_a_fact_that_stands_only_in_a_line_of_the_index_is_not_kept_by_it(tmp_path: Path) -> None:
-    """The store would take that line away together with the file."""
+def test_fact_in_an_index_line_does_not_keep_a_deleted_fact(tmp_path: Path) -> None:
+    """The store would remove that line together with the file."""
     asleep = ManualDream.of(tmp_path, {"ann.md": topic("ann", "Ann likes tea.", "Ann likes tea.")})
     asleep.write("ann.md", "")
     assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
 
 
-def test_a_description_may_be_written_anew_unless_it_says_more_than_the_memory(tmp_path: Path) -> None:
+def test_description_may_change_unless_it_states_an_extra_fact(tmp_path: Path) -> None:
     files = {"ann.md": topic("ann", "Ann likes tea.", "Ann's drinks"), "ben.md": topic("ben", "See above.", "Ben rows")}
     files["cy.md"] = topic("cy", "Cy draws.", "Cy draws since 2019")
     asleep = ManualDream.of(tmp_path, files)
@@ -204,7 +204,7 @@ def test_a_description_may_be_written_anew_unless_it_says_more_than_the_memory(t
     }
 
 
-def test_logs_and_what_is_no_memory_are_left_alone(tmp_path: Path) -> None:
+def test_logs_and_other_files_are_not_changed(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     log = "logs/2026/11/2026-11-16.md"
     asleep.store.append(log, b"Ann called.\n", USER)
@@ -219,7 +219,7 @@ def test_logs_and_what_is_no_memory_are_left_alone(tmp_path: Path) -> None:
     assert sorted(note.partition(" ")[0] for note in change.notes) == [log, "notes.txt", "raw.md"]
 
 
-def test_a_file_that_is_no_text_is_not_copied_and_not_deleted(tmp_path: Path) -> None:
+def test_binary_file_is_neither_copied_nor_deleted(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "raw.md").write_bytes(b"\xff\0\xfe")
     (tmp_path / "memory" / "link.md").symlink_to("/etc/passwd")
@@ -229,7 +229,7 @@ def test_a_file_that_is_no_text_is_not_copied_and_not_deleted(tmp_path: Path) ->
     assert (tmp_path / "memory" / "raw.md").exists()
 
 
-def test_what_was_moved_to_where_no_memory_can_be_is_lost(tmp_path: Path) -> None:
+def test_text_moved_to_an_invalid_path_counts_as_lost(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     asleep.write("ann.md", "")
     asleep.write("ann.txt", ANN)
@@ -238,16 +238,16 @@ def test_what_was_moved_to_where_no_memory_can_be_is_lost(tmp_path: Path) -> Non
     assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
 
 
-def test_evidence_is_given_to_the_hunks_it_is_about_and_invented_lines_are_named(tmp_path: Path) -> None:
+def test_evidence_is_attached_to_its_hunks_and_checked(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"list.md": topic("list", "One.\n\nTwo.\n\nThree.")})
     asleep.write("list.md", topic("list", "Zero.\n\nOne.\n\nTwo.\n\nThree.\n\nFour."))
     asleep.copied.evidence.write_text("prose\n- `list.md` | zero | s1/main:7, s9/main:3\n")
     change = asleep.propose("1. list.md: s1/main:12\nother.md s1/main:9").change
     assert [hunk.evidence for hunk in change.hunks] == [("s1/main:7", "s1/main:12"), ("s1/main:12",)]
-    assert change.notes == ("there is no line s9/main:3, which was given as evidence",)
+    assert change.notes == ("the evidence names a line that does not exist: s9/main:3",)
 
 
-def test_a_change_survives_its_file_and_damage_is_passed_over(tmp_path: Path) -> None:
+def test_change_survives_a_round_trip_and_damage_is_skipped(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     asleep.write("ann.md", "")
     change = asleep.apply_changes()
@@ -268,7 +268,7 @@ FILES = st.dictionaries(st.sampled_from(["a.md", "b.md", "c.md", "d.md"]), BODIE
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(before=FILES, after=FILES)
-def test_whatever_a_dream_does_no_sentence_is_lost_without_approval(
+def test_no_sentence_is_lost_without_approval(
     tmp_path_factory: pytest.TempPathFactory, before: dict[str, str], after: dict[str, str]
 ) -> None:
     files = {path: topic(path, body) for path, body in before.items()}

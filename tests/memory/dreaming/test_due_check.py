@@ -1,4 +1,4 @@
-"""When a dream is due, and who may dream."""
+"""When a dream is due, and the lock of dreams."""
 
 import json
 import os
@@ -24,7 +24,7 @@ YEAR = 365 * 24 * HOUR
 
 
 def gates(directory: Path, clock: Clock, count: int = 5) -> tuple[DueCheck, list[float]]:
-    """The gates, and the times at which the sessions were looked at."""
+    """Return the check, and the times at which it listed the sessions."""
     looked: list[float] = []
 
     def sessions() -> list[SessionActivity]:
@@ -44,18 +44,18 @@ def us() -> dict[str, object]:
     return {"pid": this.pid, "began": this.began, "place": this.place}
 
 
-def test_a_dream_is_due_when_there_was_none_and_there_are_enough_sessions(tmp_path: Path) -> None:
+def test_dream_is_due_with_enough_sessions(tmp_path: Path) -> None:
     assert gates(tmp_path / "memory", Clock())[0].reason_not_due() is None
     assert not (tmp_path / "memory").exists()
     few, _ = gates(tmp_path, Clock(), count=4)
     assert few.reason_not_due() == "4 sessions were touched since the last dream; 5 are needed"
 
 
-def test_the_cheap_questions_are_asked_first(tmp_path: Path) -> None:
+def test_cheap_conditions_are_checked_first(tmp_path: Path) -> None:
     clock = Clock()
     acquire_dream_lock(tmp_path, clock).complete()
     soon, looked_soon = gates(tmp_path, clock)
-    assert "there are 24 between two" in (soon.reason_not_due() or "")
+    assert "24" in (soon.reason_not_due() or "")
     assert not looked_soon
     clock.advance(24 * HOUR)
     assert soon.reason_not_due() is None
@@ -71,7 +71,7 @@ def test_only_sessions_since_the_last_dream_count(tmp_path: Path) -> None:
     assert [session.at for session in active_since(sessions, None)] == [5.0, 3.0, 1.0]
 
 
-def test_a_clock_that_was_set_back_keeps_no_dream_away_for_ever(tmp_path: Path) -> None:
+def test_dream_is_not_delayed_when_the_clock_was_set_back(tmp_path: Path) -> None:
     clock = Clock()
     acquire_dream_lock(tmp_path, clock).complete()
     due, _ = gates(tmp_path, clock)
@@ -81,7 +81,7 @@ def test_a_clock_that_was_set_back_keeps_no_dream_away_for_ever(tmp_path: Path) 
     assert due.reason_not_due() is None
 
 
-def test_a_scan_in_the_future_is_no_reason_to_wait_for_it(tmp_path: Path) -> None:
+def test_scan_time_in_the_future_does_not_delay_a_scan(tmp_path: Path) -> None:
     clock = Clock()
     due, looked = gates(tmp_path, clock)
     assert due.reason_not_due() is None
@@ -90,11 +90,11 @@ def test_a_scan_in_the_future_is_no_reason_to_wait_for_it(tmp_path: Path) -> Non
     assert len(looked) == 2
 
 
-def test_a_lock_is_held_by_one_and_its_time_is_that_of_the_dream(tmp_path: Path) -> None:
+def test_dream_lock_is_exclusive_and_records_the_dream_time(tmp_path: Path) -> None:
     clock = Clock()
     clock.advance(-10 * HOUR)
     lock = acquire_dream_lock(tmp_path / "memory", clock)
-    with pytest.raises(DreamRefused, match="is under way"):
+    with pytest.raises(DreamRefused, match="already running"):
         acquire_dream_lock(tmp_path / "memory", clock)
     assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
     clock.advance(HOUR)
@@ -106,7 +106,7 @@ def test_a_lock_is_held_by_one_and_its_time_is_that_of_the_dream(tmp_path: Path)
 
 
 @pytest.mark.parametrize("before", [None, 1_000_000.0])
-def test_who_gives_the_lock_back_leaves_the_time_as_it_was(tmp_path: Path, before: float | None) -> None:
+def test_released_lock_restores_the_previous_time(tmp_path: Path, before: float | None) -> None:
     path = tmp_path / LOCK
     if before is not None:
         path.write_text("{}")
@@ -121,9 +121,7 @@ def test_who_gives_the_lock_back_leaves_the_time_as_it_was(tmp_path: Path, befor
 
 
 @pytest.mark.parametrize("owner", [{"pid": 2**22 + 1}, {"began": 1}], ids=["no such process", "a number used again"])
-def test_the_lock_of_a_dead_owner_is_taken_over_with_the_time_before_it(
-    tmp_path: Path, owner: dict[str, object]
-) -> None:
+def test_lock_of_a_dead_owner_is_taken_over(tmp_path: Path, owner: dict[str, object]) -> None:
     clock = Clock()
     held_by(tmp_path / LOCK, {**us(), **owner}, 5_000.0, clock.now())
     assert last_dream_time(tmp_path, clock) == 5_000.0
@@ -134,7 +132,7 @@ def test_the_lock_of_a_dead_owner_is_taken_over_with_the_time_before_it(
     assert last_dream_time(tmp_path, clock) is None
 
 
-def test_a_living_owner_is_never_robbed_however_old_its_lock_is(tmp_path: Path) -> None:
+def test_lock_of_a_living_owner_is_never_taken_over(tmp_path: Path) -> None:
     clock = Clock()
     for at in (clock.now(), 1_000.0, clock.now() + YEAR):
         held_by(tmp_path / LOCK, us(), 5.0, at)
@@ -142,7 +140,7 @@ def test_a_living_owner_is_never_robbed_however_old_its_lock_is(tmp_path: Path) 
             acquire_dream_lock(tmp_path, clock)
 
 
-def test_an_owner_elsewhere_is_believed_for_an_hour(tmp_path: Path) -> None:
+def test_lock_of_a_remote_owner_is_respected_for_an_hour(tmp_path: Path) -> None:
     clock = Clock()
     elsewhere = {**us(), "place": "another machine"}
     held_by(tmp_path / LOCK, elsewhere, 5.0, clock.now() - ABANDONED + 60)
@@ -154,24 +152,24 @@ def test_an_owner_elsewhere_is_believed_for_an_hour(tmp_path: Path) -> None:
         assert (tmp_path / LOCK).stat().st_mtime == 5.0
 
 
-def test_the_lock_of_another_program_is_a_bare_number(tmp_path: Path) -> None:
+def test_lock_file_with_a_bare_process_id_is_respected(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / LOCK
     path.write_text(str(os.getpid()))
     with pytest.raises(DreamRefused):
         acquire_dream_lock(tmp_path, clock)
-    os.utime(path, (5.0, 5.0))  # before this process was begun: its number was another's then
+    os.utime(path, (5.0, 5.0))  # before this process started, when its id belonged to another process
     lock = acquire_dream_lock(tmp_path, clock)
     lock.release()
     assert path.stat().st_mtime == 5.0
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"{", b"[]", b'{"owner": 3}', b"null", b"true"])
-def test_a_lock_that_cannot_be_read_is_nobodys(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_lock_counts_as_free(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
     assert isinstance(acquire_dream_lock(tmp_path, Clock()), DreamLock)
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("mine")
     os.utime(tmp_path / "other", (5.0, 5.0))
     (tmp_path / LOCK).symlink_to("other")

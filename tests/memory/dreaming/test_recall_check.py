@@ -1,4 +1,4 @@
-"""Recall before and after a dream, on past queries."""
+"""Recall of past queries before and after a dream."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ FILES = {
 }
 
 
-def test_without_past_queries_there_is_nothing_to_test(tmp_path: Path) -> None:
+def test_recall_test_is_empty_without_past_queries(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, FILES)
     assert compare_recall(asleep.copied, []) == RecallTest(queries=0)
 
 
-def test_a_memory_that_was_merged_is_found_where_it_is_now(tmp_path: Path) -> None:
+def test_merged_memory_is_found_in_its_new_file(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("people.md", topic("people", "Ben likes coffee. Ann likes tea. She works in Ghent."))
     asleep.write("ann.md", "")
@@ -29,7 +29,7 @@ def test_a_memory_that_was_merged_is_found_where_it_is_now(tmp_path: Path) -> No
     assert tested.found == tested.kept >= 2
 
 
-def test_a_memory_that_is_gone_is_not_found(tmp_path: Path) -> None:
+def test_deleted_memory_is_not_found(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("port.md", "")
     asleep.propose(deletions="apply")
@@ -38,7 +38,7 @@ def test_a_memory_that_is_gone_is_not_found(tmp_path: Path) -> None:
     assert tested.share > 0.1
 
 
-def test_what_only_waits_is_tested_as_if_it_were_approved(tmp_path: Path) -> None:
+def test_waiting_hunks_are_tested_as_if_approved(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("port.md", "")
     proposal = asleep.propose()

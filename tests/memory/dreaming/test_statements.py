@@ -1,4 +1,4 @@
-"""When two texts say the same."""
+"""Comparison of sentences."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def keys(text: str) -> list[str]:
         "Ann likes tea\n===\n\nBen rows...",
     ],
 )
-def test_the_same_sentences_have_the_same_keys(text: str) -> None:
+def test_equal_sentences_have_equal_keys(text: str) -> None:
     assert keys(text) == ["ann likes tea", "ben rows"]
 
 
@@ -41,18 +41,18 @@ def test_the_same_sentences_have_the_same_keys(text: str) -> None:
         ("Do it", "Do not do it"),
     ],
 )
-def test_signs_that_mean_something_make_a_difference(one: str, other: str) -> None:
+def test_meaningful_symbols_change_the_key(one: str, other: str) -> None:
     assert keys(one) != keys(other)
 
 
-def test_sentences_without_spaces_between_them_are_told_apart() -> None:
+def test_sentences_without_spaces_are_split() -> None:
     assert keys("\u732b\u304c\u3044\u308b\u3002\u72ac\u304c\u3044\u308b\u3002") == [
         "\u732b\u304c\u3044\u308b",
         "\u72ac\u304c\u3044\u308b",
     ]
 
 
-def test_a_sentence_knows_its_lines() -> None:
+def test_sentence_has_its_lines() -> None:
     found = list(split_sentences(split_lines("One two\nthree. Four\n\nfive.\n"), 10))
     assert [(each.key, each.first, each.last) for each in found] == [
         ("one two three", 10, 11),
@@ -62,7 +62,7 @@ def test_a_sentence_knows_its_lines() -> None:
 
 
 @given(st.text(alphabet="ab .!\n-#>`|1)\u3002", max_size=60))
-def test_all_words_of_a_text_are_in_its_sentences(text: str) -> None:
+def test_sentences_contain_all_words_of_a_text(text: str) -> None:
     lines = split_lines(text)
     found = list(split_sentences(lines))
     assert all(0 <= each.first <= each.last < len(lines) for each in found)

@@ -1,4 +1,4 @@
-"""When memories are taken from a conversation, and from which part of it."""
+"""When memories are extracted, and from which messages."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from coterie.memory.store.change import Author, MemoryChange
 WRITER = Author(by="agent", agent="main", session="s", turn=9)
 
 
-def test_it_is_time_after_so_many_loops_with_a_turn_that_was_not_looked_at() -> None:
+def test_extraction_is_due_after_loops_with_a_new_turn() -> None:
     schedule = ExtractionSchedule(every=2)
     assert not schedule.after_run().is_due(turn=2)
     schedule = schedule.after_run().after_run()
@@ -23,12 +23,12 @@ def test_it_is_time_after_so_many_loops_with_a_turn_that_was_not_looked_at() -> 
     assert not schedule.after_start().is_due(turn=2)
 
 
-def test_what_was_looked_at_stays_looked_at() -> None:
+def test_extraction_cursor_never_moves_back() -> None:
     assert ExtractionSchedule(every=1, cursor=5).after_extraction(3).cursor == 5
 
 
 @pytest.mark.parametrize(("turns", "count"), [(0, 0), (1, 2), (2, 4), (3, 6), (9, 6)])
-def test_the_unread_are_the_messages_of_the_last_turns(turns: int, count: int) -> None:
+def test_unread_messages_are_those_of_the_last_turns(turns: int, count: int) -> None:
     conversation = Conversation.begin(KeyHeader(model="m"))
     for number in range(3):
         conversation.append("user", [text_block(f"question {number}")])
@@ -48,7 +48,7 @@ def test_the_unread_are_the_messages_of_the_last_turns(turns: int, count: int) -
         ({"session": "t"}, False),
     ],
 )
-def test_only_what_the_agent_itself_wrote_since_counts_as_its_own(author: dict[str, Any], is_own: bool) -> None:
+def test_only_own_writes_since_the_cursor_count(author: dict[str, Any], is_own: bool) -> None:
     facts = {"by": "agent", "agent": "main", "session": "s", "turn": 4, **author}
     change = MemoryChange(id="1", at=0.0, author=Author(**facts), path="a.md", before=None, after=b"x")
     assert agent_already_wrote([change], WRITER, cursor=4) == is_own

@@ -29,7 +29,7 @@ TEXTS = [
     ("description: half a pair \ud800", "half a pair \ud800"),
     ("description: *nowhere", "*nowhere"),
 ]
-"""What YAML refuses, and what was meant."""
+"""Invalid YAML, and the intended value."""
 
 GOOD: list[tuple[str, Value]] = [
     ("tools: a, b", "a, b"),
@@ -59,14 +59,14 @@ def _reasons(front: FrontMatter) -> str:
 
 
 @pytest.mark.parametrize(("block", "value"), GOOD)
-def test_good_yaml_is_read_as_yaml_with_strings_for_scalars(block: str, value: Value) -> None:
+def test_valid_yaml_is_parsed_with_string_scalars(block: str, value: Value) -> None:
     front = _read(block)
     assert front.fields["tools"] == value
     assert front.body == "body\n"
 
 
 @pytest.mark.parametrize(("block", "meant"), TEXTS)
-def test_a_value_that_is_no_yaml_is_read_as_it_was_meant_and_told(block: str, meant: str) -> None:
+def test_invalid_value_is_guessed_with_a_warning(block: str, meant: str) -> None:
     front = _read(f"name: x\n{block}\nmodel: opus")
     assert front.fields == {"name": "x", "description": meant, "model": "opus"}
     assert [note.line for note in front.notes] == [3]
@@ -76,40 +76,40 @@ def test_a_value_that_is_no_yaml_is_read_as_it_was_meant_and_told(block: str, me
     "block",
     ["tools: [a, b", "tools: ['a', \"b]", "tools:\n\t- a\n\t- b", "tools:\n  - a\n  - 'b"],
 )
-def test_a_list_that_is_no_yaml_is_still_a_list(block: str) -> None:
+def test_invalid_list_is_still_a_list(block: str) -> None:
     front = _read(block)
     assert front.fields["tools"] == ["a", "b"]
     assert [note.line for note in front.notes] == [2]
 
 
-def test_one_mistake_inside_a_mapping_costs_one_value() -> None:
+def test_mistake_inside_a_mapping_affects_one_value() -> None:
     front = _read("name: x\nmetadata:\n  author: me\n  hint: a: b\n  tags: [p, q]\nmodel: opus")
     metadata = {"author": "me", "hint": "a: b", "tags": ["p", "q"]}
     assert front.fields == {"name": "x", "metadata": metadata, "model": "opus"}
     assert [note.line for note in front.notes] == [3, 5]
 
 
-def test_lines_are_those_of_the_file() -> None:
+def test_field_lines_are_lines_of_the_file() -> None:
     front = _read("# a comment\nname: x\n\ndescription: >\n  folded\n\u2028 text\ntools: []")
     assert front.lines == {"name": 3, "description": 5, "tools": 8}
     assert front.line == 1
 
 
-def test_of_a_key_that_is_given_twice_the_last_counts_and_the_first_is_told() -> None:
+def test_last_value_of_a_repeated_key_counts() -> None:
     for block in ("name: a\nname: b", "name: a\nx: y: z\nname: b"):
         front = _read(block)
         assert front.fields["name"] == "b"
         assert "'name' is given again; the value in line 2 is ignored" in _reasons(front)
 
 
-def test_marks_comments_and_line_ends_before_the_front_matter_do_no_harm() -> None:
+def test_bom_comments_and_line_ends_are_accepted() -> None:
     text = "\ufeff\r\n<!-- a\r\n--- b -->\r\n  ---\r\n  name: x\r\n  ---\r\nbody\r\n"
     front = parse_front_matter(text)
     assert (front.fields, front.lines, front.body, front.line) == ({"name": "x"}, {"name": 5}, "body\n", 4)
     assert [note.line for note in front.notes] == [1, 4]
 
 
-def test_a_missing_end_is_taken_to_be_at_the_first_blank_line_or_heading() -> None:
+def test_unclosed_front_matter_ends_at_blank_line_or_heading() -> None:
     for gap in ("", "\n"):
         front = parse_front_matter(f"---\nname: x\ntools: y{gap}\n# Title\ntext\n")
         assert front.fields == {"name": "x", "tools": "y"}
@@ -117,14 +117,14 @@ def test_a_missing_end_is_taken_to_be_at_the_first_blank_line_or_heading() -> No
         assert "3: the closing `---` is missing" in _reasons(front)
 
 
-def test_a_rule_in_the_text_is_not_taken_for_the_missing_end() -> None:
+def test_ruler_in_the_text_does_not_close_front_matter() -> None:
     front = parse_front_matter("---\nname: x\n\n# Title\n\nSome text.\n\n---\nMore.\n")
     assert front.fields == {"name": "x"}
     assert front.body == "# Title\n\nSome text.\n\n---\nMore.\n"
     assert "4: the closing `---` is missing" in _reasons(front)
 
 
-def test_another_closing_line_is_accepted_and_told() -> None:
+def test_other_closing_line_is_accepted_with_a_warning() -> None:
     front = parse_front_matter("---\nname: x\n-------\nbody")
     assert (front.fields, front.body) == ({"name": "x"}, "body")
     assert "3: '-------' is read as the closing" in _reasons(front)
@@ -133,24 +133,24 @@ def test_another_closing_line_is_accepted_and_told() -> None:
 @pytest.mark.parametrize(
     "text", ["", "\n", "# Title\n---\nname: x\n---\n", "name: x\n", "<!-- a --> b\n---\nn: x\n---"]
 )
-def test_a_text_without_front_matter_is_all_body(text: str) -> None:
+def test_text_without_front_matter_is_all_body(text: str) -> None:
     front = parse_front_matter(text)
     assert (front.fields, front.line, front.body, front.notes) == ({}, None, text, [])
 
 
-def test_a_rule_at_the_top_of_a_text_is_no_front_matter() -> None:
+def test_ruler_at_the_top_is_not_front_matter() -> None:
     text = "---\n\nJust words.\n\n---\nMore.\n"
     front = parse_front_matter(text)
     assert (front.fields, front.line, front.body) == ({}, None, text)
-    assert "so this is no front matter but text" in _reasons(front)
+    assert "not front matter" in _reasons(front)
 
 
-def test_an_empty_front_matter_is_one() -> None:
+def test_empty_front_matter_is_accepted() -> None:
     front = parse_front_matter("---\n---\nbody")
     assert (front.fields, front.line, front.body, front.notes) == ({}, 1, "body", [])
 
 
-def test_what_comes_before_the_first_key_is_told() -> None:
+def test_text_before_the_first_key_causes_a_warning() -> None:
     front = _read("some words\nname: x")
     assert front.fields == {"name": "x"}
     assert "2: 'some words' is not a `key: value` line and is ignored" in _reasons(front)
@@ -159,11 +159,11 @@ def test_what_comes_before_the_first_key_is_told() -> None:
 @pytest.mark.parametrize(
     ("block", "lost"), [("a: issue #3 is open", "'#3 is open'"), ("a: !now go", "'!now'"), ("a: &all of it", "'&all'")]
 )
-def test_what_yaml_takes_out_of_a_value_is_told(block: str, lost: str) -> None:
+def test_yaml_syntax_in_a_value_causes_a_warning(block: str, lost: str) -> None:
     assert lost in _reasons(_read(block))
 
 
-def test_values_that_refer_to_each_other_do_not_multiply() -> None:
+def test_aliases_do_not_expand_exponentially() -> None:
     levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 20))
     front = _read(f"a0: &a0 [x]\n{levels}\nself: &self [*self]")
     assert front.fields["a2"] == "&a2 [*a1, *a1, *a1, *a1, *a1, *a1, *a1, *a1, *a1]"
@@ -173,14 +173,14 @@ def test_values_that_refer_to_each_other_do_not_multiply() -> None:
 @pytest.mark.parametrize(
     "block", ["a: " + "[" * 100_000, "{" * 100_000, "a: " + "- " * 50_000, f"a: [{'x, ' * 9_000}]"]
 )
-def test_a_file_of_brackets_ends_nothing(block: str) -> None:
-    """The composer of libyaml overflows the C stack on these, and takes the process with it."""
+def test_deep_brackets_do_not_crash_the_process(block: str) -> None:
+    """The composer of libyaml overflows the C stack here, and crashes the process."""
     begun = time.monotonic()
     _read(block)
     assert time.monotonic() - begun < 5
 
 
-def test_a_staircase_of_keys_is_text_from_a_certain_depth() -> None:
+def test_too_deep_mapping_is_text() -> None:
     value: Value = _read("\n".join(f"{' ' * n}k:" for n in range(60))).fields["k"]
     depth = 0
     while isinstance(value, dict):
@@ -225,7 +225,7 @@ def test_no_text_raises(text: str, head: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text())
-def test_no_text_at_all_raises(text: str) -> None:
+def test_no_random_text_raises(text: str) -> None:
     parse_front_matter(text)
     parse_front_matter(f"---\n{text}\n---\n{text}")
 
@@ -235,8 +235,8 @@ WORDS = st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P",
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS.filter(bool))
-def test_a_line_of_words_behind_a_broken_value_is_never_lost(words: str) -> None:
-    """Whatever is written for one key, the keys next to it are read."""
+def test_field_after_an_invalid_value_is_kept(words: str) -> None:
+    """Any text of one field leaves the neighbouring fields intact."""
     front = _read(f"name: x\ndescription: {words}\nmodel: opus")
     assert front.fields["name"] == "x"
     assert front.fields["model"] == "opus"

@@ -1,4 +1,4 @@
-"""Instruction files: their order, their includes, and that nothing odd about one stops the rest."""
+"""Instruction files: order, includes, and tolerance of unusable entries."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def _write(root: Path, **texts: str) -> None:
 
 
 def _grow(root: Path, *names: str) -> None:
-    """Make files that hold their own names."""
+    """Create files that contain their own names."""
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{name} says\n")
@@ -56,7 +56,7 @@ def _reasons(loaded: Instructions) -> list[str]:
     return [note.reason for note in loaded.notes]
 
 
-def test_the_nearer_to_the_work_the_later(places: InstructionPaths, tmp_path: Path) -> None:
+def test_files_are_ordered_from_general_to_specific(places: InstructionPaths, tmp_path: Path) -> None:
     nested = ("CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md", ".claude/rules/a.md", ".claude/rules/b.md")
     private = ("CLAUDE.local.md", "AGENTS.local.md")
     flat = ("CLAUDE.md", "AGENTS.md", "rules/1.md", "rules/2.md")
@@ -75,19 +75,19 @@ def test_the_nearer_to_the_work_the_later(places: InstructionPaths, tmp_path: Pa
     assert not loaded.notes
 
 
-def test_nothing_there_is_nothing_to_say(places: InstructionPaths) -> None:
+def test_no_files_give_an_empty_text(places: InstructionPaths) -> None:
     missing = attrs.evolve(places, managed=places.managed / "no", home=places.home / "no")
     assert _load(missing) == Instructions(files=(), notes=(), unapproved=())
     assert not _load(missing).to_text()
 
 
-def test_a_working_directory_outside_the_project_is_read_beside_it(places: InstructionPaths, tmp_path: Path) -> None:
+def test_working_directory_outside_the_project_is_read_too(places: InstructionPaths, tmp_path: Path) -> None:
     _grow(tmp_path, "repo/CLAUDE.md", "elsewhere/CLAUDE.md", "CLAUDE.md")
     loaded = _load(attrs.evolve(places, working=tmp_path / "elsewhere"))
     assert [file.path.parent.name for file in loaded.files] == ["repo", "elsewhere"]
 
 
-def test_a_file_reached_twice_counts_once_where_it_was_reached_first(places: InstructionPaths) -> None:
+def test_file_reached_twice_keeps_its_first_position(places: InstructionPaths) -> None:
     _write(places.project, CLAUDE="@AGENTS.md first", AGENTS="shared")
     (places.project / ".claude").mkdir()
     (places.project / ".claude/CLAUDE.md").symlink_to("../AGENTS.md")
@@ -98,7 +98,7 @@ def test_a_file_reached_twice_counts_once_where_it_was_reached_first(places: Ins
     ]
 
 
-def test_an_include_stands_before_the_file_that_names_it_and_shares_its_scope(places: InstructionPaths) -> None:
+def test_include_precedes_its_file_and_shares_its_scope(places: InstructionPaths) -> None:
     (places.project / "docs").mkdir()
     _write(places.project / "docs", style="style, see @deeper.md.", deeper="deeper")
     (places.project / "CLAUDE.local.md").write_text("Read @docs/style.md, then begin.")
@@ -108,7 +108,7 @@ def test_an_include_stands_before_the_file_that_names_it_and_shares_its_scope(pl
     assert loaded.files[2].text == "Read @docs/style.md, then begin."
 
 
-def test_includes_may_be_absolute_or_in_the_users_home(
+def test_include_may_be_absolute_or_in_the_home_directory(
     places: InstructionPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
@@ -135,7 +135,7 @@ def test_includes_may_be_absolute_or_in_the_users_home(
         "@\u202e.md @😀",
     ],
 )
-def test_what_is_code_or_names_no_file_is_left_as_text(places: InstructionPaths, text: str) -> None:
+def test_code_and_missing_files_are_not_included(places: InstructionPaths, text: str) -> None:
     _write(places.project, there="no", CLAUDE=text)
     (places.project / "dir").mkdir()
     loaded = _load(places)
@@ -155,26 +155,26 @@ def test_what_is_code_or_names_no_file_is_left_as_text(places: InstructionPaths,
         ("````\n```\n````\n(see) @./there.md)", 4),
     ],
 )
-def test_what_is_prose_is_followed(places: InstructionPaths, text: str, line: int) -> None:
+def test_include_in_prose_is_loaded(places: InstructionPaths, text: str, line: int) -> None:
     _write(places.project, there="yes")
     (places.project / "CLAUDE.md").write_bytes(text.encode())
     assert _names(_load(places)) == ["there.md", "CLAUDE.md"]
     assert [mention.line for mention in find_includes(text)] == [line]
 
 
-def test_a_space_in_a_path_is_escaped() -> None:
+def test_escaped_space_belongs_to_an_include_path() -> None:
     assert find_includes(r"@my\ notes.md x") == [IncludeReference(1, "my notes.md")]
 
 
 @settings(max_examples=60)
 @given(st.text(alphabet="`~ @a\n>-.\\\r", max_size=200))
-def test_any_text_can_be_searched_and_lines_keep_their_numbers(text: str) -> None:
+def test_includes_of_any_text_have_correct_line_numbers(text: str) -> None:
     lines = text.split("\n")
     for mention in find_includes(text):
         assert "@" + mention.path.replace(" ", "\\ ") in lines[mention.line - 1]
 
 
-def test_four_hops_are_followed_and_the_fifth_is_noted(places: InstructionPaths) -> None:
+def test_includes_are_loaded_up_to_depth_four(places: InstructionPaths) -> None:
     _write(places.project, CLAUDE="@1.md", **{str(n): f"@{n + 1}.md" for n in range(1, 6)})
     loaded = _load(places)
     assert _names(loaded) == ["4.md", "3.md", "2.md", "1.md", "CLAUDE.md"]
@@ -182,12 +182,12 @@ def test_four_hops_are_followed_and_the_fifth_is_noted(places: InstructionPaths)
     assert str(note) == f"{places.project}/4.md:1: @5.md is left out: it is more than 4 includes deep"
 
 
-def test_a_circle_of_includes_ends(places: InstructionPaths) -> None:
+def test_cyclic_includes_end(places: InstructionPaths) -> None:
     _write(places.project, CLAUDE="@CLAUDE.md @a.md", a="@b.md", b="@a.md @CLAUDE.md")
     assert _names(_load(places)) == ["b.md", "a.md", "CLAUDE.md"]
 
 
-def test_a_file_outside_needs_an_approval_and_says_so_until_then(places: InstructionPaths, tmp_path: Path) -> None:
+def test_include_outside_the_project_needs_approval(places: InstructionPaths, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere/secret.md"
     outside.write_text("secret")
     _write(places.project, CLAUDE=f"first\n@{outside}")
@@ -200,7 +200,7 @@ def test_a_file_outside_needs_an_approval_and_says_so_until_then(places: Instruc
     assert _names(_load(places, outside)) == ["secret.md", "CLAUDE.md"]
 
 
-def test_an_approval_is_for_one_file_and_not_for_what_it_includes(places: InstructionPaths, tmp_path: Path) -> None:
+def test_approval_does_not_cover_nested_includes(places: InstructionPaths, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere"
     _write(outside, one="@two.md", two="2")
     _write(places.project, CLAUDE="@../elsewhere/one.md")
@@ -208,7 +208,7 @@ def test_an_approval_is_for_one_file_and_not_for_what_it_includes(places: Instru
     assert (_names(loaded), loaded.unapproved) == (["one.md", "CLAUDE.md"], (outside / "two.md",))
 
 
-def test_links_are_followed_before_a_path_is_judged(places: InstructionPaths, tmp_path: Path) -> None:
+def test_links_are_resolved_before_the_scope_check(places: InstructionPaths, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere/secret.md"
     outside.write_text("secret")
     (places.project / "inside.md").symlink_to(outside)
@@ -219,20 +219,20 @@ def test_links_are_followed_before_a_path_is_judged(places: InstructionPaths, tm
     assert (_names(loaded), loaded.unapproved, len(loaded.notes)) == (["CLAUDE.md"], (outside,), 3)
 
 
-def test_a_repository_cannot_have_the_users_own_files_read(places: InstructionPaths) -> None:
+def test_repository_cannot_include_files_of_the_user(places: InstructionPaths) -> None:
     _write(places.home, private="p")
     _write(places.project, CLAUDE=f"@{places.home}/private.md")
     assert _load(places).unapproved == (places.home / "private.md",)
 
 
-def test_the_users_own_file_may_be_a_link_to_anywhere(places: InstructionPaths, tmp_path: Path) -> None:
+def test_user_instruction_file_may_be_a_link(places: InstructionPaths, tmp_path: Path) -> None:
     _grow(tmp_path, "elsewhere/dotfile.md")
     (places.home / "CLAUDE.md").symlink_to(tmp_path / "elsewhere/dotfile.md")
     loaded = _load(places)
     assert [file.path for file in loaded.files] == [places.home / "CLAUDE.md"]
 
 
-def test_a_long_file_is_loaded_whole_with_a_warning(places: InstructionPaths) -> None:
+def test_long_file_is_loaded_whole_with_a_warning(places: InstructionPaths) -> None:
     _write(places.project, CLAUDE="x" * LONG, AGENTS="y" * (LONG + 1))
     loaded = _load(places)
     assert [len(file.text) for file in loaded.files] == [LONG, LONG + 1]
@@ -241,7 +241,7 @@ def test_a_long_file_is_loaded_whole_with_a_warning(places: InstructionPaths) ->
     assert "40,001" in note.reason
 
 
-def test_what_is_not_text_is_left_out_with_a_note(places: InstructionPaths) -> None:
+def test_binary_file_is_left_out_with_a_warning(places: InstructionPaths) -> None:
     contents = {"nul": b"a\0b", "latin": b"caf\xe9", "huge": b"x" * (SIZE_LIMIT + 1), "utf-16": "a".encode("utf-16")}
     (places.project / ".claude/rules").mkdir(parents=True)
     for name, content in contents.items():
@@ -257,8 +257,8 @@ def test_what_is_not_text_is_left_out_with_a_note(places: InstructionPaths) -> N
     }
 
 
-def test_no_odd_entry_stops_the_others(places: InstructionPaths) -> None:
-    """A directory, a pipe without a writer, a loop, a link to nothing and a file where a directory should be."""
+def test_unusable_entries_do_not_stop_the_others(places: InstructionPaths) -> None:
+    """A directory, a pipe without writer, a link loop, a dangling link, and a file in place of a directory."""
     project = places.project
     (project / "CLAUDE.md").mkdir()
     os.mkfifo(project / "AGENTS.md")
@@ -283,19 +283,19 @@ def test_no_odd_entry_stops_the_others(places: InstructionPaths) -> None:
     not Path("/proc/self/mem").exists(),
     reason="needs /proc/self/mem, a file that exists and cannot be read; mount /proc",
 )
-def test_a_file_that_cannot_be_read_is_noted(places: InstructionPaths) -> None:
+def test_unreadable_file_causes_a_warning(places: InstructionPaths) -> None:
     (places.home / "CLAUDE.md").symlink_to("/proc/self/mem")
     assert _reasons(_load(places)) == ["cannot be read: Input/output error"]
 
 
-def test_there_is_an_end_to_files(places: InstructionPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_files_is_limited(places: InstructionPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "FILE_LIMIT", 3)
     _grow(places.project / ".claude/rules", *(f"{n}.md" for n in range(5)))
     loaded = _load(places)
     assert (_names(loaded), len(loaded.notes)) == (["0.md", "1.md", "2.md"], 2)
 
 
-def test_the_text_names_each_file_and_whose_it_is(places: InstructionPaths) -> None:
+def test_text_names_each_file_and_its_owner(places: InstructionPaths) -> None:
     _write(places.home, CLAUDE="Be brief.\n")
     _write(places.project, CLAUDE="\nUse tabs.\n\n")
     (places.project / "AGENTS.local.md").write_text("Use spaces.")
@@ -309,7 +309,7 @@ def test_the_text_names_each_file_and_whose_it_is(places: InstructionPaths) -> N
     assert _load(places).to_text() == _load(places).to_text()
 
 
-def test_a_name_that_is_not_utf8_can_still_be_sent(places: InstructionPaths) -> None:
+def test_file_name_that_is_not_utf8_is_encodable(places: InstructionPaths) -> None:
     rules = places.home / "rules"
     rules.mkdir()
     Path(os.fsdecode(os.fsencode(rules) + b'/\xff".md')).write_text("x")
@@ -319,7 +319,7 @@ def test_a_name_that_is_not_utf8_can_still_be_sent(places: InstructionPaths) -> 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS))
-def test_every_real_file_loads(places: InstructionPaths) -> None:
+def test_every_recorded_file_loads(places: InstructionPaths) -> None:
     names = {"claude_md": "CLAUDE.md", "agents_md": "AGENTS.md", "rule": ".claude/rules/a.md"}
     (places.project / ".claude/rules").mkdir(parents=True)
     counts: Counter[str] = Counter()
@@ -340,25 +340,25 @@ def test_every_real_file_loads(places: InstructionPaths) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude.md", "Claude.md", "agents.md", "Agents.MD", ".claude/claude.md"])
-def test_a_name_in_other_capitals_is_meant_all_the_same(places: InstructionPaths, name: str) -> None:
+def test_file_name_in_other_case_is_found(places: InstructionPaths, name: str) -> None:
     (places.project / ".claude").mkdir()
     (places.project / name).write_text("Be brief.")
     assert [file.path for file in _load(places).files] == [places.project / name]
 
 
-def test_the_right_capitals_count_before_others(places: InstructionPaths) -> None:
+def test_exact_file_name_wins_over_other_case(places: InstructionPaths) -> None:
     _write(places.project, CLAUDE="right", claude="other")
     assert [file.text for file in _load(places).files] == ["right"]
 
 
-def test_an_override_stands_for_the_file_beside_it_alone(places: InstructionPaths) -> None:
+def test_override_replaces_only_its_own_file(places: InstructionPaths) -> None:
     (places.project / "AGENTS.md").write_text("shared")
     (places.project / "AGENTS.override.md").write_text("mine")
     (places.working / "AGENTS.md").write_text("below")
     assert [file.text for file in _load(places).files] == ["mine", "below"]
 
 
-def test_rules_are_found_below_and_say_which_files_they_are_for(places: InstructionPaths) -> None:
+def test_rules_are_found_in_subdirectories_with_their_patterns(places: InstructionPaths) -> None:
     rules = places.project / ".claude/rules"
     (rules / "web").mkdir(parents=True)
     (rules / "always.md").write_text("Test it.")
@@ -374,7 +374,7 @@ def test_rules_are_found_below_and_say_which_files_they_are_for(places: Instruct
     assert "paths:" not in loaded.to_text()
 
 
-def test_a_rule_with_broken_front_matter_is_loaded_and_noted_with_its_line(places: InstructionPaths) -> None:
+def test_rule_with_invalid_front_matter_is_loaded_with_a_warning(places: InstructionPaths) -> None:
     rules = places.project / ".claude/rules"
     rules.mkdir(parents=True)
     (rules / "a.md").write_text("---\npaths: src: x: [\n---\nGo on.\n")

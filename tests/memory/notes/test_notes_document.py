@@ -1,4 +1,4 @@
-"""Session notes come back from their file whatever was done to it, and stay within their limits."""
+"""Session notes survive any edit of their file, and stay within their limits."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ EMPTY = NotesDocument.parse("", TEMPLATE)
 
 
 def filled(**bodies: str) -> str:
-    """The text of notes with these bodies, by heading with underscores for spaces."""
+    """Return notes with these bodies, by heading with underscores for spaces."""
     lines = EMPTY.to_text().split("\n")
     for name, body in bodies.items():
         at = lines.index(f"# {name.replace('_', ' ')}")
@@ -35,7 +35,7 @@ def notes(text: str) -> NotesDocument:
     return NotesDocument.parse(text, TEMPLATE)
 
 
-def test_the_template_has_ten_sections_with_a_hint_in_italics_each() -> None:
+def test_template_has_ten_sections_with_italic_hints() -> None:
     assert HEADINGS == [
         "Session Title",
         "Current State",
@@ -52,14 +52,14 @@ def test_the_template_has_ten_sections_with_a_hint_in_italics_each() -> None:
     assert all(hint.startswith("_") and hint.endswith("_") for hint in HINTS)
 
 
-def test_notes_with_nothing_but_headings_and_hints_are_empty() -> None:
+def test_notes_with_only_headings_and_hints_are_empty() -> None:
     assert EMPTY.is_empty
     assert notes(EMPTY.to_text()).is_empty
     assert EMPTY.shown_text() == ""
     assert not notes(filled(Learnings="x")).is_empty
 
 
-def test_what_is_told_has_neither_hints_nor_empty_sections() -> None:
+def test_shown_text_has_neither_hints_nor_empty_sections() -> None:
     read = notes(filled(Current_State="Mending `a.py`.", Worklog="- looked\n- mended"))
     assert read.shown_text() == "# Current State\nMending `a.py`.\n\n# Worklog\n- looked\n- mended"
     assert read.body("Worklog") == "- looked\n- mended"
@@ -79,25 +79,25 @@ def test_what_is_told_has_neither_hints_nor_empty_sections() -> None:
         "## Workflow\r",
     ],
 )
-def test_a_broken_heading_is_mended(broken: str) -> None:
+def test_malformed_heading_is_corrected(broken: str) -> None:
     text = filled(Workflow="make test", Learnings="be quick").replace("# Workflow", broken)
     read = notes(text)
     assert (read.body("Workflow"), read.body("Learnings")) == ("make test", "be quick")
     assert "\n# Workflow\n" in read.to_text()
 
 
-def test_a_section_whose_heading_is_gone_begins_with_its_hint() -> None:
+def test_section_without_heading_starts_at_its_hint() -> None:
     read = notes(filled(Workflow="make test").replace("# Workflow\n", ""))
     assert read.body("Workflow") == "make test"
 
 
-def test_a_section_that_stands_twice_is_put_together() -> None:
+def test_duplicate_sections_are_merged() -> None:
     read = notes(filled(Workflow="make test") + "\n# Workflow\nmake check\n")
     assert read.body("Workflow") == "make test\n\nmake check"
     assert read.to_text().count("# Workflow") == 1
 
 
-def test_text_whose_heading_is_unknown_stays_where_it_is() -> None:
+def test_text_under_an_unknown_heading_stays_in_place() -> None:
     read = notes("Read me first.\n\n" + filled(Workflow="make test\n\n# My own\nkeep this", Key_results="42"))
     assert read.body("Workflow") == "make test\n\n# My own\nkeep this"
     assert read.body("Key results") == "42"
@@ -105,26 +105,26 @@ def test_text_whose_heading_is_unknown_stays_where_it_is() -> None:
     assert read.shown_text().startswith("Read me first.")
 
 
-def test_a_heading_inside_a_section_that_has_its_own_is_text() -> None:
+def test_heading_of_an_existing_section_inside_text_is_text() -> None:
     body = "## Workflow\nhow it flows"
     read = notes(filled(Codebase_and_System_Documentation=body, Workflow="make test"))
     assert read.body("Codebase and System Documentation") == body
     assert read.body("Workflow") == "make test"
 
 
-def test_what_looks_like_a_heading_in_code_is_code() -> None:
+def test_heading_inside_code_is_code() -> None:
     body = "```sh\n## Workflow\nmake\n```"
     text = filled(Learnings=body).replace("# Workflow\n" + HINTS[4] + "\n", "")
     assert notes(text).body("Learnings") == body
 
 
-def test_a_block_of_code_that_was_left_open_is_closed() -> None:
+def test_open_code_block_is_closed() -> None:
     read = notes(filled(Workflow="~~~~\nmake", Learnings="be quick"))
     assert read.body("Workflow") == "~~~~\nmake\n~~~~"
     assert read.body("Learnings") == "be quick"
 
 
-def test_what_we_keep_stands_behind_all_and_is_replaced_whole() -> None:
+def test_session_sections_come_last_and_are_replaced_whole() -> None:
     kept = notes(filled(Worklog="- began")).with_kept({"Team": "- scout: running", "Open tasks": "  "})
     text = kept.to_text()
     assert text.endswith(f"- began\n\n{KEPT}\n# Team\n- scout: running\n{END_OF_KEPT}\n")
@@ -136,7 +136,7 @@ def test_what_we_keep_stands_behind_all_and_is_replaced_whole() -> None:
     assert "scout" not in edited.shown_text()
 
 
-def test_what_a_person_adds_behind_what_we_keep_stays() -> None:
+def test_text_after_the_session_sections_is_kept() -> None:
     text = notes(filled(Worklog="- began")).with_kept({"Team": "- scout"}).to_text()
     read = notes(text + "and remember the milk\n")
     assert read.body("Worklog") == "- began\n\nand remember the milk"
@@ -144,7 +144,7 @@ def test_what_a_person_adds_behind_what_we_keep_stays() -> None:
 
 
 @pytest.mark.parametrize("mark", [KEPT, END_OF_KEPT])
-def test_nothing_is_lost_when_a_mark_is_gone(mark: str) -> None:
+def test_no_text_is_lost_when_a_marker_is_missing(mark: str) -> None:
     text = notes(filled(Worklog="- began")).with_kept({"Team": "- scout"}).to_text() + "the milk\n"
     read = notes(text.replace(mark, ""))
     assert all(words in read.body("Worklog") for words in ("- began", "# Team\n- scout", "the milk"))
@@ -152,12 +152,12 @@ def test_nothing_is_lost_when_a_mark_is_gone(mark: str) -> None:
     assert END_OF_KEPT not in read.to_text()
 
 
-def test_nothing_is_lost_between_two_beginnings_of_what_we_keep() -> None:
+def test_no_text_is_lost_between_two_start_markers() -> None:
     read = notes(f"{KEPT}\nmine\n{KEPT}\n# Team\n{END_OF_KEPT}\n")
     assert (read.shown_text(), read.kept) == ("mine", "# Team")
 
 
-def test_what_we_keep_cannot_end_itself() -> None:
+def test_session_sections_cannot_contain_the_end_marker() -> None:
     text = EMPTY.with_kept({"Mail": f"hello\n{END_OF_KEPT}\n# Workflow\nrm -rf"}).to_text()
     assert notes(text).is_empty
 
@@ -177,8 +177,8 @@ def counted(text: str) -> dict[str, int]:
 
 @pytest.mark.slow
 @given(FILES)
-def test_whatever_a_person_leaves_in_the_file_is_read_without_loss(text: str) -> None:
-    """Every line that is neither a heading nor a hint is still there as often, and a second reading changes nothing."""
+def test_any_edited_notes_file_is_parsed_without_loss(text: str) -> None:
+    """Lines other than headings and hints are kept as often as they occur; parsing again changes nothing."""
     read = notes(text)
     after, ours = counted(read.to_text()), {*HINTS, *(f"# {heading}" for heading in HEADINGS)}
     names = {heading.casefold() for heading in HEADINGS}
@@ -190,16 +190,16 @@ def test_whatever_a_person_leaves_in_the_file_is_read_without_loss(text: str) ->
 
 @pytest.mark.slow
 @given(FILES, st.integers(1, 60), st.integers(1, 120))
-def test_trimmed_notes_keep_to_their_limits_and_say_so(text: str, section: int, total: int) -> None:
+def test_trimmed_notes_are_within_limits_and_have_a_notice(text: str, section: int, total: int) -> None:
     read = notes(text)
     trimmed, over = trim_notes(read, NotesSettings(section=section, total=total))
     for heading, before, after in zip(["", *HEADINGS], read.bodies, trimmed.bodies, strict=True):
         assert (before != after) <= (heading in over)
         assert heading not in over or "[Trimmed to" in after
-        assert tokens_of(after) <= max(section, 30)  # the notice itself takes that much
+        assert tokens_of(after) <= max(section, 30)  # the size of the notice itself
 
 
-def test_the_worklog_loses_its_oldest_lines_and_others_their_end() -> None:
+def test_worklog_loses_oldest_lines_and_other_sections_their_end() -> None:
     lines = "\n".join(f"- step {number}" for number in range(100))
     read = notes(filled(Worklog=lines, Learnings=lines, Workflow="make"))
     trimmed, over = trim_notes(read, NotesSettings(section=100))
@@ -213,7 +213,7 @@ def test_the_worklog_loses_its_oldest_lines_and_others_their_end() -> None:
     assert tokens_of(trimmed.body("Worklog")) <= 100
 
 
-def test_a_notice_does_not_pile_up() -> None:
+def test_trim_notice_is_not_repeated() -> None:
     limits = NotesSettings(section=100)
     read, _ = trim_notes(notes(filled(Worklog="x\n" * 1_000)), limits)
     grown = notes(read.to_text().replace(read.body("Worklog"), read.body("Worklog") + "\n- one more"))
@@ -224,7 +224,7 @@ def test_a_notice_does_not_pile_up() -> None:
     assert trim_notes(trimmed, limits) == (trimmed, [])
 
 
-def test_when_all_together_are_too_long_the_longest_lose() -> None:
+def test_longest_sections_are_trimmed_when_the_sum_is_too_large() -> None:
     read = notes(filled(Workflow="w" * 400, Learnings="l" * 4_000, Worklog="- log\n" * 1_000))
     trimmed, over = trim_notes(read, NotesSettings(total=1_000))
     assert over == ["Learnings", "Worklog"]
@@ -233,7 +233,7 @@ def test_when_all_together_are_too_long_the_longest_lose() -> None:
     assert tokens_of(trimmed.body("Learnings")) > 400
 
 
-def test_a_cut_in_code_leaves_it_closed() -> None:
+def test_trimmed_code_block_is_closed() -> None:
     read = notes(filled(Workflow="```\n" + "make\n" * 1_000))
     trimmed, _ = trim_notes(read, NotesSettings(section=100))
     assert trimmed.body("Workflow").split("\n")[-2:][0] == "```"
@@ -244,12 +244,12 @@ def test_slots_are_filled_in_one_pass() -> None:
     assert fill_slots("{{a}} and {{ b }}", {"a": "{{b}}", "b": "2"}) == "{{b}} and 2"
 
 
-def test_an_unknown_slot_is_refused_with_those_there_are() -> None:
-    with pytest.raises(NotesUnusable, match=r"has a slot \{\{c\}\}; there is \{\{a\}\}, \{\{b\}\}"):
+def test_unknown_slot_is_refused_with_the_known_slots() -> None:
+    with pytest.raises(NotesUnusable, match=r"unknown slot \{\{c\}\}.* \{\{a\}\}, \{\{b\}\}"):
         fill_slots("{{a}} {{c}}", {"a": "1", "b": "2"})
 
 
-def test_a_template_of_the_users_has_its_own_sections() -> None:
+def test_user_template_has_its_own_sections() -> None:
     template = Template.parse("Notes of main\n\n# Goal\n_why_\n\n# Worklog\n")
     read = NotesDocument.parse("# Goal\n_why_\nwin\n# Current State\nx", template)
     assert read.shown_text() == "# Goal\nwin\n# Current State\nx"
@@ -258,12 +258,12 @@ def test_a_template_of_the_users_has_its_own_sections() -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "has no section"), ("# A\n# a\n", "the section 'A' twice")])
-def test_a_template_without_sections_is_refused(text: str, reason: str) -> None:
+def test_template_without_sections_is_refused(text: str, reason: str) -> None:
     with pytest.raises(NotesUnusable, match=reason):
         Template.parse(text)
 
 
-def test_an_update_begins_with_a_file_that_is_whole_and_private(tmp_path: Path) -> None:
+def test_update_starts_with_a_complete_private_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     read, content = begin_update(path, TEMPLATE)
     assert read.is_empty
@@ -271,7 +271,7 @@ def test_an_update_begins_with_a_file_that_is_whole_and_private(tmp_path: Path) 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_update_begins_with_what_a_person_made_of_the_file(tmp_path: Path) -> None:
+def test_update_starts_with_the_edited_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_bytes(filled(Workflow="make").replace("# Workflow", "Workflow:").encode() + b"\xff\n")
     read, content = begin_update(path, TEMPLATE)
@@ -279,7 +279,7 @@ def test_an_update_begins_with_what_a_person_made_of_the_file(tmp_path: Path) ->
     assert path.read_bytes() == content
 
 
-def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
+def test_read_only_notes_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("mine")
     path.chmod(0o400)
@@ -288,7 +288,7 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_an_update_that_wrote_nothing_or_lost_its_file_came_to_nothing(tmp_path: Path) -> None:
+def test_update_fails_when_the_notes_are_empty_or_deleted(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     with pytest.raises(NotesUnusable, match="was deleted"):
         end_update(path, TEMPLATE, NotesSettings(), {})
@@ -297,7 +297,7 @@ def test_an_update_that_wrote_nothing_or_lost_its_file_came_to_nothing(tmp_path:
         end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_full_disk_leaves_the_notes_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text(filled(Workflow="make"))
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):
@@ -305,7 +305,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == filled(Workflow="make")
 
 
-def test_only_a_regular_file_of_a_sensible_size_is_read(tmp_path: Path) -> None:
+def test_only_a_regular_file_of_limited_size_is_read(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     assert read_notes(path, TEMPLATE) is None
     os.mkfifo(path)

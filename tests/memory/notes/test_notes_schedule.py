@@ -1,4 +1,4 @@
-"""When notes are brought up to date: by the growth of the context, by calls, and by what the turns have paid for."""
+"""When notes are updated: by growth of the context, calls and cost."""
 
 from decimal import Decimal
 
@@ -23,24 +23,24 @@ def is_due(schedule: NotesSchedule, tokens: int, usd: Decimal) -> bool:
     return schedule.delay(tokens, usd) is None
 
 
-def test_the_first_update_comes_at_ten_thousand_tokens_whatever_was_called() -> None:
+def test_first_update_is_due_at_ten_thousand_tokens() -> None:
     assert not is_due(schedule(), 9_999, CHEAP)
     assert is_due(schedule(), 10_000, CHEAP)
 
 
-def test_a_fork_counts_from_what_it_inherited() -> None:
+def test_fork_counts_growth_from_its_inherited_context() -> None:
     assert not is_due(schedule(since=150_000), 159_999, CHEAP)
     assert is_due(schedule(since=150_000), 160_000, CHEAP)
 
 
-def test_later_ones_come_after_a_step_and_calls_or_a_pause() -> None:
+def test_later_update_needs_growth_and_calls_or_a_pause() -> None:
     assert not is_due(begun(calls=3), 24_999, CHEAP)
     assert is_due(begun(calls=3), 25_000, CHEAP)
     assert not is_due(begun(calls=2), 90_000, CHEAP)
     assert is_due(begun(is_pausing=True), 25_000, CHEAP)
 
 
-def test_calls_are_counted_from_when_an_update_begins() -> None:
+def test_calls_are_counted_from_the_start_of_an_update() -> None:
     counted = begun(calls=3).after_start(25_000).after_turn(26_000, 2, CHEAP)
     assert (counted.calls, counted.is_pausing) == (2, False)
     assert not is_due(counted, 30_000, CHEAP)
@@ -48,15 +48,15 @@ def test_calls_are_counted_from_when_an_update_begins() -> None:
     assert is_due(counted.after_turn(30_000, 0, CHEAP), 30_000, CHEAP)
 
 
-def test_updates_cost_eight_per_cent_of_the_turns_at_most() -> None:
+def test_updates_cost_at_most_eight_percent_of_the_turns() -> None:
     paid = schedule().after_success(Decimal("7.5"))
     assert is_due(paid, 10_000, Decimal("0.5"))
     assert not is_due(paid, 10_000, Decimal("0.51"))
     assert is_due(paid.after_turn(10_000, 1, Decimal("0.2")), 10_000, Decimal("0.51"))
 
 
-def test_over_a_long_run_the_share_is_kept_and_used() -> None:
-    """Each turn adds 1,500 tokens and reads all of it; an update reads it too, and writes."""
+def test_updates_use_their_share_of_the_cost_over_a_long_run() -> None:
+    """Each turn adds 1,500 tokens and reads the context; an update reads it too, and writes."""
     now, tokens, updates = NotesSchedule(settings=NotesSettings()), 3_000, 0
     for _ in range(3_000):
         tokens = tokens + 1_500 if tokens < 160_000 else 40_000
@@ -70,7 +70,7 @@ def test_over_a_long_run_the_share_is_kept_and_used() -> None:
     assert updates > 80
 
 
-def test_a_failure_doubles_the_wait_up_to_a_limit_and_a_success_ends_that() -> None:
+def test_failure_doubles_the_wait_up_to_a_limit_until_success() -> None:
     failing, waits = begun(), []
     for _ in range(MOST_DOUBLINGS + 2):
         failing = failing.after_failure(CHEAP)
@@ -80,13 +80,13 @@ def test_a_failure_doubles_the_wait_up_to_a_limit_and_a_success_ends_that() -> N
     assert failing.after_success(CHEAP).wait == 5_000
 
 
-def test_a_first_update_that_failed_is_tried_again_after_two_steps() -> None:
+def test_failed_first_update_is_retried_after_two_steps() -> None:
     failed = schedule().after_start(10_000).after_failure(CHEAP).after_turn(19_999, 3, CHEAP)
     assert not is_due(failed, 19_999, CHEAP)
     assert is_due(failed, 20_000, CHEAP)
 
 
-def test_a_context_that_has_shrunk_is_counted_from_what_it_holds_now() -> None:
+def test_growth_restarts_when_the_context_shrinks() -> None:
     after = begun().after_shrink(12_000).after_turn(13_000, 3, CHEAP)
     assert not is_due(after, 16_999, CHEAP)
     assert is_due(after, 17_000, CHEAP)
@@ -98,8 +98,8 @@ def test_a_context_that_has_shrunk_is_counted_from_what_it_holds_now() -> None:
 FULL = UpdateThreshold(tokens=167_000, most=40_000)
 
 
-def test_half_the_money_is_put_by_for_the_updates_before_the_context_is_full() -> None:
-    """It is spent when the next turn may fill the context, and bring more than may stay beside what the notes know."""
+def test_half_the_cost_limit_is_reserved_for_urgent_updates() -> None:
+    """The reserve is spent when the next turn may fill the context and exceed the tokens that may stay."""
     paid = begun(need=FULL, calls=3).after_success(Decimal("3.99"))
     assert paid.delay(90_000, CHEAP) is None
     paid = paid.after_success(CHEAP)
@@ -110,14 +110,14 @@ def test_half_the_money_is_put_by_for_the_updates_before_the_context_is_full() -
     assert paid.after_success(Decimal(4)).delay(147_000, CHEAP, unknown=40_000) == "money"
 
 
-def test_what_is_new_counts_though_it_took_the_place_of_what_was_cleared() -> None:
-    """The context holds as much as before; but after a failure more must come, lest it be tried at every turn."""
+def test_new_text_counts_though_it_replaced_cleared_text() -> None:
+    """The context size is unchanged; but after a failure it must grow, so that not every turn retries."""
     flat = attrs.evolve(begun(need=FULL, calls=3), since=150_000)
     assert flat.delay(150_000, CHEAP, unknown=4_999) == "growth"
     assert flat.delay(150_000, CHEAP, unknown=5_000) is None
     assert flat.after_failure(CHEAP).delay(150_000, CHEAP, unknown=90_000) == "growth"
 
 
-def test_without_a_need_nothing_is_put_by() -> None:
+def test_nothing_is_reserved_without_an_update_threshold() -> None:
     assert not begun().is_close(10**9)
     assert begun(calls=3).after_success(Decimal("7.99")).delay(167_000, CHEAP) is None

@@ -1,4 +1,4 @@
-"""The local ranker: real files, a real SQLite file, and whatever may be wrong with either."""
+"""The local ranker with real files and a real SQLite file, including faults of both."""
 
 import os
 import sqlite3
@@ -50,7 +50,7 @@ def paths(ranker: Bm25Ranker, query: str, k: int = 5) -> list[str]:
     return [ranked.path for ranked in ranker.rank(query, k)]
 
 
-def test_a_memory_is_found_by_its_name_its_description_and_its_text(ranker: Bm25Ranker) -> None:
+def test_memory_is_found_by_name_description_and_text(ranker: Bm25Ranker) -> None:
     assert paths(ranker, "ports") == ["ports.md"]
     assert paths(ranker, "where is it listening") == ["ports.md"]
     assert paths(ranker, "testing with databases") == ["tests.md"]
@@ -64,11 +64,11 @@ def test_scores_are_positive_and_the_best_comes_first(ranker: Bm25Ranker) -> Non
     assert ranked[0].score > ranked[1].score > 0
 
 
-def test_index_logs_and_hidden_files_are_no_memories(ranker: Bm25Ranker) -> None:
+def test_index_logs_and_hidden_files_are_not_ranked(ranker: Bm25Ranker) -> None:
     assert paths(ranker, "zebra") == []
 
 
-def test_only_what_has_changed_is_read_again(store: Path, ranker: Bm25Ranker) -> None:
+def test_refresh_reads_only_changed_files(store: Path, ranker: Bm25Ranker) -> None:
     assert ranker.refresh() == RefreshResult()
     write(store, "new.md", "A giraffe.")
     assert ranker.refresh() == RefreshResult(added=1)
@@ -81,7 +81,7 @@ def test_only_what_has_changed_is_read_again(store: Path, ranker: Bm25Ranker) ->
     assert paths(ranker, "elephants") == []
 
 
-def test_the_cache_outlives_the_ranker_and_is_private(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+def test_cache_outlives_the_ranker_and_is_private(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
     assert stat.S_IMODE((tmp_path / "cache.db").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "cache.db-wal").stat().st_mode) == 0o600
     with Bm25Ranker.open(store, tmp_path / "cache.db") as again:
@@ -89,7 +89,7 @@ def test_the_cache_outlives_the_ranker_and_is_private(store: Path, tmp_path: Pat
         assert paths(again, "ports") == ["ports.md"]
 
 
-def test_by_default_the_cache_is_in_the_users_cache_directory(
+def test_default_cache_is_in_the_user_cache_directory(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -102,7 +102,7 @@ def test_by_default_the_cache_is_in_the_users_cache_directory(
     assert default_cache(store).is_relative_to(Path.home() / ".cache")
 
 
-def test_a_damaged_cache_is_made_anew(store: Path, tmp_path: Path) -> None:
+def test_damaged_cache_is_rebuilt(store: Path, tmp_path: Path) -> None:
     (tmp_path / "cache.db").write_bytes(b"no database " * 1_000)
     with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
         assert ranker.refresh().added == 3
@@ -111,7 +111,7 @@ def test_a_damaged_cache_is_made_anew(store: Path, tmp_path: Path) -> None:
         assert ranker.refresh() == RefreshResult()
 
 
-def test_a_cache_that_is_damaged_while_it_is_used_is_made_anew(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+def test_cache_damaged_during_use_is_rebuilt(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
     with sqlite3.connect(tmp_path / "cache.db") as other:
         other.execute("DROP TABLE spread")
     other.close()
@@ -124,7 +124,7 @@ def test_a_cache_that_is_damaged_while_it_is_used_is_made_anew(store: Path, tmp_
     assert paths(ranker, "giraffe") == ["new.md"]
 
 
-def test_a_cache_of_another_version_is_made_anew(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+def test_cache_of_another_version_is_rebuilt(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
     ranker.close()
     with sqlite3.connect(tmp_path / "cache.db") as other:
         other.execute(f"PRAGMA user_version = {VERSION + 1}")
@@ -133,7 +133,7 @@ def test_a_cache_of_another_version_is_made_anew(store: Path, tmp_path: Path, ra
         assert again.refresh().added == 3
 
 
-def test_a_cache_that_cannot_be_a_file_is_in_memory(store: Path, tmp_path: Path) -> None:
+def test_cache_is_in_memory_when_its_file_cannot_be_created(store: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "directory.db").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "target.db")
@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_a_file_is_in_memory(store: Path, tmp_path: Path)
     assert not (tmp_path / "target.db").exists()
 
 
-def test_a_locked_cache_is_left_to_who_has_it(
+def test_locked_cache_is_left_to_its_owner(
     store: Path, tmp_path: Path, ranker: Bm25Ranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.memory.recall.index_cache.BUSY", 0.01)
@@ -159,7 +159,7 @@ def test_a_locked_cache_is_left_to_who_has_it(
     assert ranker.refresh() == RefreshResult(added=1)
 
 
-def test_a_cache_that_cannot_even_be_opened_is_left_to_who_has_it(
+def test_cache_locked_at_open_is_left_to_its_owner(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.memory.recall.index_cache.BUSY", 0.01)
@@ -176,7 +176,7 @@ def test_a_cache_that_cannot_even_be_opened_is_left_to_who_has_it(
     left.close()
 
 
-def test_a_closed_ranker_cannot_be_used(store: Path, tmp_path: Path) -> None:
+def test_closed_ranker_raises(store: Path, tmp_path: Path) -> None:
     ranker = Bm25Ranker.open(store, tmp_path / "cache.db")
     ranker.close()
     with pytest.raises(sqlite3.ProgrammingError):
@@ -185,7 +185,7 @@ def test_a_closed_ranker_cannot_be_used(store: Path, tmp_path: Path) -> None:
         ranker.refresh()
 
 
-def test_a_change_by_another_process_is_seen(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
+def test_ranker_sees_changes_of_another_process(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
     assert paths(ranker, "giraffe") == []
     write(store, "new.md", "A giraffe.")
     with Bm25Ranker.open(store, tmp_path / "cache.db") as other:
@@ -194,7 +194,7 @@ def test_a_change_by_another_process_is_seen(store: Path, tmp_path: Path, ranker
 
 
 @pytest.mark.slow
-def test_several_processes_can_index_one_store_at_once(tmp_path: Path) -> None:
+def test_several_processes_can_index_one_store_concurrently(tmp_path: Path) -> None:
     store = tmp_path / "memory"
     for number in range(300):
         write(store, f"{number}.md", f"animal{number} giraffe")
@@ -214,7 +214,7 @@ def test_several_processes_can_index_one_store_at_once(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_what_is_no_text_does_not_keep_the_others_back(store: Path, ranker: Bm25Ranker) -> None:
+def test_binary_file_does_not_block_other_files(store: Path, ranker: Bm25Ranker) -> None:
     (store / "binary.md").write_bytes(bytes(range(256)) * 100)
     (store / "latin.md").write_bytes("M\xfcller and the giraffe".encode("latin-1"))
     (store / "line.md").write_bytes(b"giraffe " + b"x" * 10_000_000)
@@ -232,21 +232,21 @@ def test_what_is_no_text_does_not_keep_the_others_back(store: Path, ranker: Bm25
     assert paths(ranker, "link") == []
 
 
-def test_the_end_of_a_very_long_file_is_not_looked_at(store: Path, ranker: Bm25Ranker) -> None:
+def test_end_of_a_very_long_file_is_not_indexed(store: Path, ranker: Bm25Ranker) -> None:
     write(store, "long.md", "giraffe " + "word " * (INDEXED // 5) + " elephant")
     ranker.refresh()
     assert paths(ranker, "giraffe") == ["long.md"]
     assert paths(ranker, "elephant") == []
 
 
-def test_a_store_that_is_not_there_has_no_memories(tmp_path: Path) -> None:
+def test_missing_store_has_no_memories(tmp_path: Path) -> None:
     with Bm25Ranker.open(tmp_path / "nowhere", tmp_path / "cache.db") as ranker:
         assert ranker.refresh() == RefreshResult()
         assert ranker.rank("anything at all") == []
         assert ranker.rank("") == []
 
 
-def test_a_query_without_a_word_gives_what_is_called_so_or_the_newest(store: Path, ranker: Bm25Ranker) -> None:
+def test_query_of_stop_words_finds_names_or_the_newest_memories(store: Path, ranker: Bm25Ranker) -> None:
     os.utime(store / "tests.md", (2_000_000_000, 2_000_000_000))
     os.utime(store / "ports.md", (1_000_000_000, 1_000_000_000))
     write(store, "band.md", "A rock band.", "The Who")
@@ -258,23 +258,23 @@ def test_a_query_without_a_word_gives_what_is_called_so_or_the_newest(store: Pat
 
 
 @pytest.mark.parametrize("query", ['"', "port OR", "NEAR(port, 2)", "port*", "words:port", "^port", "port'); --", "\0"])
-def test_a_query_is_data_whatever_it_looks_like(ranker: Bm25Ranker, query: str) -> None:
+def test_query_with_sql_or_fts_syntax_is_plain_text(ranker: Bm25Ranker, query: str) -> None:
     assert paths(ranker, f"{query} 8417")[:1] == ["ports.md"]
 
 
 @given(query=st.text(max_size=100))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_query_is_answered(query: str, ranker: Bm25Ranker) -> None:
+def test_any_query_returns_a_ranking(query: str, ranker: Bm25Ranker) -> None:
     assert len(ranker.rank(query)) <= 5
 
 
-def test_a_query_as_long_as_a_book_is_answered(ranker: Bm25Ranker) -> None:
+def test_very_long_query_returns_a_ranking(ranker: Bm25Ranker) -> None:
     book = " ".join(f"word{number}" for number in range(50_000))
     assert paths(ranker, f"port 8417 {book}") == ["ports.md"]
 
 
-def test_words_in_too_many_files_count_among_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rare word chooses who is looked at; the others then decide, as if all had been looked at."""
+def test_frequent_words_are_counted_in_the_best_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rare word selects the candidates; the frequent words then rank them, as in a full search."""
     store = tmp_path / "memory"
     for number in range(40):
         write(store, f"{number}.md", "server and giraffe" if number % 2 else "server server port")
@@ -288,9 +288,7 @@ def test_words_in_too_many_files_count_among_the_best(tmp_path: Path, monkeypatc
         assert quick.score == pytest.approx(exact.score)
 
 
-def test_of_a_word_in_too_many_files_the_last_ones_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frequent_word_alone_looks_up_the_last_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "LOOKED_AT", 3)
     store = tmp_path / "memory"
     with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
@@ -300,9 +298,7 @@ def test_of_a_word_in_too_many_files_the_last_ones_are_looked_at(
         assert set(paths(ranker, "server")) == {"3.md", "4.md", "5.md"}
 
 
-def test_a_word_counts_as_often_as_it_is_there_when_it_was_not_looked_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counted_word_scores_every_occurrence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "memory"
     for number in range(5):
         write(store, f"{number}.md", "giraffe" + " server" * (number + 1) + " other" * (5 - number))
@@ -315,7 +311,7 @@ def test_a_word_counts_as_often_as_it_is_there_when_it_was_not_looked_up(
         ]
 
 
-def test_what_stops_a_refresh_leaves_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_refresh_keeps_its_finished_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.memory.recall.index_refresh.BATCH", 2)
     store = tmp_path / "memory"
     for number in range(5):

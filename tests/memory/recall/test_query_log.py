@@ -1,4 +1,4 @@
-"""Queries that a store remembers."""
+"""The query log of a store."""
 
 import stat
 from pathlib import Path
@@ -13,7 +13,7 @@ from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 
 
-def test_queries_are_remembered_in_their_order_each_once(tmp_path: Path) -> None:
+def test_queries_are_logged_in_order_without_duplicates(tmp_path: Path) -> None:
     for query in ("which port", "which database", "which port"):
         log_query(tmp_path, query, ["a.md"], Clock())
     assert read_queries(tmp_path) == ["which database", "which port"]
@@ -22,7 +22,7 @@ def test_queries_are_remembered_in_their_order_each_once(tmp_path: Path) -> None
     assert (tmp_path / ".history/.gitignore").read_text() == "*\n"
 
 
-def test_only_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_log_keeps_only_the_newest_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_log, "KEPT", 3)
     monkeypatch.setattr(query_log, "MOST", 6)
     for number in range(20):
@@ -33,7 +33,7 @@ def test_only_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert KEPT == 200
 
 
-def test_what_is_torn_is_passed_over(tmp_path: Path) -> None:
+def test_torn_query_records_are_skipped(tmp_path: Path) -> None:
     log_query(tmp_path, "first", [], Clock())
     with (tmp_path / ".history/queries.jsonl").open("ab") as file:
         file.write(b'\n{"at":1.0,"query":"torn')
@@ -41,20 +41,20 @@ def test_what_is_torn_is_passed_over(tmp_path: Path) -> None:
     assert read_queries(tmp_path) == ["first", "second"]
 
 
-def test_a_long_query_is_cut_and_one_with_a_secret_is_not_kept(tmp_path: Path) -> None:
+def test_long_query_is_cut_and_query_with_secret_is_not_logged(tmp_path: Path) -> None:
     log_query(tmp_path, "word " * 1_000, [], Clock())
     log_query(tmp_path, "use sk-ant-api03-" + "Zq7" * 30, [], Clock())
     assert [len(query) for query in read_queries(tmp_path)] == [LONGEST]
 
 
-def test_no_store_is_made_for_a_query(tmp_path: Path) -> None:
+def test_logging_a_query_creates_no_store(tmp_path: Path) -> None:
     log_query(tmp_path / "nowhere", "which port", [], Clock())
     assert not (tmp_path / "nowhere").exists()
     assert read_queries(tmp_path / "nowhere") == []
     assert read_queries(tmp_path) == []
 
 
-def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+def test_query_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "memory/.history").symlink_to(tmp_path / "elsewhere")
@@ -64,7 +64,7 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     assert read_queries(tmp_path / "memory") == []
 
 
-def test_the_store_is_none_the_worse_for_it(tmp_path: Path) -> None:
+def test_query_log_does_not_affect_the_store(tmp_path: Path) -> None:
     store = MemoryStore.at(tmp_path)
     log_query(tmp_path, "which port", [], Clock())
     store.write("a.md", b"text", Author(by="user"), base=None)

@@ -1,4 +1,4 @@
-"""Words as they are looked for: the same for a memory and a query, whatever the language."""
+"""Tokens are equal for memories and queries, in any language."""
 
 import re
 
@@ -27,7 +27,7 @@ from coterie.memory.recall.tokenizer import LONGEST, is_single_token, stem, toke
         "deploy deploys deployed deploying",
     ],
 )
-def test_forms_of_a_word_have_one_stem(forms: str) -> None:
+def test_forms_of_a_word_share_a_stem(forms: str) -> None:
     assert len({stem(form) for form in forms.split()}) == 1
 
 
@@ -39,13 +39,13 @@ def test_different_words_have_different_stems(words: str) -> None:
     assert stem(first) != stem(second)
 
 
-def test_stop_words_are_left_out_unless_they_are_asked_for() -> None:
+def test_stop_words_are_left_out_unless_requested() -> None:
     assert tokenize("What was the port of the server?") == ["port", "server"]
     assert tokenize("The Who") == []
     assert tokenize("The Who", stop_words=True) == ["the", "who"]
 
 
-def test_case_accents_and_width_do_not_matter() -> None:
+def test_tokens_ignore_case_accents_and_width() -> None:
     assert tokenize("Café MÜLLER Straße \uff46\uff55ll") == tokenize("cafe muller STRASSE full")
     assert tokenize("cafe\u0301") == tokenize("café")
 
@@ -63,11 +63,11 @@ def test_case_accents_and_width_do_not_matter() -> None:
         ("__init__", ["init"]),
     ],
 )
-def test_a_name_gives_its_parts_and_itself(name: str, words: list[str]) -> None:
+def test_compound_name_yields_its_parts_and_itself(name: str, words: list[str]) -> None:
     assert tokenize(name) == words
 
 
-def test_a_path_is_the_same_as_the_module_it_holds() -> None:
+def test_path_and_module_name_yield_equal_tokens() -> None:
     assert set(tokenize("agents/layers/recall")) == set(tokenize("agents.layers.recall"))
 
 
@@ -82,23 +82,23 @@ def test_a_path_is_the_same_as_the_module_it_holds() -> None:
         ("猫", "黒い猫"),
     ],
 )
-def test_text_without_spaces_is_found_by_a_part_of_it(text: str, query: str) -> None:
+def test_text_without_spaces_matches_a_substring(text: str, query: str) -> None:
     assert set(tokenize(text)) & set(tokenize(query))
 
 
-def test_vowel_signs_stay_in_their_word() -> None:
+def test_vowel_signs_stay_in_their_token() -> None:
     assert tokenize("हिन्दी में") == ["हिन्दी", "में"]
 
 
 @given(st.text(max_size=200))
-def test_any_text_has_words_that_an_index_keeps_whole(text: str) -> None:
+def test_any_text_yields_tokens_that_the_index_keeps_whole(text: str) -> None:
     for word in tokenize(text, stop_words=True):
         assert word
         assert len(word) <= LONGEST
         assert not re.search(r"[\x00-/:-@[-^`{-\x7f\s]", word)
 
 
-def test_data_that_is_no_text_gives_few_words() -> None:
+def test_binary_data_yields_few_tokens() -> None:
     assert len(tokenize("x" * 1_000_000)) == 1
     assert len(tokenize("aB1" * 100_000)) < 300
 
@@ -107,9 +107,9 @@ def test_data_that_is_no_text_gives_few_words() -> None:
     ("text", "is_one"),
     [("", True), (" ok ", True), ("getUserName", True), ("Straße", True), ("two words", False), ("猫", True)],
 )
-def test_one_word_is_told_from_several(text: str, is_one: bool) -> None:
+def test_single_token_is_recognised(text: str, is_one: bool) -> None:
     assert is_single_token(text) is is_one
 
 
-def test_a_sentence_without_spaces_is_more_than_a_word() -> None:
+def test_sentence_without_spaces_is_not_a_single_token() -> None:
     assert not is_single_token("数据库在哪里")

@@ -1,4 +1,4 @@
-"""Nothing outside a store is read or written by a path, whatever lies in its way."""
+"""No path and no link makes a store read or write outside its directory."""
 
 import itertools
 import os
@@ -24,7 +24,7 @@ DECOMPOSED = unicodedata.normalize("NFD", "café.md")
 
 @pytest.fixture
 def store(tmp_path: Path) -> MemoryStore:
-    """With one memory; beside it lies what is not to be touched."""
+    """A store with one memory, next to a file that must not change."""
     store = MemoryStore.at(tmp_path / "memory")
     store.write("here.md", b"here\n", AUTHOR, base=None)
     outside = tmp_path / "outside"
@@ -34,36 +34,36 @@ def store(tmp_path: Path) -> MemoryStore:
 
 
 def put(store: MemoryStore, path: str, content: bytes = b"new\n") -> None:
-    """Write to *path*, whatever stands there."""
+    """Write to *path* over its current content."""
     store.write(path, content, AUTHOR, base=store.read(path))
 
 
 def names(directory: Path) -> list[str]:
-    """What is in *directory*."""
+    """List *directory*."""
     return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("", "is no name"),
+        ("", "not a name"),
         ("../outside/victim.md", "leads out of"),
         ("sub/../../outside/victim.md", "leads out of"),
         ("/etc/motd.md", "not inside the memory directory"),
         ("~/notes.md", "not inside the memory directory"),
-        ("a\0.md", "a character in it"),
-        ("a\n.md", "a character in it"),
-        ("a\\b.md", "a character in it"),
-        ("a<b>.md", "a character in it"),
-        ("\N{RIGHT-TO-LEFT OVERRIDE}a.md", "a character in it"),
-        ("\udcff.md", "a character in it"),
+        ("a\0.md", "a character that is not allowed"),
+        ("a\n.md", "a character that is not allowed"),
+        ("a\\b.md", "a character that is not allowed"),
+        ("a<b>.md", "a character that is not allowed"),
+        ("\N{RIGHT-TO-LEFT OVERRIDE}a.md", "a character that is not allowed"),
+        ("\udcff.md", "a character that is not allowed"),
         (".hidden.md", "begins with a dot"),
         (".history/x.md", "begins with a dot"),
         ("./a.md", "begins with a dot"),
         ("a//b.md", "empty or begins with a dot"),
-        ("a.txt", "is no Markdown file"),
-        ("a", "is no Markdown file"),
-        ("a.MD", "is no Markdown file"),
+        ("a.txt", "not a Markdown file"),
+        ("a", "not a Markdown file"),
+        ("a.MD", "not a Markdown file"),
         (" a.md", "begins or ends with a space"),
         ("a./b.md", "ends with a dot"),
         (f"{'x' * 253}.md", "more than 255 bytes"),
@@ -74,7 +74,7 @@ def names(directory: Path) -> list[str]:
         ("Logs/a.md", "differs only in case from logs"),
     ],
 )
-def test_a_path_that_cannot_be_meant_is_refused_with_the_reason(store: MemoryStore, path: str, reason: str) -> None:
+def test_invalid_path_is_refused_with_the_reason(store: MemoryStore, path: str, reason: str) -> None:
     with pytest.raises(MemoryRefused, match=reason):
         store.write(path, b"x", AUTHOR, base=None)
     with pytest.raises(MemoryRefused, match=reason):
@@ -84,13 +84,13 @@ def test_a_path_that_cannot_be_meant_is_refused_with_the_reason(store: MemorySto
 @pytest.mark.parametrize(
     "path", ["a.md", "sub/deep/er/a.md", "my notes (old).md", "日本語.md", f"{'x' * 252}.md", "a.b-c_d.md"]
 )
-def test_a_good_path_is_written_and_listed(store: MemoryStore, path: str) -> None:
+def test_valid_path_is_written_and_listed(store: MemoryStore, path: str) -> None:
     put(store, path)
     assert store.read(path) == b"new\n"
     assert store.paths() == sorted(["here.md", path])
 
 
-def test_a_link_to_a_file_is_neither_read_nor_written(store: MemoryStore, tmp_path: Path) -> None:
+def test_link_to_a_file_is_neither_read_nor_written(store: MemoryStore, tmp_path: Path) -> None:
     (store.directory / "link.md").symlink_to(tmp_path / "outside" / "victim.md")
     with pytest.raises(MemoryRefused, match="is a link"):
         store.read("link.md")
@@ -100,7 +100,7 @@ def test_a_link_to_a_file_is_neither_read_nor_written(store: MemoryStore, tmp_pa
     assert (tmp_path / "outside" / "victim.md").read_bytes() == b"mine\n"
 
 
-def test_a_link_to_a_directory_is_not_gone_through(store: MemoryStore, tmp_path: Path) -> None:
+def test_link_to_a_directory_is_not_followed(store: MemoryStore, tmp_path: Path) -> None:
     (store.directory / "sub").symlink_to(tmp_path / "outside")
     with pytest.raises(MemoryRefused, match="is a link"):
         store.read("sub/victim.md")
@@ -111,9 +111,7 @@ def test_a_link_to_a_directory_is_not_gone_through(store: MemoryStore, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["MEMORY.md", ".history", ".history/changes.jsonl", ".history/lock"])
-def test_a_link_in_the_place_of_what_the_store_keeps_is_not_followed(
-    store: MemoryStore, tmp_path: Path, name: str
-) -> None:
+def test_link_in_place_of_store_files_is_not_followed(store: MemoryStore, tmp_path: Path, name: str) -> None:
     target = tmp_path / "outside" / "kept"
     (store.directory / name).rename(target)
     (store.directory / name).symlink_to(target)
@@ -124,7 +122,7 @@ def test_a_link_in_the_place_of_what_the_store_keeps_is_not_followed(
     assert not (store.directory / "new.md").exists()
 
 
-def test_a_store_that_is_a_link_itself_is_refused_but_not_one_below_a_link(store: MemoryStore, tmp_path: Path) -> None:
+def test_store_may_be_below_a_link_but_not_be_a_link(store: MemoryStore, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(store.directory)
     with pytest.raises(MemoryRefused, match="is a link; give the directory"):
         put(MemoryStore.at(tmp_path / "link"), "a.md")
@@ -136,7 +134,7 @@ def test_a_store_that_is_a_link_itself_is_refused_but_not_one_below_a_link(store
     assert store.read("a.md") == b"new\n"
 
 
-def test_a_hard_link_is_never_written_through(store: MemoryStore, tmp_path: Path) -> None:
+def test_hard_link_is_never_written_through(store: MemoryStore, tmp_path: Path) -> None:
     victim = tmp_path / "outside" / "victim.md"
     (store.directory / "hard.md").hardlink_to(victim)
     put(store, "hard.md")
@@ -144,7 +142,7 @@ def test_a_hard_link_is_never_written_through(store: MemoryStore, tmp_path: Path
     assert victim.read_bytes() == b"mine\n"
 
 
-def test_an_index_with_two_names_is_not_grown_but_replaced(store: MemoryStore, tmp_path: Path) -> None:
+def test_index_with_two_hard_links_is_replaced_not_appended(store: MemoryStore, tmp_path: Path) -> None:
     other = tmp_path / "outside" / "index"
     other.hardlink_to(store.directory / "MEMORY.md")
     before = other.read_bytes()
@@ -154,17 +152,17 @@ def test_an_index_with_two_names_is_not_grown_but_replaced(store: MemoryStore, t
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["directory", "pipe"])
-def test_what_is_no_file_is_refused_at_once(store: MemoryStore, make: Callable[[Path], None]) -> None:
+def test_non_file_is_refused_without_blocking(store: MemoryStore, make: Callable[[Path], None]) -> None:
     make(store.directory / "odd.md")
-    with pytest.raises(MemoryRefused, match=r"no plain file|is a directory"):
+    with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory"):
         store.read("odd.md")
-    with pytest.raises(MemoryRefused, match=r"no plain file|is a directory"):
+    with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory"):
         store.write("odd.md", b"x", AUTHOR, base=None)
     assert store.paths() == ["here.md"]
 
 
-def test_a_file_in_the_place_of_a_directory_is_refused(store: MemoryStore) -> None:
-    with pytest.raises(MemoryRefused, match="is a file, no directory"):
+def test_file_in_place_of_a_directory_is_refused(store: MemoryStore) -> None:
+    with pytest.raises(MemoryRefused, match="is a file, not a directory"):
         store.write("here.md/below.md", b"x", AUTHOR, base=None)
 
 
@@ -172,16 +170,14 @@ def test_a_file_in_the_place_of_a_directory_is_refused(store: MemoryStore) -> No
     ("there", "wanted"),
     [("Tabs.md", "tabs.md"), ("STRASSE.md", "straße.md"), ("a/B.md", "a/b.md"), ("Sub/a.md", "sub/b.md")],
 )
-def test_a_name_that_differs_only_in_case_is_refused_and_the_other_named(
-    store: MemoryStore, there: str, wanted: str
-) -> None:
+def test_name_that_differs_only_in_case_is_refused(store: MemoryStore, there: str, wanted: str) -> None:
     put(store, there)
     named = there.partition("/")[0] if wanted == "sub/b.md" else there.rpartition("/")[2]
     with pytest.raises(MemoryRefused, match=f"only in case or normal form from {named}"):
         put(store, wanted)
 
 
-def test_new_names_are_composed_and_found_by_either_form(store: MemoryStore) -> None:
+def test_new_names_are_normalised_and_found_in_either_form(store: MemoryStore) -> None:
     put(store, DECOMPOSED)
     assert COMPOSED in names(store.directory)
     assert store.read(DECOMPOSED) == store.read(COMPOSED) == b"new\n"
@@ -190,7 +186,7 @@ def test_new_names_are_composed_and_found_by_either_form(store: MemoryStore) -> 
     assert store.paths() == [COMPOSED, "here.md"]
 
 
-def test_a_file_with_a_decomposed_name_is_written_by_its_own_name_only(store: MemoryStore) -> None:
+def test_decomposed_file_name_is_kept_on_write(store: MemoryStore) -> None:
     (store.directory / DECOMPOSED).write_bytes(b"by hand\n")
     assert store.paths() == [DECOMPOSED, "here.md"]
     put(store, DECOMPOSED)
@@ -199,12 +195,12 @@ def test_a_file_with_a_decomposed_name_is_written_by_its_own_name_only(store: Me
         store.write(COMPOSED, b"x", AUTHOR, base=None)
 
 
-def test_a_name_that_is_no_text_is_passed_over(store: MemoryStore) -> None:
+def test_undecodable_file_name_is_skipped(store: MemoryStore) -> None:
     Path(os.fsdecode(os.fsencode(store.directory) + b"/\xff.md")).write_bytes(b"x")
     assert store.paths() == ["here.md"]
 
 
-def test_a_file_keeps_its_permissions_and_a_new_one_follows_the_umask(store: MemoryStore) -> None:
+def test_file_keeps_its_permissions_and_new_file_uses_umask(store: MemoryStore) -> None:
     (store.directory / "here.md").chmod(0o640)
     put(store, "here.md")
     before = os.umask(0o027)
@@ -216,10 +212,10 @@ def test_a_file_keeps_its_permissions_and_a_new_one_follows_the_umask(store: Mem
     assert modes == [0o640, 0o640, 0o700]
 
 
-def test_a_waiting_link_in_the_place_of_a_draft_is_not_written_through(
+def test_link_in_place_of_a_draft_is_not_written_through(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A draft's name can be guessed: our number, and how many there were."""
+    """The name of a draft can be guessed: process id and counter."""
     monkeypatch.setattr(files, "_drafts", itertools.count())
     for number in range(9):
         (store.directory / f".coterie-{os.getpid()}-{number}.draft").symlink_to(tmp_path / "outside" / "victim.md")
@@ -229,7 +225,7 @@ def test_a_waiting_link_in_the_place_of_a_draft_is_not_written_through(
 
 
 @pytest.mark.slow
-def test_links_that_come_and_go_while_somebody_writes_lead_nowhere(store: MemoryStore, tmp_path: Path) -> None:
+def test_links_swapped_during_writes_are_never_followed(store: MemoryStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (store.directory / "sub").mkdir()
     put(store, "victim.md")

@@ -1,7 +1,7 @@
-"""The history alone says what the files and the index of a store should hold."""
+"""The change log alone determines the files and the index of a store."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.memory.store.change import Author, MemoryChange, Writer
@@ -30,7 +30,8 @@ INDEXES = st.builds(
 
 @pytest.mark.slow
 @given(st.lists(st.lists(CHANGES | INDEXES, min_size=1, max_size=3), max_size=12))
-def test_replaying_all_at_once_is_the_same_as_one_after_another(batches: list[list[MemoryChange]]) -> None:
+@example([[change("a.md", b"about it\n", "agent"), change("a.md", None, "agent")]])
+def test_replay_of_batches_equals_replay_of_single_changes(batches: list[list[MemoryChange]]) -> None:
     files: dict[str, bytes | None] = {}
     for changes in batches:
         files |= {change.path: change.after for change in changes}

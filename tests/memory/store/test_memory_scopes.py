@@ -1,4 +1,4 @@
-"""Which directory is whose, and which can be nobody's."""
+"""Directories of the scopes, and directories that are refused."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from coterie.memory.errors import MemoryRefused
 from coterie.memory.store.scopes import agent_scope, check_directory, directory_name, project_scope, snapshot_directory
 
 
-def test_the_memory_of_a_project_is_in_the_users_home_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+def test_project_scope_is_in_the_home_directory_by_default(tmp_path: Path) -> None:
     home, given, setting = tmp_path / "home", tmp_path / "given" / "by", tmp_path / "set" / "by"
     assert project_scope(home, "p", variable=None, setting=None).directory == home / "projects/p/memory"
     assert project_scope(home, "p", variable="", setting=setting).directory == setting
     assert project_scope(home, "p", variable=str(given), setting=setting).directory == given
 
 
-def test_the_memory_of_a_kind_is_the_users_the_projects_or_both(tmp_path: Path) -> None:
+def test_agent_scopes_have_their_directories(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project" / ".coterie"
 
     def directory(scope: str) -> Path:
@@ -27,7 +27,7 @@ def test_the_memory_of_a_kind_is_the_users_the_projects_or_both(tmp_path: Path) 
     assert snapshot_directory("reviewer", project) == project / "agent-memory-snapshots/reviewer"
 
 
-def test_a_kind_has_a_directory_of_its_own_whatever_it_is_called() -> None:
+def test_agent_type_has_a_unique_directory() -> None:
     assert directory_name("plugin:reviewer") == "plugin-reviewer"
     assert directory_name("Prüfer") == directory_name("Pru\N{COMBINING DIAERESIS}fer") == "Prüfer"
     strange = ["a/b", "a b", "a\\b", "..", ".", "../a", ".hidden", "a\nb", "x" * 200, "x" * 201]
@@ -44,18 +44,18 @@ def test_a_kind_has_a_directory_of_its_own_whatever_it_is_called() -> None:
     [
         ("memories", "absolute"),
         ("../memories", "absolute"),
-        ("/", "too near to the root"),
-        ("/home", "too near to the root"),
-        ("/srv/../etc", "too near to the root"),
+        ("/", "close to the root"),
+        ("/home", "close to the root"),
+        ("/srv/../etc", "close to the root"),
         ("/srv/a\0b", "NUL"),
-        ("~", "near to the root|all of your files"),
-        ("~/..", "near to the root|all of your files"),
-        ("~/.ssh", r"in \.ssh"),
-        ("~/.SSH/memories", r"in \.SSH"),
-        ("/srv/project/.git/memories", r"in \.git"),
+        ("~", "close to the root|all of your files"),
+        ("~/..", "close to the root|all of your files"),
+        ("~/.ssh", r"inside \.ssh"),
+        ("~/.SSH/memories", r"inside \.SSH"),
+        ("/srv/project/.git/memories", r"inside \.git"),
     ],
 )
-def test_a_directory_that_cannot_be_meant_is_refused(text: str, reason: str) -> None:
+def test_unsuitable_directory_is_refused(text: str, reason: str) -> None:
     with pytest.raises(MemoryRefused, match=reason):
         check_directory(text, "memory_directory")
 
@@ -67,7 +67,7 @@ def test_link_to_a_protected_directory_is_refused_also_above_a_missing_path(
     (user / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(user))
     (tmp_path / "innocent").symlink_to(user / ".ssh")
-    with pytest.raises(MemoryRefused, match=r"in \.ssh"):
+    with pytest.raises(MemoryRefused, match=r"inside \.ssh"):
         check_directory(str(tmp_path / "innocent" / "new"), "memory_directory")
     (tmp_path / "all").symlink_to(user)
     with pytest.raises(MemoryRefused, match="all of your files"):

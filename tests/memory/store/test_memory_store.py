@@ -1,4 +1,4 @@
-"""A store takes a write only from who has seen what stands there, and remembers everything."""
+"""Writes need the current content as their base, and every change is recorded."""
 
 import os
 import stat
@@ -31,16 +31,16 @@ def store(tmp_path: Path) -> MemoryStore:
 
 
 def seen(store: MemoryStore) -> list[tuple[str, str, str]]:
-    """The history in short."""
+    """Return the change log in short form."""
     return [(change.author.by, change.action, change.path) for change in store.changes()]
 
 
-def test_what_is_not_there_yet_is_empty_and_not_made(store: MemoryStore) -> None:
+def test_missing_store_is_empty_and_not_created(store: MemoryStore) -> None:
     assert (store.paths(), store.read("a.md"), store.index(), store.changes()) == ([], None, "", [])
     assert not store.directory.exists()
 
 
-def test_a_memory_is_written_with_its_line_and_its_history(store: MemoryStore) -> None:
+def test_write_adds_an_index_line_and_a_change(store: MemoryStore) -> None:
     content = b"---\nname: Tabs\ndescription: we use tabs\ntype: feedback\n---\nAlways.\n"
     change = store.write("style/tabs.md", content, AUTHOR, base=None)
     assert store.read("style/tabs.md") == content
@@ -51,7 +51,7 @@ def test_a_memory_is_written_with_its_line_and_its_history(store: MemoryStore) -
     assert (change.id, change.author, change.before, change.after) == ("1", AUTHOR, None, content)
 
 
-def test_who_saw_something_else_is_told_what_stands_there(store: MemoryStore) -> None:
+def test_write_with_outdated_base_raises_with_current_content(store: MemoryStore) -> None:
     store.write("a.md", b"one\n", AUTHOR, base=None)
     store.write("a.md", b"two\n", AUTHOR, base=b"one\n")
     with pytest.raises(BaseChanged) as caught:
@@ -68,7 +68,7 @@ def test_who_saw_something_else_is_told_what_stands_there(store: MemoryStore) ->
     assert len(store.changes()) == 2
 
 
-def test_a_deleted_memory_takes_its_line_along(store: MemoryStore) -> None:
+def test_deleted_memory_loses_its_index_line(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     store.write("b.md", b"b\n", AUTHOR, base=None)
     change = store.delete("a.md", AUTHOR, base=b"a\n")
@@ -77,7 +77,7 @@ def test_a_deleted_memory_takes_its_line_along(store: MemoryStore) -> None:
     assert [entry.path for entry in index_lines(store.index())] == ["b.md"]
 
 
-def test_the_index_can_be_written_as_any_file(store: MemoryStore) -> None:
+def test_index_can_be_written_like_any_file(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     base = store.read(INDEX)
     store.write(INDEX, b"# Mine\n- [A](a.md): as I like it\n", AUTHOR, base=base)
@@ -88,7 +88,7 @@ def test_the_index_can_be_written_as_any_file(store: MemoryStore) -> None:
     assert seen(store) == [("agent", "added", "a.md"), ("agent", "changed", INDEX), ("agent", "added", "b.md")]
 
 
-def test_what_was_changed_past_the_store_is_recorded_before_it_is_written_over(store: MemoryStore) -> None:
+def test_external_edit_is_recorded_before_it_is_overwritten(store: MemoryStore) -> None:
     store.write("a.md", b"ours\n", AUTHOR, base=None)
     (store.directory / "a.md").write_bytes(b"by hand\n")
     (store.directory / "b.md").write_bytes(b"b by hand\n")
@@ -102,7 +102,7 @@ def test_what_was_changed_past_the_store_is_recorded_before_it_is_written_over(s
     ]
 
 
-def test_whatever_was_changed_past_the_store_can_be_noticed(store: MemoryStore) -> None:
+def test_all_external_edits_are_detected(store: MemoryStore) -> None:
     for name in ("a", "b", "c"):
         store.write(f"{name}.md", b"ours\n", AUTHOR, base=None)
     assert store.detect_external_changes() == []
@@ -122,7 +122,7 @@ def test_whatever_was_changed_past_the_store_can_be_noticed(store: MemoryStore) 
     assert store.read("a.md") == b"\xff by hand\n"
 
 
-def test_a_hand_edit_of_the_index_is_in_the_history_of_who_writes_it_next(store: MemoryStore) -> None:
+def test_external_edit_of_the_index_is_recorded_by_the_next_write(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     before = store.read(INDEX)
     (store.directory / INDEX).write_bytes(b"mine\n")
@@ -131,7 +131,7 @@ def test_a_hand_edit_of_the_index_is_in_the_history_of_who_writes_it_next(store:
     assert (outside.author.by, outside.before, outside.after) == ("outside", before, b"mine\n")
 
 
-def test_what_a_user_undid_by_hand_is_not_done_again(store: MemoryStore) -> None:
+def test_external_revert_is_not_repeated(store: MemoryStore) -> None:
     store.write("a.md", b"one\n", AUTHOR, base=None)
     store.write("a.md", b"two\n", AUTHOR, base=b"one\n")
     (store.directory / "a.md").write_bytes(b"one\n")
@@ -139,7 +139,7 @@ def test_what_a_user_undid_by_hand_is_not_done_again(store: MemoryStore) -> None
     assert store.read("a.md") == b"one\n"
 
 
-def test_a_daily_log_grows_at_its_end_whatever_stands_there(store: MemoryStore) -> None:
+def test_append_keeps_the_existing_content(store: MemoryStore) -> None:
     path = "logs/2026/11/2026-11-16.md"
     store.append(path, b"one\n", AUTHOR)
     store.append(path, b"two\n", AUTHOR)
@@ -151,7 +151,7 @@ def test_a_daily_log_grows_at_its_end_whatever_stands_there(store: MemoryStore) 
     assert replay(store.batches()) == {path: b"by hand\nthree\n"}
 
 
-def test_a_log_that_somebody_spoilt_goes_on(store: MemoryStore) -> None:
+def test_append_continues_a_damaged_log(store: MemoryStore) -> None:
     store.append("logs/a.md", b"one\n", AUTHOR)
     (store.directory / "logs" / "a.md").write_bytes(b"\xff\0\n")
     store.append("logs/a.md", b"two\n", AUTHOR)
@@ -160,7 +160,7 @@ def test_a_log_that_somebody_spoilt_goes_on(store: MemoryStore) -> None:
         store.append("logs/a.md", b"\xff\n", AUTHOR)
 
 
-def test_a_link_that_took_the_place_of_a_memory_is_noticed_as_its_end(store: MemoryStore) -> None:
+def test_link_in_place_of_a_memory_counts_as_deletion(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     (store.directory / "a.md").unlink()
     (store.directory / "a.md").symlink_to("elsewhere")
@@ -176,7 +176,7 @@ def test_a_link_that_took_the_place_of_a_memory_is_noticed_as_its_end(store: Mem
         (b"fine\npassword: h7Gk2pQz9Lw4\n", "a password or token in line 2"),
     ],
 )
-def test_what_is_no_memory_is_refused_and_leaves_nothing(store: MemoryStore, content: bytes, reason: str) -> None:
+def test_invalid_memory_is_refused_without_traces(store: MemoryStore, content: bytes, reason: str) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     with pytest.raises(MemoryRefused, match=reason) as caught:
         store.write("a.md", content, AUTHOR, base=b"a\n")
@@ -185,13 +185,13 @@ def test_what_is_no_memory_is_refused_and_leaves_nothing(store: MemoryStore, con
     assert len(store.changes()) == 1
 
 
-def test_a_secret_that_stood_there_does_not_hinder_an_edit_elsewhere(store: MemoryStore) -> None:
+def test_existing_secret_does_not_block_other_edits(store: MemoryStore) -> None:
     store.directory.mkdir(parents=True)
     (store.directory / "a.md").write_bytes(b"password: h7Gk2pQz9Lw4\n")
     store.write("a.md", b"password: h7Gk2pQz9Lw4\nmore\n", AUTHOR, base=b"password: h7Gk2pQz9Lw4\n")
 
 
-def test_of_many_edits_those_that_can_be_made_are_made_at_once(store: MemoryStore) -> None:
+def test_valid_edits_are_applied_in_one_transaction(store: MemoryStore) -> None:
     for name in ("a", "b", "c"):
         store.write(f"{name}.md", b"old\n", AUTHOR, base=None)
     index = store.read(INDEX)
@@ -214,12 +214,12 @@ def test_of_many_edits_those_that_can_be_made_are_made_at_once(store: MemoryStor
     assert store.index() == "# Dreamed\n- [All](ab.md)\n- [b](b.md)\n- [d](d.md) \N{EM DASH} unlinked\n"
 
 
-def test_nothing_that_can_be_applied_is_no_change(store: MemoryStore) -> None:
+def test_apply_without_valid_edits_makes_no_change(store: MemoryStore) -> None:
     applied = store.apply([PendingEdit(path="a.md", base=b"x", content=b"y")], AUTHOR, group="g")
     assert (applied.changes, len(applied.dropped), store.changes()) == ((), 1, [])
 
 
-def test_ids_grow_though_the_clock_is_set_back(tmp_path: Path) -> None:
+def test_ids_grow_when_the_clock_is_set_back(tmp_path: Path) -> None:
     clock = Clock()
     store = MemoryStore.at(tmp_path / "memory", clock)
     first = store.write("a.md", b"a\n", AUTHOR, base=None)
@@ -229,7 +229,7 @@ def test_ids_grow_though_the_clock_is_set_back(tmp_path: Path) -> None:
     assert [change.id for change in store.changes()] == ["1", "2"]
 
 
-def test_a_directory_that_was_deleted_is_made_anew(store: MemoryStore) -> None:
+def test_deleted_store_directory_is_created_again(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     store.directory.rename(store.directory.with_name("away"))
     assert store.paths() == []
@@ -237,7 +237,7 @@ def test_a_directory_that_was_deleted_is_made_anew(store: MemoryStore) -> None:
     assert store.paths() == ["b.md"]
 
 
-def test_a_history_that_was_deleted_begins_anew_with_what_stands_there(store: MemoryStore) -> None:
+def test_deleted_change_log_starts_with_the_current_files(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     (store.directory / ".history" / "changes.jsonl").unlink()
     assert store.changes() == []
@@ -245,12 +245,12 @@ def test_a_history_that_was_deleted_begins_anew_with_what_stands_there(store: Me
     assert seen(store) == [("outside", "added", "a.md"), ("agent", "changed", "a.md")]
 
 
-def test_the_history_stays_out_of_git(store: MemoryStore) -> None:
+def test_change_log_is_excluded_from_git(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     assert (store.directory / ".history" / ".gitignore").read_bytes() == b"*\n"
 
 
-def test_a_lock_that_another_process_holds_is_waited_for_and_then_an_error(
+def test_lock_held_by_another_process_raises_after_a_timeout(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
@@ -262,15 +262,13 @@ def test_a_lock_that_another_process_holds_is_waited_for_and_then_an_error(
         holder.stdout.readline()
         with pytest.raises(StoreBusy, match=r"for more than 0\.01 seconds"):
             store.write("b.md", b"b\n", AUTHOR, base=None)
-        assert store.read("a.md") == b"a\n"  # reading waits for nobody
+        assert store.read("a.md") == b"a\n"  # reading needs no lock
         holder.kill()
     monkeypatch.setattr(store_lock, "LOCK_TIMEOUT", 10.0)
     store.write("b.md", b"b\n", AUTHOR, base=None)
 
 
-def test_a_lock_that_was_deleted_while_it_was_waited_for_is_nobodys(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_deleted_during_the_wait_is_not_used(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     taken: list[int] = []
 
@@ -287,7 +285,7 @@ def test_a_lock_that_was_deleted_while_it_was_waited_for_is_nobodys(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only directories; run the tests as another user")
-def test_a_directory_that_takes_no_files_is_the_systems_own_error(store: MemoryStore) -> None:
+def test_unwritable_directory_raises_os_error(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     store.directory.chmod(0o500)
     try:
@@ -298,7 +296,7 @@ def test_a_directory_that_takes_no_files_is_the_systems_own_error(store: MemoryS
     assert len(store.changes()) == 1
 
 
-def test_a_directory_without_end_is_listed(store: MemoryStore) -> None:
+def test_deep_directory_is_listed(store: MemoryStore) -> None:
     store.directory.mkdir(parents=True)
     for number in range(300):
         (store.directory / f"{number:03}.md").touch()
@@ -307,13 +305,13 @@ def test_a_directory_without_end_is_listed(store: MemoryStore) -> None:
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50), st.text(max_size=20))
-def test_what_was_recorded_comes_back_whatever_bytes_it_is(before: bytes, after: bytes, why: str) -> None:
+def test_change_log_round_trips_any_bytes(before: bytes, after: bytes, why: str) -> None:
     for old, new in ((before, after), (before, before + after), (None, after), (before, None)):
         change = MemoryChange(id="7", at=1.5, author=Author(by="user", why=why), path="a.md", before=old, after=new)
         assert _change(_stored(change)) == change
 
 
-def test_what_is_remembered_is_for_its_user_alone(tmp_path: Path) -> None:
+def test_store_is_private_to_the_user(tmp_path: Path) -> None:
     store = MemoryStore.at(tmp_path / "memory")
     store.write("a.md", b"A fact.\n", Author(by="agent"), base=None)
     assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700

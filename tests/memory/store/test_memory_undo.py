@@ -1,4 +1,4 @@
-"""Whatever was done to a store can be taken back, as long as nothing came later; and so can that."""
+"""Every change can be undone if nothing has changed since, and the undo can be undone too."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ USER = Author(by="user", why="undone")
 
 @pytest.fixture
 def store(tmp_path: Path) -> MemoryStore:
-    """With three memories."""
+    """A store with three memories."""
     store = MemoryStore.at(tmp_path / "memory")
     for name in ("a", "b", "c"):
         store.write(f"{name}.md", f"about {name}\n".encode(), AUTHOR, base=None)
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> MemoryStore:
 
 
 def contents(store: MemoryStore) -> dict[str, bytes | None]:
-    """All that there is."""
+    """Return the content of all files."""
     return {path: store.read(path) for path in [*store.paths(), INDEX]}
 
 
@@ -44,7 +44,7 @@ def dream(store: MemoryStore) -> str:
 
 
 @pytest.mark.parametrize("kind", ["add", "change", "delete"])
-def test_a_change_is_undone_and_the_undoing_too(store: MemoryStore, kind: str) -> None:
+def test_undo_can_be_undone(store: MemoryStore, kind: str) -> None:
     before = contents(store)
     if kind == "add":
         change = store.write("new.md", b"new\n", AUTHOR, base=None)
@@ -61,7 +61,7 @@ def test_a_change_is_undone_and_the_undoing_too(store: MemoryStore, kind: str) -
     assert replay(store.batches()) == after
 
 
-def test_a_memory_comes_back_with_the_line_that_somebody_wrote_for_it(store: MemoryStore) -> None:
+def test_restored_memory_gets_its_own_index_line_back(store: MemoryStore) -> None:
     store.write(INDEX, b"- [Mine](a.md): read me first\n", AUTHOR, base=store.read(INDEX))
     change = store.delete("a.md", AUTHOR, base=b"about a\n")
     assert store.index() == ""
@@ -69,7 +69,7 @@ def test_a_memory_comes_back_with_the_line_that_somebody_wrote_for_it(store: Mem
     assert store.index() == "- [Mine](a.md): read me first\n"
 
 
-def test_a_group_is_undone_as_one_and_so_is_its_undoing(store: MemoryStore) -> None:
+def test_group_is_undone_and_redone_as_a_whole(store: MemoryStore) -> None:
     before = contents(store)
     group = dream(store)
     after = contents(store)
@@ -83,7 +83,7 @@ def test_a_group_is_undone_as_one_and_so_is_its_undoing(store: MemoryStore) -> N
     assert replay(store.batches()) == after
 
 
-def test_what_came_into_the_index_since_stays_when_a_group_is_undone(store: MemoryStore) -> None:
+def test_later_index_lines_stay_when_a_group_is_undone(store: MemoryStore) -> None:
     before = store.index()
     group = dream(store)
     store.write("new.md", b"new\n", AUTHOR, base=None)
@@ -92,17 +92,17 @@ def test_what_came_into_the_index_since_stays_when_a_group_is_undone(store: Memo
     assert store.paths() == ["a.md", "b.md", "c.md", "new.md"]
 
 
-def test_of_a_group_nothing_is_undone_if_one_cannot_be(store: MemoryStore) -> None:
+def test_group_is_not_undone_when_one_change_cannot_be(store: MemoryStore) -> None:
     group = dream(store)
     later = store.write("ab.md", b"later\n", AUTHOR, base=b"about a and b\n")
     before = contents(store)
-    with pytest.raises(CannotUndo, match=f"ab.md has been changed since, by {later.id}; undo what came later first"):
+    with pytest.raises(CannotUndo, match=f"ab.md has been changed since, by {later.id}; undo"):
         store.undo(group, USER)
     assert contents(store) == before
     assert store.changes()[-1] == later
 
 
-def test_what_was_changed_since_is_not_undone_and_the_later_ones_are_named(store: MemoryStore) -> None:
+def test_undo_is_refused_with_the_later_changes(store: MemoryStore) -> None:
     first = store.write("a.md", b"one\n", AUTHOR, base=b"about a\n")
     store.write("a.md", b"two\n", AUTHOR, base=b"one\n")
     store.delete("a.md", AUTHOR, base=b"two\n")
@@ -110,20 +110,20 @@ def test_what_was_changed_since_is_not_undone_and_the_later_ones_are_named(store
         store.undo(first.id, USER)
 
 
-def test_what_was_undone_is_not_undone_again(store: MemoryStore) -> None:
+def test_change_is_not_undone_twice(store: MemoryStore) -> None:
     store.undo("1", USER)
-    with pytest.raises(CannotUndo, match="change 1 has been undone already, by change 4"):
+    with pytest.raises(CannotUndo, match=r"1 .*already.* 4"):
         store.undo("1", USER)
 
 
-def test_what_was_changed_by_hand_since_is_not_undone(store: MemoryStore) -> None:
+def test_undo_is_refused_after_an_external_edit(store: MemoryStore) -> None:
     (store.directory / "a.md").write_bytes(b"by hand\n")
-    with pytest.raises(CannotUndo, match="changed since, past the store"):
+    with pytest.raises(CannotUndo, match=r"a.md has been changed since"):
         store.undo("1", USER)
     assert store.read("a.md") == b"by hand\n"
 
 
-def test_what_was_done_by_hand_is_undone_as_well(store: MemoryStore) -> None:
+def test_external_edit_can_be_undone(store: MemoryStore) -> None:
     (store.directory / "a.md").write_bytes(b"\xff by hand\n")
     (noticed,) = store.detect_external_changes()
     store.undo(noticed.id, USER)
@@ -131,6 +131,6 @@ def test_what_was_done_by_hand_is_undone_as_well(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["99", "dream-9", "", "nonsense"])
-def test_what_is_not_in_the_history_cannot_be_undone(store: MemoryStore, wanted: str) -> None:
-    with pytest.raises(CannotUndo, match="is not in the history"):
+def test_unknown_change_cannot_be_undone(store: MemoryStore, wanted: str) -> None:
+    with pytest.raises(CannotUndo, match="not in the history"):
         store.undo(wanted, USER)

@@ -1,4 +1,4 @@
-"""Secrets are found by their shape; what only stands for one is not."""
+"""Secrets are found by their form; placeholders are not."""
 
 import random
 import string
@@ -11,7 +11,7 @@ RANDOM = random.Random(7)
 
 
 def drawn(length: int, alphabet: str = string.ascii_letters + string.digits) -> str:
-    """Characters that look like a key; never written down, so that no scanner takes this file for a leak."""
+    """Return random characters like those of a key, so that no scanner reports this file as a leak."""
     return "".join(RANDOM.choices(alphabet, k=length))
 
 
@@ -36,13 +36,13 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("kind", SECRETS)
-def test_a_secret_is_found_in_its_line(kind: str) -> None:
+def test_secret_is_found_with_its_line(kind: str) -> None:
     text = f"# Deploying\n\nthe staging machine takes {SECRETS[kind]} as it is\n"
     assert find_secrets(text) == [Secret(kind, 3)]
 
 
 @pytest.mark.parametrize("kind", SECRETS)
-def test_what_stood_there_before_is_not_found_again(kind: str) -> None:
+def test_secret_of_the_base_is_not_reported(kind: str) -> None:
     text = f"old: {SECRETS[kind]}\n"
     assert new_secrets(f"one line more\n{text}", text) == []
     assert new_secrets(f"{text}again: ghp_{drawn(36)}\n", text) == [Secret("a GitHub token", text.count("\n") + 1)]
@@ -71,17 +71,17 @@ def test_what_stood_there_before_is_not_found_again(kind: str) -> None:
         "credentials: ~/.config/app2/credentials.json",
     ],
 )
-def test_what_is_no_secret_may_be_written(text: str) -> None:
+def test_harmless_text_is_not_a_secret(text: str) -> None:
     assert find_secrets(text) == []
 
 
 @pytest.mark.parametrize("named", ["password", "DB_PASSWORD", "api-key", "**Token**", '"client_secret"', "access key"])
 @pytest.mark.parametrize("joined", [": ", " = ", "=", ': "', ": `"])
-def test_a_value_that_looks_drawn_is_one_behind_a_name_that_says_so(named: str, joined: str) -> None:
+def test_random_value_after_a_secret_name_is_a_secret(named: str, joined: str) -> None:
     assert find_secrets(f"{named}{joined}{drawn(20)}") == [Secret("a password or token", 1)]
 
 
-def test_no_text_makes_a_pattern_try_again_and_again() -> None:
-    """With a pattern that does, this would not end."""
+def test_secret_patterns_run_in_linear_time() -> None:
+    """A pattern with exponential backtracking would not finish."""
     for piece in ("token: ", "a", "-----BEGIN A ", "://a:", "eyJ", "sk-", "\n", "key is "):
         assert isinstance(find_secrets(piece * (100_000 // len(piece))), list)

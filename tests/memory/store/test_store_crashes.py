@@ -1,4 +1,4 @@
-"""A write that ends at any step, by a crash or a bad disk, leaves the old state or the new one, and a true history."""
+"""A write that ends at any step, leaves the old or the new state and a valid change log."""
 
 import errno
 import os
@@ -21,22 +21,22 @@ Files = dict[str, bytes | None]
 
 
 class Crash(BaseException):
-    """The process has ended: nothing of it catches this."""
+    """The end of the process; no product code catches this."""
 
 
 @attrs.define(eq=False)
 class Ending:
-    """Lets the operation number *at* fail, or end the process; with *torn*, after half of its bytes."""
+    """Makes operation number *at* fail, or end the process; with *torn*, after half of its bytes."""
 
     at: int
     is_crash: bool
     is_lasting: bool
-    """Whether all that follows fails too."""
+    """True if all later operations fail too."""
     torn: bool = False
     seen: int = 0
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """As `FaultHook.before`."""
+        """Implement `FaultHook.before`."""
         self.seen += 1
         if self.seen < self.at or (self.seen > self.at and not self.is_lasting):
             return size
@@ -82,7 +82,7 @@ WRITES: list[Callable[[MemoryStore], None]] = [edit, add, delete, over_a_hand_ed
 
 
 def made(directory: Path) -> MemoryStore:
-    """Two memories, a group of two more, and a hand edit."""
+    """Create a store with two memories, a group of two more, and an external edit."""
     store = MemoryStore.at(directory)
     for name in ("a", "b"):
         store.write(f"{name}.md", f"about {name}\n".encode(), AUTHOR, base=None)
@@ -102,7 +102,9 @@ def end_at_every_step(
     judge: Callable[[MemoryStore, Files, Files, BaseException], None],
     **how: bool,
 ) -> None:
-    """Let *write* end at its first step, its second, and so on; *judge* is told what was before, and would be after."""
+    """End *write* at its first step, its second, and so on; call *judge* with the files before, and after a complete
+    write.
+    """
     whole = made(tmp_path / "whole")
     before = contents(whole)
     write(whole)
@@ -123,7 +125,7 @@ def end_at_every_step(
 
 
 def check(store: MemoryStore, before: Files, after: Files) -> None:
-    """After one more write, the store is as it was or as it should be, and its history says how it came to that."""
+    """Check that, after one more write, the store has the old or the new state, and a matching change log."""
     count = len(store.changes())
     store.write("last.md", b"last\n", AUTHOR, base=None)
     now = contents(store)
@@ -143,7 +145,7 @@ def check(store: MemoryStore, before: Files, after: Files) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
 @pytest.mark.parametrize("torn", [False, True], ids=["", "torn"])
-def test_a_crash_at_any_step_is_finished_by_the_next_writer(
+def test_crash_at_any_step_is_completed_by_the_next_writer(
     tmp_path: Path, write: Callable[[MemoryStore], None], torn: bool
 ) -> None:
     def judge(store: MemoryStore, before: Files, after: Files, exc: BaseException) -> None:
@@ -155,7 +157,7 @@ def test_a_crash_at_any_step_is_finished_by_the_next_writer(
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
 @pytest.mark.parametrize("torn", [False, True], ids=["", "torn"])
-def test_a_step_that_fails_leaves_everything_as_it_was(
+def test_failure_at_any_step_leaves_the_store_unchanged(
     tmp_path: Path, write: Callable[[MemoryStore], None], torn: bool
 ) -> None:
     def judge(store: MemoryStore, before: Files, after: Files, exc: BaseException) -> None:
@@ -168,16 +170,14 @@ def test_a_step_that_fails_leaves_everything_as_it_was(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
-def test_a_disk_that_takes_nothing_more_leaves_what_the_next_writer_can_finish(
-    tmp_path: Path, write: Callable[[MemoryStore], None]
-) -> None:
+def test_failing_disk_leaves_a_completable_change(tmp_path: Path, write: Callable[[MemoryStore], None]) -> None:
     def judge(store: MemoryStore, before: Files, after: Files, exc: BaseException) -> None:
         assert isinstance(exc, OSError)
 
     end_at_every_step(tmp_path, write, judge, is_crash=False, is_lasting=True)
 
 
-def test_a_torn_record_never_happened(tmp_path: Path) -> None:
+def test_torn_record_counts_as_not_written(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     history = store.directory / ".history" / "changes.jsonl"
     whole = history.read_bytes()
@@ -190,7 +190,7 @@ def test_a_torn_record_never_happened(tmp_path: Path) -> None:
     assert b'"z.md"' not in history.read_bytes()
 
 
-def test_a_whole_record_that_nobody_carried_out_is_carried_out(tmp_path: Path) -> None:
+def test_complete_record_is_applied_by_the_next_writer(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     history = store.directory / ".history" / "changes.jsonl"
     record = frame_record(b'{"changes":[{"id":5,"at":1.0,"author":{"by":"user"},"path":"z.md","after":"z"}]}')
@@ -200,7 +200,7 @@ def test_a_whole_record_that_nobody_carried_out_is_carried_out(tmp_path: Path) -
     assert [entry.path for entry in index_lines(store.index())][-2:] == ["z.md", "y.md"]
 
 
-def test_what_was_written_past_the_store_after_a_crash_is_not_written_over(tmp_path: Path) -> None:
+def test_external_edit_after_a_crash_is_kept(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     history = store.directory / ".history" / "changes.jsonl"
     record = frame_record(
@@ -212,7 +212,7 @@ def test_what_was_written_past_the_store_after_a_crash_is_not_written_over(tmp_p
     assert store.read("a.md") == b"by hand\n"
 
 
-def test_a_record_survives_a_power_cut_before_any_file_is_touched(tmp_path: Path) -> None:
+def test_record_is_durable_before_any_file_changes(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     done: list[str] = []
 
@@ -236,7 +236,7 @@ def test_a_record_survives_a_power_cut_before_any_file_is_touched(tmp_path: Path
     ]
 
 
-def test_a_link_in_the_place_of_what_was_to_be_finished_hinders_nobody(tmp_path: Path) -> None:
+def test_link_in_place_of_a_pending_file_is_skipped(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     history = store.directory / ".history" / "changes.jsonl"
     record = frame_record(b'{"changes":[{"id":5,"at":1.0,"author":{"by":"user"},"path":"z.md","after":"z"}]}')
@@ -246,7 +246,7 @@ def test_a_link_in_the_place_of_what_was_to_be_finished_hinders_nobody(tmp_path:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_damage_in_the_middle_of_a_history_costs_what_is_damaged(tmp_path: Path) -> None:
+def test_damage_in_the_change_log_affects_only_its_records(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     history = store.directory / ".history" / "changes.jsonl"
     content = history.read_bytes()
@@ -255,7 +255,7 @@ def test_damage_in_the_middle_of_a_history_costs_what_is_damaged(tmp_path: Path)
     assert store.write("y.md", b"y\n", AUTHOR, base=None).id == "5"
 
 
-def test_the_history_of_a_file_is_found_however_far_back_it_lies(tmp_path: Path) -> None:
+def test_last_content_is_found_far_back_in_the_log(tmp_path: Path) -> None:
     store = made(tmp_path / "memory")
     for number in range(4):
         store.write(f"big{number}.md", b"x" * 700_000, AUTHOR, base=None)

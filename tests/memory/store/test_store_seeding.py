@@ -1,4 +1,4 @@
-"""How the memory of a kind of agent begins."""
+"""Initial memories of an agent type."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ STYLE = "---\nname: Style\ndescription: how we write\ntype: feedback\n---\nBrief
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    """What a project gives agents of a kind."""
+    """A snapshot that a project gives to an agent type."""
     directory = tmp_path / "snapshot"
     directory.mkdir()
     (directory / "house-style.md").write_text(STYLE)
     return directory
 
 
-def test_a_store_without_memories_begins_with_those_of_the_snapshot(tmp_path: Path, snapshot: Path) -> None:
+def test_empty_store_starts_with_the_snapshot(tmp_path: Path, snapshot: Path) -> None:
     store = MemoryStore.at(tmp_path / "memory")
     assert seed_store(store, snapshot) == ["house-style.md"]
     assert (store.read("house-style.md") or b"").decode() == STYLE
@@ -29,32 +29,32 @@ def test_a_store_without_memories_begins_with_those_of_the_snapshot(tmp_path: Pa
     assert seed_store(store, snapshot) == []
 
 
-def test_the_index_of_a_snapshot_comes_along_with_its_hooks(tmp_path: Path, snapshot: Path) -> None:
+def test_snapshot_index_is_copied_with_its_hooks(tmp_path: Path, snapshot: Path) -> None:
     (snapshot / "MEMORY.md").write_text("- [Style](house-style.md) \N{EM DASH} before you write anything\n")
     store = MemoryStore.at(tmp_path / "memory")
     seed_store(store, snapshot)
     assert store.index() == (snapshot / "MEMORY.md").read_text()
 
 
-def test_a_store_with_memories_is_left_alone(tmp_path: Path, snapshot: Path) -> None:
+def test_store_with_memories_is_not_seeded(tmp_path: Path, snapshot: Path) -> None:
     store = MemoryStore.at(tmp_path / "memory")
     store.write("mine.md", b"Mine.\n", Author(by="agent"), base=None)
     assert seed_store(store, snapshot) == []
     assert store.paths() == ["mine.md"]
 
 
-def test_without_a_snapshot_nothing_is_made(tmp_path: Path) -> None:
+def test_nothing_is_created_without_a_snapshot(tmp_path: Path) -> None:
     assert seed_store(MemoryStore.at(tmp_path / "memory"), tmp_path / "nothing") == []
     assert not (tmp_path / "memory").exists()
 
 
-def test_a_snapshot_that_is_a_link_is_refused(tmp_path: Path, snapshot: Path) -> None:
+def test_snapshot_that_is_a_link_is_refused(tmp_path: Path, snapshot: Path) -> None:
     (tmp_path / "link").symlink_to(snapshot)
     with pytest.raises(MemoryRefused, match="link"):
         seed_store(MemoryStore.at(tmp_path / "memory"), tmp_path / "link")
 
 
-def test_a_local_memory_is_kept_out_of_git_by_one_line(tmp_path: Path) -> None:
+def test_local_memory_is_excluded_from_git_once(tmp_path: Path) -> None:
     directory = tmp_path / ".coterie" / "agent-memory-local"
     assert not exclude_from_git(tmp_path, directory), "there is no repository"
     (tmp_path / ".git").mkdir()

@@ -107,8 +107,8 @@ def test_check_of_a_flawed_file_ends_with_2_and_a_line_for_each_flaw(project: Pa
     assert (done.exit_code, done.stdout) == (2, "")
     rule = "a name has letters a-z, digits, - and _, and begins with a letter or digit"
     assert done.stderr.splitlines() == [
-        f"team.toml:2: name 'a/b' cannot be used: {rule}",
-        "team.toml:3: there is no key 'typ' here; did you mean type?",
+        f"team.toml:2: name 'a/b' is not valid: {rule}",
+        "team.toml:3: unknown key 'typ'; did you mean type?",
         "2 flaws",
     ]
 
@@ -117,7 +117,7 @@ def test_check_of_a_flawed_file_as_json_ends_with_2_as_well(project: Path) -> No
     (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorr"\n')
     done = coterie("team", "check", "team.toml", "--json")
     assert (done.exit_code, done.stderr) == (2, "")
-    reason = "there is no kind of agent 'explorr'; did you mean explore?"
+    reason = "unknown agent type 'explorr'; did you mean explore?"
     assert json.loads(done.stdout) == {"team": None, "flaws": [{"path": "team.toml", "line": 3, "reason": reason}]}
 
 
@@ -132,8 +132,8 @@ def test_a_file_cannot_steer_the_terminal(project: Path) -> None:
     ("arguments", "words"),
     [
         (["--team", "none.toml"], "none.toml:1: cannot be read: No such file or directory"),
-        (["--team", "."], ".:1: not a file; give the TOML file of a team"),
-        (["--team", "flawed.toml"], "flawed.toml:2: there is no kind of agent 'scuot'"),
+        (["--team", "."], ".:1: not a regular file; give the TOML file of a team"),
+        (["--team", "flawed.toml"], "flawed.toml:2: unknown agent type 'scuot'"),
         (["--coordinator", "--agent", "worker"], "--coordinator is the kind coordinator, and --agent wants worker"),
         (
             ["--team", "team.toml", "--agent", "worker"],

@@ -1,4 +1,4 @@
-"""Which servers hold for a project, and what the user must approve."""
+"""MCP servers of a project, and the user's approval."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def write(path: Path, **servers: Any) -> None:
     path.write_text(json.dumps({"mcpServers": servers}, indent=1))
 
 
-def test_a_projects_server_takes_the_place_of_the_users_once_it_is_approved(project: Path) -> None:
+def test_approved_project_server_replaces_the_user_server(project: Path) -> None:
     write(project.parent / "home/mcp.json", both={"command": "mine"})
     write(project / ".mcp.json", both={"command": "theirs"}, more={"command": "x"})
     found = load_servers(project)
@@ -48,18 +48,18 @@ def test_a_projects_server_takes_the_place_of_the_users_once_it_is_approved(proj
         ("[]", 1, "has no servers"),
         ('{"mcpServers": []}', 1, "has no servers"),
         ("[" * 100_000, 1, "is nested too deep"),
-        ('{"mcpServers": {},\n "extra": 1}', 2, "has a key 'extra' that is not known"),
-        ('{"mcpServers": {\n"a b": {"command": "x"},\n"a_b": {"command": "y"}}}', 3, "as another server is"),
+        ('{"mcpServers": {},\n "extra": 1}', 2, "unknown key 'extra'"),
+        ('{"mcpServers": {\n"a b": {"command": "x"},\n"a_b": {"command": "y"}}}', 3, "the name of another server"),
     ],
 )
-def test_a_flaw_of_a_file_is_told_with_its_line(project: Path, text: str, line: int, words: str) -> None:
+def test_server_file_problem_is_reported_with_its_line(project: Path, text: str, line: int, words: str) -> None:
     (project / ".mcp.json").write_text(text)
     [problem] = load_servers(project).problems
     assert (problem.path, problem.line) == (project / ".mcp.json", line)
     assert words in problem.reason
 
 
-def test_files_that_cannot_be_read_are_told(project: Path) -> None:
+def test_unreadable_server_file_is_reported(project: Path) -> None:
     os.mkfifo(project / ".mcp.json")
     (project.parent / "home/mcp.json").write_bytes(b"\xff")
     assert [problem.reason.partition(":")[0] for problem in load_servers(project).problems] == [
@@ -89,19 +89,19 @@ def test_commands_list_and_approve_without_showing_secrets(project: Path) -> Non
     assert runner.invoke(main, ["mcp", "approve", "--all"]).stdout == "approved b: https://h\n"
 
 
-def test_a_shell_offers_the_servers(project: Path) -> None:
+def test_shell_completion_lists_the_servers(project: Path) -> None:
     write(project / ".mcp.json", tracker={"command": "x"}, other={"command": "y"})
     shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
     assert [item.value for item in shell.get_completions(["mcp", "approve"], "tr")] == ["tracker"]
 
 
-def test_the_doctor_finds_what_is_wrong_with_servers(project: Path) -> None:
+def test_doctor_reports_server_problems(project: Path) -> None:
     (project / ".mcp.json").write_text("{")
     [finding] = configuration_findings(project)
     assert (finding.where, finding.kind) == (f"{project / '.mcp.json'}:1", "bad_settings")
 
 
-def test_servers_of_definitions_need_a_name_of_their_own(project: Path) -> None:
+def test_definition_server_needs_a_unique_name(project: Path) -> None:
     (project / ".coterie/agents").mkdir(parents=True)
     for name, command in (("a", "x"), ("b", "x"), ("c", "y")):
         text = f"---\nname: {name}\ndescription: d\nmcpServers: {{s: {{command: {command}}}}}\n---\nWork.\n"
@@ -115,7 +115,7 @@ def test_servers_of_definitions_need_a_name_of_their_own(project: Path) -> None:
     assert [server.config.where for server in load_servers(project).servers] == ["z"]
 
 
-def test_secrets_are_what_variables_environments_and_headers_hold(tmp_path: Path) -> None:
+def test_secrets_are_values_of_variables_environment_and_headers(tmp_path: Path) -> None:
     written = ServerConfig(
         name="s", transport="http", url="https://h/${TOKEN}", headers={"Authorization": "Bearer ${KEY}", "A": "short"}
     )

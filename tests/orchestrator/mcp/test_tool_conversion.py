@@ -1,4 +1,4 @@
-"""Which tools can be offered to a model, and what a model is told of an answer."""
+"""Tools that can be offered to a model, and the text of results."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def tool(name: str, schema: dict[str, Any] | None = None, description: str = "d"
     return Tool(name=name, description=description, input_schema=schema or {"type": "object"})
 
 
-def test_tools_are_in_one_order_and_their_schemas_as_they_came() -> None:
+def test_tools_are_sorted_and_keep_their_schemas() -> None:
     schema = {"type": "object", "properties": {"z": {"type": "string"}, "a": {}}, "x-own": 1}
     listed = usable_tools("s", [tool("b"), tool("a", schema)], "  Use a first. ")
     assert [each.name for each in listed.tools] == ["mcp__s__a", "mcp__s__b"]
@@ -36,13 +36,13 @@ def test_tools_are_in_one_order_and_their_schemas_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "string"}, "is not of the type object"),
+        ({"type": "string"}, "is not of type object"),
         ({"type": "object", "anyOf": []}, "has anyOf at the top"),
-        ({"type": "object", "properties": {"a": {"type": "strange"}}}, "is none"),
+        ({"type": "object", "properties": {"a": {"type": "strange"}}}, "is invalid"),
         ({"type": "object", "description": "x" * 40_000}, "over 32,000"),
     ],
 )
-def test_a_tool_that_the_api_would_refuse_is_left_out_with_the_reason(schema: dict[str, Any], words: str) -> None:
+def test_tool_refused_by_the_api_is_left_out_with_the_reason(schema: dict[str, Any], words: str) -> None:
     listed = usable_tools("s", [tool("bad", schema), tool("good")])
     assert [each.tool for each in listed.tools] == ["good"]
     [reason] = listed.left_out
@@ -50,8 +50,8 @@ def test_a_tool_that_the_api_would_refuse_is_left_out_with_the_reason(schema: di
     assert words in reason
 
 
-def test_names_that_meet_and_lists_without_end_are_cut() -> None:
-    assert usable_tools("s", [tool("a b"), tool("a_b")]).left_out == ("a_b: another tool is called mcp__s__a_b too",)
+def test_duplicate_names_and_large_lists_are_cut() -> None:
+    assert usable_tools("s", [tool("a b"), tool("a_b")]).left_out == ("a_b: another tool has the name mcp__s__a_b too",)
     many = [tool(f"t{number}", description="x" * 2_000) for number in range(200)]
     listed = usable_tools("s", many)
     assert 0 < len(listed.tools) < 200
@@ -59,7 +59,7 @@ def test_names_that_meet_and_lists_without_end_are_cut() -> None:
     assert len(listed.tools) + len(listed.left_out) == 200
 
 
-def test_every_kind_of_content_is_shown_or_named() -> None:
+def test_every_content_type_is_shown_or_named() -> None:
     result = CallToolResult(
         content=[
             TextContent(type="text", text="hello"),
@@ -78,7 +78,7 @@ def test_every_kind_of_content_is_shown_or_named() -> None:
     assert said.is_error
     assert said.text.splitlines() == [
         "hello",
-        "[sound of the type audio/wav, which cannot be shown]",
+        "[audio of type audio/wav, which cannot be shown]",
         "[log, file:///log]",
         "[file:///a]",
         "inside",
@@ -88,7 +88,7 @@ def test_every_kind_of_content_is_shown_or_named() -> None:
     assert said.pictures == pictures
 
 
-def test_facts_without_words_are_json_and_are_not_said_twice() -> None:
+def test_structured_content_without_text_becomes_json() -> None:
     assert to_content(CallToolResult(content=[], structured_content={"a": 1})).text == '{"a":1}'
     both = CallToolResult(content=[TextContent(type="text", text="a is 1")], structured_content={"a": 1})
     assert to_content(both).text == "a is 1"

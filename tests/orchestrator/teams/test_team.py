@@ -1,4 +1,4 @@
-"""A team between processes and on disk, what starts its members, and what its lead is told."""
+"""A team between processes and on disk, its spawn requests, and the briefing of its lead."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -81,19 +81,19 @@ TWO = TeamDefinition(
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    """A new one."""
+    """A new session."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 @pytest.mark.slow
 @given(team=TEAMS)
-def test_a_team_is_the_same_after_a_trip_through_bytes(team: TeamDefinition) -> None:
+def test_team_survives_a_round_trip_through_bytes(team: TeamDefinition) -> None:
     assert TeamDefinition.from_bytes(team.to_bytes()) == team
 
 
 @given(data=st.binary(max_size=60) | st.sampled_from([b"[" * 100_000, b"{}", b'{"name": 1}', b'{"name": "x"']))
-def test_other_bytes_are_a_value_error(data: bytes) -> None:
+def test_invalid_team_bytes_raise_value_error(data: bytes) -> None:
     try:
         TeamDefinition.from_bytes(data)
     except ValueError:
@@ -101,7 +101,7 @@ def test_other_bytes_are_a_value_error(data: bytes) -> None:
     raise AssertionError(f"{data!r} is no team")
 
 
-def test_a_member_is_asked_for_with_all_that_its_file_says() -> None:
+def test_spawn_request_has_all_keys_of_a_member() -> None:
     member = TeamMember(
         name="builder",
         type="worker",
@@ -127,7 +127,7 @@ def test_a_member_is_asked_for_with_all_that_its_file_says() -> None:
     )
 
 
-def test_who_begins_at_once_is_told_which_tasks_are_for_it() -> None:
+def test_member_with_prompt_gets_its_intended_tasks() -> None:
     scout, builder = TWO.requests()
     assert scout.task == "Look.\n\nTasks on the task list for you: 1 (Find it)."
     assert builder.task == "", "it waits for messages, and has no task by which it would not"
@@ -142,11 +142,11 @@ def test_who_begins_at_once_is_told_which_tasks_are_for_it() -> None:
         (TeamDefinition(name="t", coordinator=True, lead=TeamLead(model="opus")), "coordinator"),
     ],
 )
-def test_a_team_knows_the_kind_of_its_lead(team: TeamDefinition, kind: str | None) -> None:
+def test_team_has_the_agent_type_of_its_lead(team: TeamDefinition, kind: str | None) -> None:
     assert team.lead_type == kind
 
 
-def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
+def test_briefing_lists_members_and_tasks() -> None:
     text = team_briefing(TWO)
     assert "You lead the team two." in text
     assert "- scout (kind explore). Its task: Look." in text
@@ -174,7 +174,7 @@ def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
         (TeamMember(name="a", type="k", prompt=f"{'x' * 199}<y>"), f"{'x' * 199}&lt;..."),
     ],
 )
-def test_a_lead_is_told_the_terms_of_a_member(member: TeamMember, words: str) -> None:
+def test_briefing_shows_the_limits_of_a_member(member: TeamMember, words: str) -> None:
     [line] = [
         line
         for line in team_briefing(TeamDefinition(name="t", members=(member,))).splitlines()
@@ -183,13 +183,13 @@ def test_a_lead_is_told_the_terms_of_a_member(member: TeamMember, words: str) ->
     assert words in line
 
 
-def test_a_team_without_members_or_tasks_needs_no_words() -> None:
+def test_briefing_is_empty_without_members_and_tasks() -> None:
     assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
     assert team_briefing(attrs.evolve(TWO, members=())).startswith("The task list contains from the beginning:")
 
 
-async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: SessionDirectory) -> None:
-    """Whoever takes it up again knows the team from the disk; tasks that are done, or deleted, do not come again."""
+async def test_session_stores_its_team_and_creates_tasks_once(session: SessionDirectory) -> None:
+    """A resumed session reads its team from disk; tasks that are done or deleted are not created again."""
     await start_team_record(session, TWO, Clock())
     assert load_recorded_team(session) == TWO
     tasks = TaskList(session.directory / TASKS, Clock())
@@ -204,7 +204,7 @@ async def test_a_session_keeps_its_team_and_has_its_tasks_once(session: SessionD
 
 
 @pytest.mark.parametrize("crashed_after", range(4))
-async def test_tasks_that_a_crash_left_out_come_later(session: SessionDirectory, crashed_after: int) -> None:
+async def test_tasks_missing_after_a_crash_are_created_later(session: SessionDirectory, crashed_after: int) -> None:
     tasks = TaskList(session.directory / TASKS, Clock())
     await create_tasks(attrs.evolve(TWO, tasks=TWO.tasks[:crashed_after]), tasks)
     await create_tasks(TWO, tasks)
@@ -212,13 +212,13 @@ async def test_tasks_that_a_crash_left_out_come_later(session: SessionDirectory,
     assert [listed.subject for listed in (await tasks.list()).tasks] == ["Find it", "Mend it", "Prove it"]
 
 
-async def test_a_session_without_a_team_has_none(session: SessionDirectory) -> None:
+async def test_session_without_a_team_has_no_record(session: SessionDirectory) -> None:
     await start_team_record(session, None, Clock())
     assert load_recorded_team(session) is None
     assert (await TaskList(session.directory / TASKS, Clock()).list()).tasks == ()
 
 
-async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: SessionDirectory) -> None:
+async def test_unreadable_team_record_is_reported_with_its_path(session: SessionDirectory) -> None:
     (session.directory / TEAM_FILE).write_bytes(b'{"name": ')
     with pytest.raises(ConfigInvalid, match=TEAM_FILE):
         await start_team_record(session, None, Clock())
@@ -249,10 +249,10 @@ async def test_a_record_that_cannot_be_read_is_told_with_its_path(session: Sessi
         ),
     ],
 )
-def test_what_a_member_is_to_have_is_what_it_gets(
+def test_member_options_reach_the_agent_spec(
     member: TeamMember, expected: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A budget is for all that it starts, too: else it could spend without end by delegating."""
+    """A budget includes the descendants, because otherwise delegation would bypass it."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     settings = Settings.build({"approvals.plans": "human"}, {})
     lead = AgentSpec(name="main", task="t", model=known_models().get("opus").id, settings=settings)

@@ -1,4 +1,4 @@
-"""What docs/teams.md says of team files is what they are: its keys, its example, and its flaws."""
+"""docs/teams.md matches the code: keys, example and problems."""
 
 import re
 import tomllib
@@ -41,24 +41,24 @@ blocked_by = ["map"]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One without settings and definitions."""
+    """A home directory without settings and definitions."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
 
 
 def keys_of(heading: str) -> set[str]:
-    """The keys in the table whose first heading is *heading*."""
+    """Return the keys in the table whose first heading is *heading*."""
     table = PAGE.split(f"| {heading} | default | meaning |\n|---|---|---|\n")[1].split("\n\n")[0]
     return {key for row in table.splitlines() for key in re.findall(r"`([a-z_.]+)`", row.split(" | ")[0])}
 
 
-def test_every_key_is_documented_and_no_other() -> None:
+def test_documented_keys_are_exactly_the_known_keys() -> None:
     lead = {f"lead.{key}" for key in LEAD_KEYS}
     assert keys_of("key") == (TEAM_KEYS.keys() - {"lead", "members", "tasks"}) | lead
     assert keys_of("key of `[[members]]`") == MEMBER_KEYS.keys()
     assert keys_of("key of `[[tasks]]`") == TASK_KEYS.keys()
 
 
-def test_the_example_of_the_page_is_part_of_the_file(tmp_path: Path) -> None:
+def test_documentation_example_is_part_of_the_example_file(tmp_path: Path) -> None:
     [text] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "team.toml").write_text(text)
     shown, whole = load_team(tmp_path / "team.toml", tmp_path), load_team(DOCS / "examples" / "team.toml", tmp_path)
@@ -67,7 +67,7 @@ def test_the_example_of_the_page_is_part_of_the_file(tmp_path: Path) -> None:
     assert tomllib.loads(text).keys() == example.keys()
 
 
-def test_the_flaws_of_the_page_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_problems_match_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("team.toml").write_text(FLAWED)
     with pytest.raises(TeamInvalid) as caught:

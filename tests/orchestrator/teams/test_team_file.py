@@ -1,4 +1,4 @@
-"""The file of a team: what it says, and every flaw of it with its line, all at once."""
+"""Team files: all keys, and all problems with their lines."""
 
 import os
 from decimal import Decimal
@@ -15,30 +15,30 @@ from coterie.orchestrator.teams.team_tables import TeamInvalid
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "team.toml"
 
 FLAWS: list[tuple[str | bytes, int, str]] = [
-    ('a = 1\nnme = "x"', 2, "there is no key 'nme' here; did you mean name?"),
-    ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "there is no key 'bugdet_usd' here; did you mean budget_usd?"),
-    ('[lead]\ntype = "x"', 2, "there is no key 'type' here; there is agent, model"),
+    ('a = 1\nnme = "x"', 2, "unknown key 'nme'; did you mean name?"),
+    ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "unknown key 'bugdet_usd'; did you mean budget_usd?"),
+    ('[lead]\ntype = "x"', 2, "unknown key 'type'; there is agent, model"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblockedby = []', 4, "did you mean blocked_by?"),
     (
         '[[members]]\nname = "a"\ntype = "explorer"',
         3,
-        "there is no kind of agent 'explorer'; did you mean explore or worker?",
+        "unknown agent type 'explorer'; did you mean explore or worker?",
     ),
-    ('[lead]\nagent = "wrker"', 2, "there is no kind of agent 'wrker'; did you mean worker?"),
-    ('[[members]]\nname = "a"\ntype = "fork"', 3, "a fork begins with a conversation"),
+    ('[lead]\nagent = "wrker"', 2, "unknown agent type 'wrker'; did you mean worker?"),
+    ('[[members]]\nname = "a"\ntype = "fork"', 3, "cannot be a fork"),
     ('[[members]]\nname = "a"\nmodel = "sonet"', 3, "'sonet' is not a known model; did you mean sonnet"),
-    ('[lead]\nmodel = "gpt"', 2, "'gpt' is not a known model; there is"),
+    ('[lead]\nmodel = "gpt"', 2, "'gpt' is not a known model; known:"),
     ('[[members]]\nname = "a"\n[[members]]\nname = "A"', 4, "name 'A' is taken: another member is called a"),
     ('[[members]]\nname = "Main"', 2, "name 'Main' is taken: it is the lead's"),
     ('[[members]]\nname = "user"', 2, "name 'user' is taken: it is the human's"),
     ('[[members]]\nname = "root"', 2, "name 'root' is taken: it is the session's own"),
-    ('[[members]]\nname = "dead"', 2, "name 'dead' cannot be used: bridge, dead, held, outgoing are taken"),
-    ('[[members]]\nname = "a/b"', 2, "name 'a/b' cannot be used: a name has letters a-z, digits, - and _"),
-    ('[[members]]\nname = "../x"', 2, "cannot be used"),
-    ('[[members]]\nname = "scöut"', 2, "cannot be used"),
+    ('[[members]]\nname = "dead"', 2, "name 'dead' is not valid: bridge, dead, held, outgoing are taken"),
+    ('[[members]]\nname = "a/b"', 2, "name 'a/b' is not valid: a name has letters a-z, digits, - and _"),
+    ('[[members]]\nname = "../x"', 2, "is not valid"),
+    ('[[members]]\nname = "scöut"', 2, "is not valid"),
     (f'[[members]]\nname = "{"x" * 65}"', 2, "it has 65 characters, over 64"),
     ('[[members]]\nname = ""', 2, "name is ''; it should be a text in quotes"),
-    ('\n[[members]]\ntype = "explore"', 2, 'there is no name: add a line such as `name = "scout"`'),
+    ('\n[[members]]\ntype = "explore"', 2, 'name is missing: add a line such as `name = "scout"`'),
     ('[[members]]\nname = "a"\nbudget_usd = 0', 3, "budget_usd is 0; it should be a number above 0"),
     ('[[members]]\nname = "a"\nbudget_usd = -1.5', 3, "budget_usd is -1.5; it should be"),
     ('[[members]]\nname = "a"\nbudget_usd = nan', 3, "budget_usd is NaN; it should be"),
@@ -51,27 +51,27 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
     ('[[members]]\nname = "a"\nprompt = 1979-05-27', 3, "it should be a text in quotes"),
     ('[[members]]\nname = "a"\nplan_required = "boss"', 3, "plan_required is 'boss'; it should be true,"),
     ('[[members]]\nname = "a"\nplan_required = 1', 3, "plan_required is 1; it should be true,"),
-    ('[[members]]\nname = "a"\nplan_required = { paths = [] }', 3, "a rule names files"),
-    ('[[members]]\nname = "a"\nplan_required = {}', 3, "a rule names files"),
+    ('[[members]]\nname = "a"\nplan_required = { paths = [] }', 3, "a rule needs file patterns"),
+    ('[[members]]\nname = "a"\nplan_required = {}', 3, "a rule needs file patterns"),
     ('[[members]]\nname = "a"\n[members.plan_required]\npaths = "x"', 4, "paths is 'x'; it should be a list"),
-    ('[[members]]\nname = "a"\n[members.plan_required]\npaths = ["x"]\nby = "me"', 5, "there is no key 'by' here"),
-    ('coordinator = true\n[lead]\nagent = "worker"', 3, "a coordinator is a kind of its own"),
+    ('[[members]]\nname = "a"\n[members.plan_required]\npaths = ["x"]\nby = "me"', 5, "unknown key 'by'"),
+    ('coordinator = true\n[lead]\nagent = "worker"', 3, "remove either"),
     ("coordinator = 1", 1, "coordinator is 1; it should be true or false"),
     ('lead = "opus"', 1, "lead is 'opus'; it should be a table"),
-    ('[members]\nname = "a"', 1, "it should be a list of tables, each below a line [[members]]"),
+    ('[members]\nname = "a"', 1, "it should be a list of tables, each after a line [[members]]"),
     ('members = ["a"]', 1, "members.0 is 'a'; it should be a table"),
-    ('\ntasks = "find"', 2, "it should be a list of tables, each below a line [[tasks]]"),
-    ('[[tasks]]\nsubject = "s"', 1, 'there is no id: add a line such as `id = "find"`'),
-    ('[[tasks]]\nid = "a"', 1, 'there is no subject: add a line such as `subject = "Find the bug"`'),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\n[[tasks]]\nid = "a"\nsubject = "t"', 5, "there is another task 'a'"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nowner = "scuot"', 4, "there is no member 'scuot'; there is main"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["b"]', 4, "there is no task 'b' to wait for; there is none"),
+    ('\ntasks = "find"', 2, "it should be a list of tables, each after a line [[tasks]]"),
+    ('[[tasks]]\nsubject = "s"', 1, 'id is missing: add a line such as `id = "find"`'),
+    ('[[tasks]]\nid = "a"', 1, 'subject is missing: add a line such as `subject = "Find the bug"`'),
+    ('[[tasks]]\nid = "a"\nsubject = "s"\n[[tasks]]\nid = "a"\nsubject = "t"', 5, "another task has the id 'a'"),
+    ('[[tasks]]\nid = "a"\nsubject = "s"\nowner = "scuot"', 4, "unknown member 'scuot'; there is main"),
+    ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["b"]', 4, "unknown task 'b'; there is none"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = [1]', 4, "it should be a list of texts in quotes"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["a"]', 4, "tasks wait for each other: a -> a;"),
-    (f'[[tasks]]\nid = "a"\nsubject = "{"s" * 301}"', 3, "subject has 301 characters; it may have 300"),
-    (f'[[tasks]]\nid = "a"\nsubject = "s"\ndescription = "{"d" * 65_437}"', 4, "it may have 65,436"),
-    ("", 1, "there is no team in it; begin with [[members]]"),
-    ("# nothing\n\n", 1, "there is no team in it"),
+    (f'[[tasks]]\nid = "a"\nsubject = "{"s" * 301}"', 3, "subject has 301 characters; at most 300"),
+    (f'[[tasks]]\nid = "a"\nsubject = "s"\ndescription = "{"d" * 65_437}"', 4, "at most 65,436"),
+    ("", 1, "the file has no team; begin with [[members]]"),
+    ("# nothing\n\n", 1, "the file has no team"),
     ("members:\n  - name: a\n", 1, "not TOML: expected"),
     ('name = "x"\n\nname = "y"\n', 3, "not TOML: cannot overwrite a value"),
     ('name = "x"\n[[members]]\nname = "a', 3, "not TOML: "),
@@ -83,7 +83,7 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with a kind of agent of its own, and a home without settings."""
+    """A checkout with an agent type of its own, and a home directory without settings."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     here = tmp_path / "project"
@@ -95,21 +95,21 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(project: Path, text: str | bytes) -> TeamDefinition:
-    """The team of a file with *text*."""
+    """Load a team file with *text*."""
     path = project / "team.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return load_team(path, project)
 
 
 def problems_of(project: Path, text: str | bytes) -> list[tuple[int, str]]:
-    """Line and reason of all that is wrong with *text*."""
+    """Return line and reason of each problem of *text*."""
     with pytest.raises(TeamInvalid) as caught:
         read(project, text)
     assert {flaw.path for flaw in caught.value.flaws} == {project / "team.toml"}
     return [(flaw.line, flaw.reason) for flaw in caught.value.flaws]
 
 
-def test_every_key_is_read(project: Path) -> None:
+def test_every_key_is_parsed(project: Path) -> None:
     team = read(
         project,
         """
@@ -180,11 +180,11 @@ description = "Anywhere."
     )
 
 
-def test_a_team_without_a_name_is_called_as_its_file(project: Path) -> None:
+def test_team_without_a_name_is_named_after_its_file(project: Path) -> None:
     assert read(project, "coordinator = true") == TeamDefinition(name="team", coordinator=True)
 
 
-def test_a_mark_before_the_first_line_is_no_flaw(project: Path) -> None:
+def test_byte_order_mark_is_accepted(project: Path) -> None:
     assert read(project, b'\xef\xbb\xbfname = "x"').name == "x"
     assert problems_of(project, b'\xef\xbb\xbfname = "x"\n# \xff') == [
         (2, "not UTF-8: byte 0xff here; save the file as UTF-8")
@@ -192,14 +192,12 @@ def test_a_mark_before_the_first_line_is_no_flaw(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "reason"), FLAWS, ids=[reason for _, _, reason in FLAWS])
-def test_a_flaw_is_told_with_its_line_and_what_would_be_right(
-    project: Path, text: str | bytes, line: int, reason: str
-) -> None:
+def test_problem_has_its_line_and_the_expected_value(project: Path, text: str | bytes, line: int, reason: str) -> None:
     found = problems_of(project, text)
     assert [where for where, why in found if reason in why] == [line], found
 
 
-def test_all_flaws_are_told_at_once_in_the_order_of_their_lines(project: Path) -> None:
+def test_all_problems_are_reported_in_line_order(project: Path) -> None:
     text = """
 nmae = "x"
 [[members]]
@@ -221,29 +219,29 @@ blocked_by = ["a"]
 """
     found = problems_of(project, text)
     assert [line for line, _ in found] == [2, 3, 4, 5, 9, 10]
-    assert found[-1] == (10, "tasks wait for each other: a -> b -> c -> a; take one of them away")
+    assert found[-1] == (10, "tasks wait for each other: a -> b -> c -> a; remove one dependency")
 
 
-def test_each_ring_of_tasks_is_told(project: Path) -> None:
-    """Two that share no task are two flaws; a task that only waits for a ring is none."""
+def test_each_cycle_of_tasks_is_reported(project: Path) -> None:
+    """Two disjoint cycles are two problems; a task that only waits for a cycle is none."""
     pairs = {"a": "b", "b": "a", "c": "d", "d": "c", "e": "a"}
     text = "".join(
         f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = ["{other}"]\n' for key, other in pairs.items()
     )
     assert [(line, why.split(": ")[1]) for line, why in problems_of(project, text)] == [
-        (4, "a -> b -> a; take one of them away"),
-        (12, "c -> d -> c; take one of them away"),
+        (4, "a -> b -> a; remove one dependency"),
+        (12, "c -> d -> c; remove one dependency"),
     ]
 
 
-def test_tasks_stand_behind_those_they_wait_for_and_else_as_in_the_file(project: Path) -> None:
+def test_tasks_are_sorted_after_their_blockers(project: Path) -> None:
     pairs = {"a": ["d"], "b": [], "c": ["a"], "d": []}
     text = "".join(f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = {waits}\n' for key, waits in pairs.items())
     assert [task.key for task in read(project, text).tasks] == ["b", "d", "a", "c"]
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda _: None], ids=["directory", "pipe", "nothing"])
-def test_what_is_no_file_is_not_opened(project: Path, make: object) -> None:
+def test_non_file_is_not_opened(project: Path, make: object) -> None:
     path = project / "no.toml"
     assert callable(make)
     make(path)
@@ -253,33 +251,33 @@ def test_what_is_no_file_is_not_opened(project: Path, make: object) -> None:
     assert "give the TOML file of a team" in str(caught.value)
 
 
-def test_a_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
+def test_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
     text = '[[members]]\nname = "a"\nworktree = true'
     assert read(project, text).members[0].worktree
     outside = tmp_path / "outside"
     outside.mkdir()
     assert problems_of(outside, text) == [
-        (3, f"a worktree needs a git repository, and {outside} is in none: run `git init`, or take the key away")
+        (3, f"a worktree needs a git repository, and {outside} is not in one: run `git init`, or remove the key")
     ]
 
 
-def test_a_team_that_could_not_be_at_work_at_once_is_refused(project: Path) -> None:
+def test_team_above_the_concurrency_limit_is_refused(project: Path) -> None:
     (project / ".coterie" / "settings.toml").write_text("[agents]\nat_once = 3\n")
     text = "".join(f'[[members]]\nname = "m{number}"\n' for number in range(3))
     [(line, reason)] = problems_of(project, text)
     assert line == 5, "where the first stands who finds no room"
-    assert "the lead and 3 members are more than may be at work at a time: agents.at_once is 3" in reason
+    assert "the lead and 3 members exceed the number of agents that may run at a time: agents.at_once is 3" in reason
     assert len(read(project, text[: text.rindex("[[")]).members) == 2
 
 
-def test_settings_that_cannot_be_used_are_not_blamed_on_the_team(project: Path) -> None:
+def test_invalid_settings_are_not_reported_as_team_problems(project: Path) -> None:
     (project / ".coterie" / "settings.toml").write_text("[agents]\nat_onec = 3\n")
     with pytest.raises(ConfigInvalid, match="at_onec") as caught:
         read(project, '[[members]]\nname = "a"')
     assert not isinstance(caught.value, TeamInvalid)
 
 
-def test_the_example_of_the_documents_is_a_team(project: Path) -> None:
+def test_documentation_example_is_valid(project: Path) -> None:
     team = load_team(EXAMPLE, project)
     assert [member.name for member in team.members] == ["scout", "builder", "tester", "critic"]
     assert [task.key for task in team.tasks] == ["map", "build", "tests", "verify"]
