@@ -224,11 +224,11 @@ async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(
 ) -> None:
     full = SeededFaults(seed=1, full=1.0)
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
-        with file_faults(full), pytest.raises(ApprovalNotStored, match="could not be kept"):
+        with file_faults(full), pytest.raises(ApprovalNotStored, match="could not be stored"):
             await bench.approvals.request(plan(), session.project)
         assert bench.approval_events == []
         await bench.wait_for(plan(), nursery)
-        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open, because the answer could not be kept"):
+        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open: the answer could not be stored"):
             await bench.approvals.decide(by_lead("plan-2"))
         assert bench.judged == []
         assert not bench.approvals.is_approved("builder")

@@ -78,7 +78,7 @@ def nested(content: bytes) -> bytes:
         (edited(lambda file: file.update(mac="ÿ")), "by another process than the root"),
         (edited(lambda file: file.pop("mac")), "it cannot be read"),
         (edited(lambda file: file["approval"].update(state="granted")), "it cannot be read"),  # type: ignore[attr-defined]
-        (edited(lambda file: file.update(v=2)), "no record of this version"),
+        (edited(lambda file: file.update(v=2)), "unknown version"),
         (lambda content: content[:-40], "it cannot be read"),
         (lambda _: b"", "it cannot be read"),
         (nested, "it cannot be read"),
@@ -107,7 +107,7 @@ def test_blanks_that_somebody_put_in_are_a_change_too(session: SessionDirectory,
 def test_a_file_under_another_name_is_not_believed(session: SessionDirectory, records: ApprovalStore) -> None:
     path_of(records).rename(path_of(records, "plan-9"))
     [kept] = read_approvals(session)
-    assert (kept.approval, kept.doubt) == (None, "it is no record of this version, or another's")
+    assert (kept.approval, kept.doubt) == (None, "unknown version, or the id does not match the file name")
 
 
 def test_a_directory_in_the_place_of_a_file_is_in_nobodys_way(
