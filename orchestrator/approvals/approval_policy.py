@@ -1,8 +1,8 @@
 """Rules for who may decide an approval, and automatic decisions by rule.
 
 AgentError
-├── AnswerInvalid      an answer that does not count, and changes nothing
-└── ApprovalNotStored  a request that could not be kept, so nobody was asked
+├── AnswerInvalid      an answer that was rejected and changed nothing
+└── ApprovalNotStored  a request that could not be written to disk and was not announced
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,42 +19,45 @@ from coterie.session_directory import MAIN
 
 @attrs.frozen(kw_only=True)
 class ApprovalDecision:
-    """Somebody's answer to an approval."""
+    """Answer of a user or an agent to an approval."""
 
     id: str
     approve: bool
     feedback: str = ""
     agent: str | None = None
-    """The agent on whose control socket it came; None for the human."""
+    """Agent that decides, identified by its connection; None for the user."""
     requester: str | None = None
-    """Whose request it is meant to answer; None for whoever made it."""
+    """Agent that must have made the request; None to accept any."""
 
     @property
     def by(self) -> str:
-        """Who decides, as events and records name it."""
+        """Name of the decider in events and records."""
         if self.agent is None:
             return HUMAN
         return LEAD if self.agent == MAIN else self.agent
 
 
 def rejection_reason(decision: ApprovalDecision, approval: Approval) -> str | None:
-    """Why *decision* does not count for *approval*; None if it does. A person stands above the lead."""
+    """Return the reason to reject *decision* on *approval*; None if it is valid.
+
+    The user may decide every approval, the lead only those that are assigned to the lead.
+    """
     claim = approval.claim
     if decision.requester not in (None, claim.agent):
-        return f"{approval.id} was asked for by {claim.agent}, not by {decision.requester}"
+        return f"{approval.id} was requested by {claim.agent}, not by {decision.requester}"
     if approval.state != "open":
-        return f"{approval.id} is not open any more: {describe_state(approval)}"
+        return f"{approval.id} is no longer open: {describe_state(approval)}"
     if decision.agent is None:
         return None
     if decision.agent == claim.agent:
-        return "nobody approves what they ask for themselves"
+        return "an agent cannot decide its own request"
     if decision.agent != MAIN:
-        return "only the lead or the user decides"
-    return None if claim.approver == LEAD else "only the user decides over this one"
+        return "only the lead or the user can decide"
+    return None if claim.approver == LEAD else f"only the user can decide {approval.id}"
 
 
 def describe_state(approval: Approval) -> str:
-    """How it stands, in a few words."""
+    """Describe the state of *approval* in one phrase."""
     if approval.state == "open":
         return f"open, for the {'user' if approval.claim.approver == HUMAN else approval.claim.approver} to decide"
     if approval.state == "withdrawn":
@@ -64,43 +67,43 @@ def describe_state(approval: Approval) -> str:
 
 @attrs.frozen(kw_only=True)
 class RuleDecision:
-    """What a rule says of a plan."""
+    """Decision of a rule on a plan."""
 
     approve: bool
     feedback: str = ""
 
 
 def decide_by_rule(paths: Sequence[str], files: Sequence[str], root: Path) -> RuleDecision:
-    """Approve a plan whose *files*, relative to *root*, all match one of *paths*; there must be one.
+    """Approve a plan if it names at least one file, and each of *files* matches one of the patterns *paths*.
 
-    Links are followed, as they are now. A pattern that is none describes no file.
+    File names are relative to *root*, and symlinks are resolved now. An invalid pattern rejects the plan.
     """
     allowed = ", ".join(paths) or "nothing"
     try:
         patterns = [PathPattern.parse(path) for path in paths]
     except ValueError as exc:
-        return RuleDecision(approve=False, feedback=f"The rule that decides cannot be used: {exc}.")
+        return RuleDecision(approve=False, feedback=f"The plan rule has an invalid pattern: {exc}.")
     if not files:
         return RuleDecision(
             approve=False, feedback=f"Name the files that the plan changes; only {allowed} may be changed."
         )
-    outside = [file for file in files if not _is_described(file, patterns, root.resolve())]
+    outside = [file for file in files if not _matches_any(file, patterns, root.resolve())]
     if outside:
         return RuleDecision(approve=False, feedback=f"Only {allowed} may be changed, and not {', '.join(outside)}.")
     return RuleDecision(approve=True)
 
 
-def _is_described(file: str, patterns: Iterable[PathPattern], root: Path) -> bool:
+def _matches_any(file: str, patterns: Iterable[PathPattern], root: Path) -> bool:
     try:
         path = (root / file).resolve()
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: links that lead round in a circle
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: a cycle of symlinks
         return False
     return any(pattern.covers(path, root) for pattern in patterns)
 
 
 @attrs.define(eq=False)
 class AnswerInvalid(AgentError):
-    """Who gave the answer may not, or there is nothing to answer."""
+    """The decider has no right to this decision, or the approval is unknown or not open."""
 
     reason: str
 
@@ -110,7 +113,7 @@ class AnswerInvalid(AgentError):
 
 @attrs.define(eq=False)
 class ApprovalNotStored(AgentError):
-    """The disk did not take the request."""
+    """The request could not be written to disk."""
 
     reason: str
 

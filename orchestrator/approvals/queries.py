@@ -11,7 +11,7 @@ from coterie.orchestrator.session.root_lock import find_living_roots
 from coterie.session_directory import SessionDirectory
 
 QUESTION = ("tool", "subject", "details", "reason")
-"""What is shown of a call that needs a permission; the rest is between processes."""
+"""Fields of a permission question that are shown to the user."""
 
 
 @attrs.frozen(kw_only=True)
@@ -21,10 +21,10 @@ class ListedApproval:
     session: SessionDirectory
     approval: Approval
     doubt: str | None = None
-    """Why it does not count as it stands."""
+    """Reason why the stored file is not trusted; None if it is."""
 
     def row(self) -> dict[str, object]:
-        """All of it, as JSON has it; docs/approvals.md says what each member is."""
+        """Return the approval as a JSON object; docs/approvals.md describes its members."""
         approval, claim = self.approval, self.approval.claim
         question = claim.question
         return {
@@ -51,7 +51,7 @@ class ListedApproval:
 
 @attrs.frozen(kw_only=True)
 class UnreadableApproval:
-    """A file that stands in the way of an approval, or of all of a session."""
+    """A file that cannot be read: one approval, or the key of a session."""
 
     session: str
     path: Path
@@ -62,9 +62,9 @@ class UnreadableApproval:
 
 
 def find_approvals(name: str | None) -> Iterator[ListedApproval | UnreadableApproval]:
-    """What there is in the session *name*, or in all that run, the oldest of each first. Blocks on the disk.
+    """Yield the approvals of session *name*, or of all running sessions, oldest first. Blocks on the disk.
 
-    Raises `ConfigInvalid` if there is no such session.
+    Raises `ConfigInvalid` if session *name* does not exist.
     """
     if name is not None:
         yield from _list_session(SessionDirectory.find(name))

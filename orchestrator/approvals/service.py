@@ -1,6 +1,6 @@
-"""Approval service of a running session: requests are stored first, then announced, and decided once.
+"""Approval service of a running session: each request is stored first, then announced, and decided once.
 
-While the root lives, what counts is in its memory; the files are read back only when it begins.
+The state in the root's memory is authoritative; the files are read only when a root starts.
 """
 
 import contextlib
@@ -38,14 +38,17 @@ from coterie.suggestions import did_you_mean
 
 @attrs.frozen
 class LeadNotifier:
-    """Writes to the lead of one session."""
+    """Sends approval requests to the lead of one session."""
 
     _router: Router
     _sender: Sender
-    """The root."""
+    """Identity of the root."""
 
     async def notify(self, approval: Approval) -> str | None:
-        """Store the question for the lead; it arrives once, however often it is stored. Why it cannot be, or None."""
+        """Store a message for the lead; return the reason if that fails, else None.
+
+        The message id is the approval id, so repeated calls deliver it once.
+        """
         claim = approval.claim
         body = PlanApprovalRequest(plan=claim.plan, agent=claim.agent, files=claim.files)
         draft = OutgoingMessage(
@@ -60,57 +63,57 @@ class LeadNotifier:
 
 @attrs.define(eq=False)
 class PendingApproval:
-    """One approval, as it counts."""
+    """In-memory state of one approval."""
 
     approval: Approval
     is_unverified: bool = False
-    """Whether its file was changed by others: nobody can decide over it, and its agent has to ask anew.
+    """True if another process changed its file. It cannot be decided, and its agent must ask again.
 
-    Under another id, as the lead has heard of this one already, and may have answered it.
+    The new request gets another id, because the lead has seen this one and may have answered it.
     """
     is_announced: bool = False
-    """Whether this root has told the lead of it."""
-    heard_by: int | None = None
-    """The start of the agent that was told what was decided."""
+    """True if this root has notified the lead."""
+    delivered_to: int | None = None
+    """Incarnation of the agent that received the decision."""
     is_decided: trio.Event = attrs.field(factory=trio.Event)
 
     @classmethod
     def restored(cls, approval: Approval, *, is_doubted: bool) -> Self:
-        """What an earlier root has kept; as open, where somebody else has changed it."""
+        """Restore an approval of an earlier root; as open if its file was changed by another process."""
         if is_doubted:
             return cls(Approval(id=approval.id, claim=approval.claim, asked_at=approval.asked_at), is_unverified=True)
-        # Whether a yes to one call was used cannot be known any more, so it is.
-        heard_by = approval.claim.incarnation if approval.claim.what == "permission" and not approval.is_open else None
-        entry = cls(approval, heard_by=heard_by)
+        # The earlier root may or may not have delivered a permission; count it as used, so that it is not used twice.
+        is_used = approval.claim.what == "permission" and not approval.is_open
+        entry = cls(approval, delivered_to=approval.claim.incarnation if is_used else None)
         if not approval.is_open:
             entry.is_decided.set()
         return entry
 
     def is_about(self, claim: ApprovalSubject) -> bool:
-        """Whether *claim* asks for the same, and what was asked for can be believed."""
+        """True if *claim* asks for the same, and the file of this approval is trusted."""
         return not self.is_unverified and self.approval.claim.is_same(claim)
 
     def applies_to(self, claim: ApprovalSubject) -> bool:
-        """Whether what is, or will be, decided here is for *claim*, which it is about."""
+        """True if the decision on this approval also answers *claim*, which asks for the same."""
         if self.approval.is_past or self.approval.state == "withdrawn":
             return False
-        # A yes to one call is used up by whoever hears it; what was said of a plan is for a start that did not hear it.
-        return self.heard_by is None or (claim.what == "plan" and self.heard_by != claim.incarnation)
+        # A permission is used up on delivery; a plan decision is also delivered to a later incarnation.
+        return self.delivered_to is None or (claim.what == "plan" and self.delivered_to != claim.incarnation)
 
     def is_superseded_by(self, claim: ApprovalSubject) -> bool:
-        """Whether nobody can want this any more once its agent makes *claim*."""
+        """True if the agent's new request *claim* makes this one obsolete."""
         mine = self.approval.claim
         return mine.is_superseded_by(claim) or (self.is_unverified and mine.what == claim.what)
 
 
 def prompt_for(approval: Approval) -> Question:
-    """What the user is asked: yes lets the agent begin, and no, with a reason, lets it plan again."""
+    """Return the question for the user: allow starts the plan, deny with a reason makes the agent plan again."""
     claim = approval.claim
     return Question(
         tool="ExitPlanMode",
         subject=claim.plan,
         details={"files": "\n".join(claim.files)} if claim.files else {},
-        reason=f"its plan is to be approved before it changes anything ({approval.id})",
+        reason=f"its plan needs approval before it changes anything ({approval.id})",
         rules=(),
         remedy=f"coterie approvals approve {approval.id}",
         agent=claim.agent,
@@ -119,28 +122,28 @@ def prompt_for(approval: Approval) -> Question:
 
 APPROVALS_LAYER = "approvals"
 RETRY_SECONDS = 5.0
-"""Seconds until the lead is told again of what could not be put into its mailbox."""
+"""Seconds between attempts to store a request in the lead's mailbox."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class ApprovalService:
-    """All of one session. Its methods are for tasks of the root, on its main thread; `restore` comes first."""
+    """Approvals of one session. Call its methods from the root's trio tasks; call `restore` first."""
 
     records: ApprovalStore
     clock: Clock
     emit: Callable[[Event], None]
     lead: LeadNotifier
     wake_lead: Callable[[str], None]
-    """Lets the lead read its mail, should it wait for the agent of this name, or for an agent above it."""
+    """Interrupts the lead's wait for the named agent, or for an ancestor of it, so that the lead reads its mail."""
     user: UserPrompter | None = None
-    """Prompter that is asked for plans that the user decides over."""
+    """Prompter for plans that the user decides."""
     _entries: dict[str, PendingApproval] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _changing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    """Held from looking at what counts until the change of it is kept: two answers at once are not both the first."""
+    """Held from reading a state until its change is stored, so that only the first of two answers counts."""
 
     async def restore(self) -> None:
-        """Read back what an earlier root has kept. What it did not sign counts as open. Raises `OSError`."""
+        """Load the approvals of earlier roots. One without a valid signature becomes open. Raises `OSError`."""
         kept = await trio.to_thread.run_sync(lambda: tuple(self.records.load()))
         numbers = (each.path.stem.rpartition("-")[2] for each in kept)
         self._numbers = itertools.count(1 + max((int(number) for number in numbers if number.isdecimal()), default=0))
@@ -153,26 +156,26 @@ class ApprovalService:
                 )
 
     def is_approved(self, agent: str) -> bool:
-        """Whether *agent*, as long as it is run, needs no more approval of a plan."""
+        """True if a plan of the current run of *agent* is approved."""
         mine = (entry.approval for entry in self._of(agent))
         return any(each.claim.what == "plan" and each.state == "approved" for each in mine)
 
     async def request(self, claim: ApprovalSubject, directory: Path) -> Approval:
-        """Wait until somebody has decided over *claim* of an agent that works in *directory*; that may take days.
+        """Wait until *claim* is decided; that may take days. *directory* is the agent's working directory.
 
-        Cancellation leaves the request open: the same claim, made again, waits for the same answer, or gets what was
-        decided meanwhile. Another plan of the agent takes the place of one that is open. Raises `ApprovalNotStored`.
+        Cancellation leaves the request open: the same claim, made again, waits for the same answer or gets the decision
+        that was made in the meantime. A new plan replaces an open plan of the agent. Raises `ApprovalNotStored`.
         """
         entry = await self._open(claim)
         if claim.approver == RULE and entry.approval.is_open:
             await self._apply_rule(entry, directory)
         if entry.approval.is_open:
             await self._wait(entry)
-        entry.heard_by = claim.incarnation
+        entry.delivered_to = claim.incarnation
         return entry.approval
 
     async def decide(self, decision: ApprovalDecision) -> Approval:
-        """Let *decision* count, and whoever waits for it go on. Raises `AnswerInvalid`, and an event says so too."""
+        """Store *decision* and wake the waiting request. Raises `AnswerInvalid` and emits an event if it is invalid."""
         async with self._changing:
             try:
                 entry = self._decidable(decision)
@@ -181,11 +184,11 @@ class ApprovalService:
                 self.emit(ApprovalRejected(id=decision.id, by=decision.by, reason=exc.reason))
                 raise
             except OSError as exc:
-                raise AnswerInvalid(f"{decision.id} stays open, because the answer could not be kept: {exc}") from exc
+                raise AnswerInvalid(f"{decision.id} stays open: the answer could not be stored: {exc}") from exc
         return entry.approval
 
     async def withdraw(self, claim: ApprovalSubject, why: str) -> None:
-        """Nobody waits for *claim* any more. What cannot be kept is an event, and the request stays open."""
+        """Withdraw *claim*. If that cannot be stored, emit an event; the request then stays open."""
         async with self._changing:
             for entry in self._of(claim.agent):
                 if entry.approval.claim.is_same(claim):
@@ -193,9 +196,9 @@ class ApprovalService:
                         await self._withdraw_open(entry, why)
 
     async def close_for_agent(self, agent: str, last: int | None = None) -> None:
-        """*agent* has ended, its *last* start too: what it was granted holds for no other of that name.
+        """Close the approvals of *agent*, up to incarnation *last*, so that they do not apply to its successor.
 
-        What cannot be kept is an event.
+        A failed write is an event.
         """
         async with self._changing:
             for entry in self._of(agent):
@@ -206,7 +209,7 @@ class ApprovalService:
                     await self._store(entry, attrs.evolve(entry.approval, is_past=True))
 
     def _of(self, agent: str) -> list[PendingApproval]:
-        """Those that an agent which is run has asked for."""
+        """Return the approvals that the current run of *agent* has requested."""
         entries = self._entries.values()
         return [entry for entry in entries if entry.approval.claim.agent == agent and not entry.approval.is_past]
 
@@ -215,12 +218,12 @@ class ApprovalService:
             try:
                 return await self._find_existing(claim) or await self._create(claim)
             except OSError as exc:
-                raise ApprovalNotStored(f"the request could not be kept: {exc}") from exc
+                raise ApprovalNotStored(f"the request could not be stored: {exc}") from exc
 
     async def _find_existing(self, claim: ApprovalSubject) -> PendingApproval | None:
-        """The entry that *claim* is about already; from now on it is this start's.
+        """Return the entry that answers *claim*, if any, and assign it to the incarnation of *claim*.
 
-        Of several the latest: what was said of the same plan before it was asked for again does not count any more.
+        Only the latest entry for the same request counts; decisions on earlier ones are obsolete.
         """
         same = [entry for entry in self._of(claim.agent) if entry.is_about(claim)]
         if not same or not same[-1].applies_to(claim):
@@ -233,7 +236,7 @@ class ApprovalService:
     async def _create(self, claim: ApprovalSubject) -> PendingApproval:
         for other in self._of(claim.agent):
             if other.is_superseded_by(claim):
-                await self._withdraw_open(other, "the agent asked for something else")
+                await self._withdraw_open(other, "the agent made another request")
         id_ = f"{claim.what}-{next(self._numbers)}"
         entry = PendingApproval(Approval(id=id_, claim=claim, asked_at=self.clock.now()))
         await self._store(entry, entry.approval)
@@ -252,29 +255,29 @@ class ApprovalService:
 
     async def _wait(self, entry: PendingApproval) -> None:
         claim = entry.approval.claim
-        is_lead_told = claim.approver == LEAD and await self._notify_lead(entry)
+        is_notified = claim.approver == LEAD and await self._notify_lead(entry)
         async with trio.open_nursery() as nursery:
-            if claim.approver == LEAD and not is_lead_told:
+            if claim.approver == LEAD and not is_notified:
                 nursery.start_soon(self._notify_lead_later, entry)
-            if claim.what == "plan" and not is_lead_told and self.user is not None:
+            if claim.what == "plan" and not is_notified and self.user is not None:
                 nursery.start_soon(self._ask_user, entry, self.user)
             await entry.is_decided.wait()
             nursery.cancel_scope.cancel()
 
     async def _notify_lead(self, entry: PendingApproval) -> bool:
-        """Whether the lead knows of it; if it is not there, that is for the human."""
+        """Notify the lead; False if that failed, so that the user is asked instead."""
         if not entry.is_announced:
             if failure := await self.lead.notify(entry.approval):
-                self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"the lead could not be asked: {failure}"))
+                self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"the lead could not be notified: {failure}"))
                 return False
             entry.is_announced = True
         self.wake_lead(entry.approval.claim.agent)
         return True
 
     async def _notify_lead_later(self, entry: PendingApproval) -> None:
-        """Try until the lead knows of it: a disk that was full may have room again."""
+        """Retry until the lead is notified; for example until a full disk has space again."""
         await trio.sleep(RETRY_SECONDS)
-        while await self.lead.notify(entry.approval):  # noqa: ASYNC110 - a disk does not tell when it has room
+        while await self.lead.notify(entry.approval):  # noqa: ASYNC110 - no event signals that a disk has space again
             await trio.sleep(RETRY_SECONDS)
         entry.is_announced = True
         self.wake_lead(entry.approval.claim.agent)
@@ -285,7 +288,7 @@ class ApprovalService:
             return
         feedback = answer.reason if isinstance(answer, DenyCall) else ""
         decision = ApprovalDecision(id=entry.approval.id, approve=not isinstance(answer, DenyCall), feedback=feedback)
-        with contextlib.suppress(AnswerInvalid):  # somebody was faster, or it is told already
+        with contextlib.suppress(AnswerInvalid):  # decided by another client, or already reported as an event
             await self.decide(decision)
 
     async def _apply_rule(self, entry: PendingApproval, directory: Path) -> None:
@@ -293,19 +296,19 @@ class ApprovalService:
         ruling = await trio.to_thread.run_sync(decide_by_rule, claim.paths, claim.files, directory)
         async with self._changing:
             if not entry.approval.is_open:
-                return  # the user was faster
+                return  # the user decided first
             try:
                 await self._close(entry, "approved" if ruling.approve else "rejected", RULE, ruling.feedback)
             except OSError as exc:
-                raise ApprovalNotStored(f"what the rule says could not be kept: {exc}") from exc
+                raise ApprovalNotStored(f"the decision of the rule could not be stored: {exc}") from exc
 
     def _decidable(self, decision: ApprovalDecision) -> PendingApproval:
         if (entry := self._entries.get(decision.id)) is None:
-            raise AnswerInvalid(f"there is no approval {decision.id!r}; {did_you_mean(decision.id, self._entries)}")
+            raise AnswerInvalid(f"unknown approval {decision.id!r}; {did_you_mean(decision.id, self._entries)}")
         if reason := rejection_reason(decision, entry.approval):
             raise AnswerInvalid(reason)
         if entry.is_unverified:
-            raise AnswerInvalid(f"the file of {decision.id} was changed; its agent has to ask again first")
+            raise AnswerInvalid(f"the file of {decision.id} was changed by another process; its agent must ask again")
         return entry
 
     async def _withdraw_open(self, entry: PendingApproval, why: str) -> None:
@@ -313,14 +316,14 @@ class ApprovalService:
             await self._close(entry, "withdrawn", entry.approval.claim.agent, why)
 
     async def _close(self, entry: PendingApproval, state: ClosedState, by: str, feedback: str) -> None:
-        """Keep what was decided, and then let it be known. Raises `OSError`; then it is open."""
+        """Store the decision, then publish it. Raises `OSError`; the approval then stays open."""
         closed = attrs.evolve(entry.approval, state=state, by=by, feedback=feedback, decided_at=self.clock.now())
         await self._store(entry, closed)
         entry.is_decided.set()
         self.emit(ApprovalDecided(id=closed.id, name=closed.claim.agent, verdict=state, by=by, feedback=feedback))
 
     async def _store(self, entry: PendingApproval, approval: Approval) -> None:
-        """Change what counts, on disk first: cancellation changes both or none. Raises `OSError`."""
+        """Store *approval* on disk, then in memory; cancellation changes both or neither. Raises `OSError`."""
         await trio.to_thread.run_sync(self.records.save, approval)
         entry.approval = approval
 
@@ -329,7 +332,7 @@ class ApprovalService:
         try:
             yield
         except OSError as exc:
-            self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"{entry.approval.id} could not be put away: {exc}"))
+            self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"{entry.approval.id} could not be closed: {exc}"))
 
 
 async def open_approvals(
@@ -339,9 +342,9 @@ async def open_approvals(
     wake_lead: Callable[[str], None] = lambda _: None,
     user: UserPrompter | None = None,
 ) -> ApprovalService:
-    """Open the approvals of the session of *mail*, as an earlier root left them. *root* is the sender of requests.
+    """Open the approval service of the session of *mail* and restore its state; *root* is the sender of messages.
 
-    Raises `ConfigInvalid` for a key that cannot be used, and `OSError`.
+    Raises `ConfigInvalid` for an unusable key, and `OSError`.
     """
     key = await trio.to_thread.run_sync(ApprovalKey.of_session, mail.session.id)
     approvals = ApprovalService(

@@ -1,10 +1,10 @@
 """Gateway of a session: admits every model call of every agent, within budgets and rate limits.
 
-Everything but the wait itself is decided between two checkpoints by `_serve`, which runs whenever something has
-changed. It starts each waiting call that may start now; for those that only time keeps back it sets an alarm, so no
-task of the gate's own is needed. A call that would fit a budget once others have settled waits, and nobody who draws
-on the same budget passes it unless by priority; it waits only while something is reserved there, so either room comes
-or the refusal does.
+`_serve` makes every admission decision between two checkpoints. It runs after each change and starts every waiting call
+that may start now. For calls that must only wait for a time it sets a deadline in a waiting task, so the gateway needs
+no task of its own. A call that would fit a budget after other calls have settled waits, and only a call of higher
+priority may pass it on the same budget. It waits only while a reservation exists on that budget, so it is finally
+either admitted or refused.
 """
 
 import itertools
@@ -34,12 +34,12 @@ from coterie.orchestrator.gateway.cache_warmup import CacheWarmup
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
 GAP = 0.1
-"""Seconds between two starts, on average, until the crowd that a cool-down made is gone."""
+"""Average seconds between two starts after a pause, until the queue is empty."""
 
 
 @attrs.define(eq=False)
 class RateLimitPause:
-    """When the next call may start, on trio's clock."""
+    """Pause of all calls after a rate limit error; times are on trio's clock."""
 
     jitter: random.Random
     closed_until: float = -math.inf
@@ -47,133 +47,133 @@ class RateLimitPause:
     _is_recovering: bool = False
 
     def extend(self, now: float, seconds: float) -> None:
-        """Close for *seconds* and up to a quarter more. Never shortens what was said before."""
+        """Pause for *seconds* plus a random 0 to 25 %. Never shortens an earlier pause."""
         later = now + seconds * (1 + self.jitter.random() / 4)
         self.closed_until = max(self.closed_until, later)
         self._is_recovering = True
 
     @property
     def opens_at(self) -> float:
-        """The time before which nobody may start."""
+        """Earliest time at which a call may start."""
         return max(self.closed_until, self._next_start)
 
     def started(self, now: float) -> None:
-        """A call has started; after a cool-down the next one keeps its distance."""
+        """Record the start of a call; after a pause the next start is delayed by about `GAP` seconds."""
         if self._is_recovering:
             self._next_start = now + GAP * (0.5 + self.jitter.random())
 
     def reset(self, now: float) -> None:
-        """Nobody is waiting: once the cool-down is over, so is the recovery from it."""
+        """Stop spacing the starts if the pause is over; call it when the queue is empty."""
         if now >= self.closed_until:
             self._is_recovering = False
 
 
 @attrs.frozen(kw_only=True)
 class AccountStats:
-    """One budget at one moment."""
+    """Snapshot of one budget account."""
 
     limits: BudgetLimits
     spent: Amount
     estimated: Amount
-    """The part of what is spent that is an upper bound."""
+    """Part of `spent` that is an upper bound, because the exact usage is unknown."""
     reserved: Amount
 
     @classmethod
     def of(cls, account: Account) -> "AccountStats":
-        """How *account* stands now."""
+        """Take a snapshot of *account*."""
         return cls(limits=account.limits, spent=account.spent, estimated=account.estimated, reserved=account.reserved)
 
 
 @attrs.frozen(kw_only=True)
 class AgentStats:
-    """One agent at the gate. Its budgets are shown also after it has ended."""
+    """Snapshot of one agent at the gateway; agents that have ended are included."""
 
     name: str
     parent: str | None
     own: AccountStats
     subtree: AccountStats
     running_calls: int
-    """Calls admitted and not over."""
+    """Admitted calls that have not ended."""
     waiting: int
 
 
 @attrs.frozen(kw_only=True)
 class GatewayStats:
-    """The whole gate at one moment."""
+    """Snapshot of the gateway."""
 
     session: AccountStats
     agents: tuple[AgentStats, ...]
     running_calls: int
     waiting: int
     cool_down: float
-    """Seconds until calls may start again; 0 when there is no cool-down."""
+    """Seconds until calls may start again; 0 without a pause."""
 
 
 HOLD = 5.0
-"""Seconds for which a call waits at most for another to write their common prefix."""
+"""Maximum seconds that a call waits for another call to write their common prefix to the cache."""
 
 
 @attrs.define(eq=False)
 class GatewayClient:
-    """The gate as one start of one agent sees it: a `Gateway`. Made by `ModelGateway.open_client`."""
+    """Gateway access of one incarnation of an agent; implements `Gateway`. Made by `ModelGateway.open_client`."""
 
     caller: GatewayCaller
-    _gate: "ModelGateway"
+    _gateway: "ModelGateway"
     is_closed: bool = False
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """Wait until *intent* may be sent; the end of the block settles it, as `CallPermit` says.
+        """Wait until *intent* may be sent; the end of the block settles the permit as `CallPermit` describes.
 
-        The call is booked on the asker's name, whatever the intent calls itself. Raises `BudgetSpent`, naming the
-        budget, when the call can never fit, or can no longer fit when its turn comes; and `trio.ClosedResourceError`
-        when the asker is or gets closed. Cancellation while waiting leaves nothing behind. Who holds a permit must
-        not wait for another: the budget it keeps reserved may be what the other waits for.
+        The call is charged to this client's agent, whatever agent the intent names. Raises `BudgetSpent` if the call
+        cannot fit a budget any longer, and `trio.ClosedResourceError` if this client is closed. Cancellation while
+        waiting releases everything. Do not wait for a second permit while holding one: the second call may wait for
+        the budget that the first one reserves.
         """
         if self.is_closed:
-            raise trio.ClosedResourceError(f"{self.caller.agent} is no longer served")
-        with await self._gate.wait_for_permit(self.caller, intent) as permit:
+            raise trio.ClosedResourceError(f"the gateway client of {self.caller.agent} is closed")
+        with await self._gateway.wait_for_permit(self.caller, intent) as permit:
             yield permit
 
     def cool_down(self, seconds: float) -> None:
-        """Let no call of the session start for *seconds* or a little more."""
-        self._gate.cool_down(seconds)
+        """Pause all calls of the session for *seconds* or a little more."""
+        self._gateway.cool_down(seconds)
 
     def close(self) -> None:
-        """Turn away what waits, and settle what is under way as if it had ended now; twice is as good as once."""
+        """Refuse the waiting calls and settle the running ones as if they ended now. Idempotent."""
         if not self.is_closed:
             self.is_closed = True
-            self._gate.release(self.caller)
+            self._gateway.release(self.caller)
 
 
 @attrs.define(eq=False)
 class ModelGateway:
-    """Budgets, places, the cool-down and the warm-up of one session. All methods are for tasks of one trio run."""
+    """Budgets, concurrency limit, rate limit pause and cache warm-up of one session, for tasks of one trio run."""
 
     clock: Clock
-    """Decides how long prefixes stay warm. Everything else is on trio's clock."""
+    """Clock for the lifetime of cached prefixes. All other times are on trio's clock."""
     session_limits: BudgetLimits = UNLIMITED
     max_calls: int = CONCURRENT_CALLS
-    """Calls that may be under way at once."""
+    """Maximum number of concurrent calls."""
     warmup_hold: float = HOLD
     jitter: random.Random = attrs.field(factory=random.Random)
     earlier: PriorSpending = attrs.field(factory=PriorSpending)
-    """What counts as spent from the beginning."""
+    """Spending of earlier roots, counted from the start."""
     started: Callable[[CallPermit], None] | None = None
-    """Told of each call that is admitted, before whoever asks for it."""
+    """Callback for each admitted call, called before the caller gets its permit."""
     settled: Callable[[CallCost], None] | None = None
-    """Told of each admitted call once it is over and its place is free."""
-    _books: BudgetAccounts = attrs.field(init=False)
+    """Callback for each ended call, called after its slot is free."""
+    _accounts: BudgetAccounts = attrs.field(init=False)
     _queue: AdmissionQueue = attrs.field(factory=AdmissionQueue, init=False)
     _permits: dict[CallPermit, None] = attrs.field(factory=dict, init=False)
-    """Under way, oldest first."""
+    """Permits of running calls, oldest first."""
     _calls: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _pause: RateLimitPause = attrs.field(init=False)
     _warmup: CacheWarmup = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         session = Account("session", limits=self.session_limits, spent=self.earlier.session)
-        self._books = BudgetAccounts(session, prior=self.earlier)
+        self._accounts = BudgetAccounts(session, prior=self.earlier)
         self._pause = RateLimitPause(self.jitter)
         self._warmup = CacheWarmup(self.clock, self.warmup_hold)
 
@@ -187,74 +187,75 @@ class ModelGateway:
         own: BudgetLimits | None = None,
         subtree: BudgetLimits | None = None,
     ) -> AsyncIterator[GatewayClient]:
-        """The gate for one start of an agent; the end of the block closes it, and with it all that it holds.
+        """Open the gateway for one incarnation of agent *name*; the end of the block closes the client and its permits.
 
-        *own* limits the agent itself and *subtree* it and all it spawns; None leaves what an earlier start was given,
-        and what was spent before counts. Raises `ValueError` for an unknown parent, or another than before.
+        *own* limits the agent itself, and *subtree* the agent with all agents it spawns. None keeps the limits of an
+        earlier incarnation; earlier spending counts. Raises `ValueError` if *parent* is unknown or has changed.
         """
-        self._books.open(name, parent, own, subtree)
-        asker = GatewayClient(GatewayCaller(agent=name, incarnation=incarnation, parent=parent), self)
+        self._accounts.open(name, parent, own, subtree)
+        client = GatewayClient(GatewayCaller(agent=name, incarnation=incarnation, parent=parent), self)
         try:
-            yield asker
+            yield client
         finally:
-            asker.close()
+            client.close()
 
     def cool_down(self, seconds: float) -> None:
-        """Let no call start for *seconds* or a little more; never shortens a cool-down."""
+        """Start no call for *seconds* or a little more; never shortens an earlier pause."""
         self._pause.extend(trio.current_time(), seconds)
 
     def stats(self) -> GatewayStats:
-        """How everything stands now."""
+        """Return a snapshot of accounts, running calls and waiting calls."""
         waiting = Counter(waiter.caller.agent for waiter in self._queue.in_order(trio.current_time()))
-        under_way = Counter(permit.caller.agent for permit in self._permits)
+        running = Counter(permit.caller.agent for permit in self._permits)
         return GatewayStats(
-            session=AccountStats.of(self._books.session),
+            session=AccountStats.of(self._accounts.session),
             agents=tuple(
                 AgentStats(
                     name=name,
                     parent=accounts.parent,
                     own=AccountStats.of(accounts.own),
                     subtree=AccountStats.of(accounts.subtree),
-                    running_calls=under_way[name],
+                    running_calls=running[name],
                     waiting=waiting[name],
                 )
-                for name, accounts in self._books.agents.items()
+                for name, accounts in self._accounts.agents.items()
             ),
             running_calls=len(self._permits),
             waiting=len(self._queue),
             cool_down=max(0.0, self._pause.closed_until - trio.current_time()),
         )
 
-    async def wait_for_permit(self, asking: GatewayCaller, intent: CallIntent) -> CallPermit:
-        """The permit for *intent*, which the caller closes. A cancelled wait leaves neither place nor reservation."""
+    async def wait_for_permit(self, caller: GatewayCaller, intent: CallIntent) -> CallPermit:
+        """Wait for the permit of *intent*, which the caller must close. A cancelled wait holds no slot or budget."""
         need = Amount.of(intent.model, intent.most)
-        waiter = self._queue.join(asking, intent, need, self._books.accounts_of(asking.agent))
+        waiter = self._queue.join(caller, intent, need, self._accounts.accounts_of(caller.agent))
         self._refuse(waiter)
-        has_heard = False
+        is_delivered = False
         try:
             while waiter.verdict is None:
                 with trio.CancelScope() as waiter.alarm:
                     self._serve()
                     await waiter.wait()
-            has_heard = True
+            is_delivered = True
         finally:
-            if not has_heard:
+            if not is_delivered:
                 self._abandon(waiter)
         if isinstance(waiter.verdict, CallPermit):
             return waiter.verdict
         raise waiter.verdict
 
-    def release(self, asking: GatewayCaller) -> None:
-        """Turn away the calls of *asking* that wait, and close its permits."""
+    def release(self, caller: GatewayCaller) -> None:
+        """Refuse the waiting calls of *caller* and close its permits."""
         for waiter in self._queue.in_order(trio.current_time()):
-            if waiter.caller is asking:
-                self._queue.decide(waiter, trio.ClosedResourceError(f"{asking.agent} is no longer served"))
-        for permit in [permit for permit in self._permits if permit.caller is asking]:
+            if waiter.caller is caller:
+                closed = trio.ClosedResourceError(f"the gateway client of {caller.agent} is closed")
+                self._queue.decide(waiter, closed)
+        for permit in [permit for permit in self._permits if permit.caller is caller]:
             permit.close()
         self._serve()
 
     def _abandon(self, waiter: QueuedCall) -> None:
-        """The wait was cancelled, perhaps just after it had come to its end."""
+        """Clean up after a cancelled wait; the permit may have been granted just before the cancellation."""
         self._queue.leave(waiter)
         if isinstance(waiter.verdict, CallPermit):
             waiter.verdict.void()
@@ -262,32 +263,32 @@ class ModelGateway:
         self._serve()
 
     def _serve(self) -> None:
-        """Start every call that may start now, and have somebody look again when time alone lets another start."""
+        """Start every call that may start now; schedule the next check if another can start at a known time."""
         if len(self._permits) >= self.max_calls:
             return
         now = trio.current_time()
-        again = math.inf
+        next_check = math.inf
         claimed: set[Account] = set()
         for waiter in self._queue.in_order(now):
             if self._pause.opens_at > now:
-                again = self._pause.opens_at
+                next_check = self._pause.opens_at
                 break
-            if (held := self._warmup.blocked_until(waiter.keys, now)) is not None:
-                again = min(again, held)
+            if (blocked := self._warmup.blocked_until(waiter.keys, now)) is not None:
+                next_check = min(next_check, blocked)
             elif short := {account for account in waiter.accounts if not account.has_room(waiter.need)}:
                 claimed |= set() if self._refuse(waiter) else short
             elif claimed.isdisjoint(waiter.accounts):
                 self._start(waiter, now)
                 if len(self._permits) == self.max_calls:
                     return
-        self._schedule_check(again, now)
+        self._schedule_check(next_check, now)
 
     def _schedule_check(self, at: float, now: float) -> None:
-        ringer = self._queue.first()
-        if ringer is None:
+        oldest = self._queue.first()
+        if oldest is None:
             self._pause.reset(now)
         else:
-            ringer.alarm.deadline = at
+            oldest.alarm.deadline = at
 
     def _start(self, waiter: QueuedCall, now: float) -> None:
         for account in waiter.accounts:
@@ -323,7 +324,7 @@ class ModelGateway:
             self.settled(outcome)
 
     def _refuse(self, waiter: QueuedCall) -> bool:
-        """Turn *waiter* away if no settlement can make room for it any more; whether it was."""
+        """Refuse *waiter* if no settlement can make room for it; return True if refused."""
         refused = refusal(waiter.accounts, waiter.need)
         if refused is not None:
             self._queue.decide(waiter, refused)

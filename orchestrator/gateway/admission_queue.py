@@ -13,12 +13,12 @@ from coterie.orchestrator.gateway.cache_warmup import shared_keys
 from coterie.orchestrator.gateway.permit import CallPermit, GatewayCaller
 
 MAX_PRIORITY_WAIT = 30.0
-"""Seconds after which a call is served as if it were a turn: later ones no longer pass it, whatever they are for."""
+"""Seconds after which a waiting call gets the highest priority, so that later calls no longer pass it."""
 
 
 @attrs.define(eq=False)
 class QueuedCall:
-    """A call that asks to be admitted. It gets one verdict: a permit, or why there will be none."""
+    """A call that waits for admission. It gets one verdict: a permit, or the exception that refuses it."""
 
     caller: GatewayCaller
     intent: CallIntent
@@ -28,10 +28,10 @@ class QueuedCall:
     number: int
     rank: int
     keys: tuple[bytes, ...]
-    """The prefixes that it may share with a call under way."""
+    """Keys of the prompt prefixes that this call may share with a running call."""
     verdict: CallPermit | Exception | None = None
     alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """At its deadline the waiter looks again, for everybody."""
+    """Scope whose deadline wakes this waiter to check the whole queue again."""
     _decided: trio.Event = attrs.field(factory=trio.Event)
 
     def decide(self, verdict: CallPermit | Exception) -> None:
@@ -40,27 +40,27 @@ class QueuedCall:
         self._decided.set()
 
     async def wait(self) -> None:
-        """Return once there is a verdict; a checkpoint also if there is one already."""
+        """Wait for the verdict. Always executes a checkpoint."""
         await self._decided.wait()
 
 
 @attrs.define(eq=False)
 class AdmissionQueue:
-    """The calls without a verdict, by priority; of equal ones the first to come is the first to be served."""
+    """Queue of calls without a verdict, by priority and then by arrival."""
 
     _waiters: dict[int, QueuedCall] = attrs.field(factory=dict)
-    """By number, which is the order of their arrival."""
+    """Waiting calls by number, in order of arrival."""
     _numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def join(
-        self, asking: GatewayCaller, intent: CallIntent, need: Amount, accounts: tuple[Account, ...]
+        self, caller: GatewayCaller, intent: CallIntent, need: Amount, accounts: tuple[Account, ...]
     ) -> QueuedCall:
-        """A new waiter, behind all others of its priority."""
+        """Append a call behind all others of its priority and return its queue entry."""
         waiter = QueuedCall(
-            asking,
+            caller,
             intent,
             need,
             accounts,
@@ -73,20 +73,20 @@ class AdmissionQueue:
         return waiter
 
     def decide(self, waiter: QueuedCall, verdict: CallPermit | Exception) -> None:
-        """Let *waiter* go with its verdict."""
+        """Remove *waiter* from the queue and wake it with *verdict*."""
         self.leave(waiter)
         waiter.decide(verdict)
 
     def leave(self, waiter: QueuedCall) -> None:
-        """Forget *waiter*; nothing happens if it has left before."""
+        """Remove *waiter* from the queue. No-op if it has been removed."""
         self._waiters.pop(waiter.number, None)
 
     def first(self) -> QueuedCall | None:
-        """Who has waited longest; None when nobody waits."""
+        """Return the call that has waited longest; None if the queue is empty."""
         return next(iter(self._waiters.values()), None)
 
     def in_order(self, now: float) -> list[QueuedCall]:
-        """Everybody, as they are to be served at *now*."""
+        """Return all waiting calls in the order of service at time *now*."""
         waiters = list(self._waiters.values())
         impatient = bisect.bisect_right(waiters, now - MAX_PRIORITY_WAIT, key=attrgetter("arrived"))
         # The sort keeps the order of arrival among equals.

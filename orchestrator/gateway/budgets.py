@@ -12,14 +12,14 @@ from coterie.agents.loop.model.usage import Usage
 
 @attrs.frozen(kw_only=True)
 class Amount:
-    """What calls cost, in both units that budgets are given in."""
+    """Cost of calls in the two units of budgets."""
 
     dollars: Decimal = Decimal(0)
     tokens: int = 0
 
     @classmethod
     def of(cls, model: Model, usage: Usage) -> "Amount":
-        """What *usage* costs with *model*."""
+        """Return the cost of *usage* at the prices of *model*."""
         return cls(dollars=model.cost(usage), tokens=usage.total)
 
     def __add__(self, other: "Amount") -> "Amount":
@@ -34,14 +34,14 @@ NO_COST = Amount()
 
 @attrs.frozen(kw_only=True)
 class BudgetLimits:
-    """What may be spent at most; None is no limit. Making one raises `ValueError` for less than nothing."""
+    """Limits of one budget; None means no limit. Raises `ValueError` if a limit is negative."""
 
     dollars: Decimal | None = None
     tokens: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if (self.dollars or 0) < 0 or (self.tokens or 0) < 0:
-            raise ValueError(f"a budget cannot be less than nothing: {self}")
+            raise ValueError(f"a budget cannot be negative: {self}")
 
 
 UNLIMITED = BudgetLimits()
@@ -49,22 +49,22 @@ UNLIMITED = BudgetLimits()
 
 @attrs.define(eq=False)
 class Account:
-    """One budget: spent and reserved together never pass its limits, unless a call costs more than it reserved."""
+    """Account of one budget: spent plus reserved stays within the limits, unless a call exceeds its reservation."""
 
     scope: BudgetScope
     name: str | None = None
     limits: BudgetLimits = UNLIMITED
     spent: Amount = NO_COST
     estimated: Amount = NO_COST
-    """The part of what is spent that is an upper bound, because nobody told what was really used."""
+    """Part of `spent` that is an upper bound, because the exact usage is unknown."""
     reserved: Amount = NO_COST
 
     def has_room(self, need: Amount) -> bool:
-        """Whether *need* fits beside everything that is reserved."""
+        """True if *need* fits in addition to all reservations."""
         return self._exceeded(self.spent, self.reserved, need) is None
 
     def refusal(self, need: Amount) -> BudgetSpent | None:
-        """Why *need* will never fit, even if every call under way turned out to be free; None if it may fit."""
+        """Return the refusal if *need* cannot fit even when all running calls are free; None if it may fit."""
         unit = self._exceeded(self.spent, need)
         if unit is None:
             return None
@@ -85,11 +85,11 @@ class Account:
         return None
 
     def reserve(self, need: Amount) -> None:
-        """Set *need* aside; the caller has seen that there is room."""
+        """Reserve *need*; the caller must have checked `has_room`."""
         self.reserved += need
 
     def settle(self, need: Amount, cost: Amount, *, is_estimated: bool) -> None:
-        """Give back *need* and book *cost* instead."""
+        """Replace the reservation *need* by the actual *cost*."""
         self.reserved -= need
         self.spent += cost
         if is_estimated:
@@ -98,51 +98,51 @@ class Account:
 
 @attrs.frozen(kw_only=True)
 class PriorSpending:
-    """What was spent before, under another gate of the same session."""
+    """Spending of earlier roots of the same session."""
 
     session: Amount = NO_COST
     own: Mapping[str, Amount] = attrs.field(factory=dict)
-    """By the agent's name."""
+    """Spending of each agent itself, by its name."""
     subtree: Mapping[str, Amount] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class AgentAccounts:
-    """The accounts that bear an agent's name."""
+    """Accounts of one agent."""
 
     own: Account
     subtree: Account
-    """The agent's and those of all it has spawned, and so on down."""
+    """Account of the agent with all its descendants."""
     parent: str | None
 
 
 @attrs.define(eq=False)
 class BudgetAccounts:
-    """All accounts of a session. An agent's accounts outlive it: a later incarnation goes on with them."""
+    """All accounts of a session. The accounts of an agent are kept for its later incarnations."""
 
     session: Account = attrs.field(factory=lambda: Account("session"))
     agents: dict[str, AgentAccounts] = attrs.field(factory=dict)
     prior: PriorSpending = attrs.field(factory=PriorSpending)
 
     def open(self, name: str, parent: str | None, own: BudgetLimits | None, subtree: BudgetLimits | None) -> None:
-        """Make the accounts of *name*, or give those it has the limits that are not None.
+        """Create the accounts of agent *name* if missing, and set those limits that are not None.
 
-        Raises `ValueError` when the parent has no accounts, or *name* was opened under another parent before.
+        Raises `ValueError` if the parent has no accounts, or *name* has another parent.
         """
         if parent is not None and parent not in self.agents:
-            raise ValueError(f"{parent!r}, the parent of {name!r}, is not known to the gate")
+            raise ValueError(f"unknown parent {parent!r} of agent {name!r}")
         if name not in self.agents:
             own_account = Account("agent", name, spent=self.prior.own.get(name, NO_COST))
             subtree_account = Account("subtree", name, spent=self.prior.subtree.get(name, NO_COST))
             self.agents[name] = AgentAccounts(own=own_account, subtree=subtree_account, parent=parent)
         accounts = self.agents[name]
         if accounts.parent != parent:
-            raise ValueError(f"{name!r} belongs to {accounts.parent!r}, not to {parent!r}")
+            raise ValueError(f"the parent of agent {name!r} is {accounts.parent!r}, not {parent!r}")
         accounts.own.limits = own or accounts.own.limits
         accounts.subtree.limits = subtree or accounts.subtree.limits
 
     def accounts_of(self, name: str) -> tuple[Account, ...]:
-        """Every account that a call of *name* is booked on, the narrowest first."""
+        """Return all accounts that a call of agent *name* is charged to, the narrowest first."""
         return (self.agents[name].own, *self._subtrees(name), self.session)
 
     def _subtrees(self, name: str | None) -> Iterator[Account]:
@@ -153,5 +153,5 @@ class BudgetAccounts:
 
 
 def refusal(accounts: Iterable[Account], need: Amount) -> BudgetSpent | None:
-    """The first refusal among *accounts*, or None when each of them may bear *need* in time."""
+    """Return the first refusal of *need* by one of *accounts*; None if all may have room in time."""
     return next((refused for account in accounts if (refused := account.refusal(need)) is not None), None)

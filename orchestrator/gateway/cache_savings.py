@@ -1,7 +1,7 @@
 """Costs that a session would have had without the prompt cache, or with perfect sharing.
 
-Every figure is the bill itself with some tokens moved from one price to another, so output and what was never
-cached cost the same in all of them. Lines of a model that the table does not know stay as they were billed.
+Each figure is the real bill with some tokens moved to another price, so output and uncached input cost the same in
+all of them. Entries of a model without known prices keep their billed cost.
 """
 
 from collections import defaultdict
@@ -17,18 +17,18 @@ from coterie.orchestrator.gateway.ledger import LedgerEntry
 
 @attrs.frozen(kw_only=True)
 class CostAlternatives:
-    """Dollars that the same requests would have cost."""
+    """Dollars that the same requests would have cost in three other cases."""
 
     without_cache: Decimal
-    """With all input at the plain price."""
+    """Cost with all input at the uncached price."""
     without_sharing: Decimal
-    """With every agent reading only what it had cached itself, and writing the rest for five minutes."""
+    """Cost if each agent read only its own cache entries, and wrote the rest for five minutes."""
     perfect_sharing: Decimal
-    """With every prefix written once, and read whenever it is known to have been there."""
+    """Cost if each prefix were written once, and read whenever it is known to have been cached."""
 
 
 def cost_alternatives(lines: Iterable[LedgerEntry]) -> CostAlternatives:
-    """Work out what *lines*, in the order of the ledger, would have cost."""
+    """Compute the alternative costs of *lines*, which are in the order of the ledger."""
     own: defaultdict[tuple[str, str], int] = defaultdict(int)
     written: defaultdict[tuple[str, str], int] = defaultdict(int)
     without_cache = without_sharing = perfect = Decimal(0)
@@ -47,24 +47,24 @@ def _uncached(line: LedgerEntry) -> Usage:
 
 
 def _unshared(line: LedgerEntry, own: int) -> Usage:
-    """With only the first *own* tokens to be found in the cache, as the agent's earlier requests had left them."""
+    """Return the usage if only the first *own* tokens, cached by the agent's earlier requests, had been read."""
     used = line.usage
-    of_others = max(0, used.read - own)
-    return attrs.evolve(used, read=used.read - of_others, write_5m=used.write_5m + of_others)
+    from_others = max(0, used.read - own)
+    return attrs.evolve(used, read=used.read - from_others, write_5m=used.write_5m + from_others)
 
 
 def _shared(line: LedgerEntry, written: int) -> Usage:
-    """With all read that should have been in the cache, or that a request with the same prefix had left there."""
+    """Return the usage if the expected tokens, or those cached by a request with the same prefix, had been read."""
     used = line.usage
-    there = min(line.cached, max(used.read, line.expected_read or 0, written))
-    more = there - used.read
-    # What lives longest stands first in a prompt, so it is what would have been read.
+    cached = min(line.cached, max(used.read, line.expected_read or 0, written))
+    more = cached - used.read
+    # Content with the longest lifetime comes first in a prompt, so it would have been read first.
     of_1h = min(more, used.write_1h)
-    return attrs.evolve(used, read=there, write_1h=used.write_1h - of_1h, write_5m=used.write_5m - (more - of_1h))
+    return attrs.evolve(used, read=cached, write_1h=used.write_1h - of_1h, write_5m=used.write_5m - (more - of_1h))
 
 
 def _cost(line: LedgerEntry, usage: Usage) -> Decimal:
-    """What *line* would have cost with *usage*: its own dollars, and the difference at the prices of the table."""
+    """Return the cost of *line* with *usage* instead: the billed cost plus the difference at list prices."""
     model = known_models().find(line.model)
     if model is None:
         return line.cost_usd

@@ -1,7 +1,7 @@
-"""Cache warm-up: of calls with the same uncached prefix, one goes first.
+"""Cache warm-up: of several calls with the same uncached prefix, one starts first and the others wait for its write.
 
-Whether a prefix is warm is known from the calls that passed the gate, and read from the session's clock. Being wrong
-costs money, never correctness: too warm, and siblings write the same entry; too cold, and one call waits a little.
+The gateway knows which prefixes are cached from the calls that it admitted. A wrong guess costs only money or time:
+several calls write the same prefix, or a call waits a little for a prefix that was cached.
 """
 
 import math
@@ -13,19 +13,19 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.clock import Clock
 
 TRIMMED = 1024
-"""Prefixes that may be known before the first look for expired ones."""
+"""Number of known prefixes at which expired ones are first removed."""
 
 
 @attrs.frozen(eq=False)
 class CacheWrite:
-    """What one call under way does to the cache."""
+    """Effect of one running call on the prompt cache."""
 
     keys: tuple[bytes, ...]
     life: float
     started: float
-    """On the session's clock: an entry's life counts from the start of the request."""
+    """Start of the request on the session's clock; the lifetime of a cache entry counts from it."""
     blocked_until: float
-    """On trio's clock: others wait for this call no longer."""
+    """Time on trio's clock until which other calls wait for this one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,18 +36,18 @@ class _Entry:
 
 @attrs.define(eq=False)
 class CacheWarmup:
-    """Which prefixes can be read now, and which are just being written."""
+    """Cached prefixes, and prefixes that a running call is writing."""
 
     clock: Clock
     hold: float
-    """Seconds for which a call is held back at most."""
+    """Maximum seconds that a call is held back."""
     _warm: dict[bytes, _Entry] = attrs.field(factory=dict)
     _writing: dict[bytes, CacheWrite] = attrs.field(factory=dict)
-    """By prefixes that were not warm, and are not yet."""
+    """Running writes, by the key of the uncached prefix."""
     _trim_at: int = TRIMMED
 
     def blocked_until(self, keys: tuple[bytes, ...], now: float) -> float | None:
-        """When to look again whether a call with *keys* may start; None when nobody is writing one of them."""
+        """Return the time until which a call with *keys* must wait; None if no call is writing one of them."""
         held = now
         for key in keys:
             writer = self._writing.get(key)
@@ -56,7 +56,7 @@ class CacheWarmup:
         return held if held > now else None
 
     def start(self, intent: CallIntent, now: float) -> CacheWrite:
-        """The call starts; it leads where nobody else is writing."""
+        """Record the start of a call as the writer of each uncached prefix that has no writer."""
         session_time = self.clock.now()
         warming = CacheWrite(shared_keys(intent), CACHE_LIFETIMES[intent.ttl], session_time, now + self.hold)
         for key in warming.keys:
@@ -65,18 +65,18 @@ class CacheWarmup:
         return warming
 
     def begin(self, warming: CacheWrite) -> None:
-        """The call's reply has begun: what it wrote or read lives for another while."""
+        """Record the start of the call's reply, which creates or refreshes its cache entries."""
         for key in warming.keys:
             self._writing.pop(key, None)
             entry = self._warm.get(key)
-            # A hit refreshes an entry for the life it was written with, whatever the reader's marker asks for.
+            # A hit refreshes an entry for the lifetime it was written with, whatever the marker of the reader says.
             life = entry.life if entry is not None and warming.started < entry.until else warming.life
             until = max(warming.started + life, entry.until if entry is not None else -math.inf)
             self._warm[key] = _Entry(life=life, until=until)
         self._trim()
 
     def end(self, warming: CacheWrite) -> None:
-        """The call is over; if its reply never began, the next one leads."""
+        """Record the end of the call; if its reply never started, the next call becomes the writer."""
         for key in warming.keys:
             if self._writing.get(key) is warming:
                 del self._writing[key]
@@ -86,7 +86,7 @@ class CacheWarmup:
         return entry is not None and session_time < entry.until
 
     def _trim(self) -> None:
-        """Forget the expired whenever as many have come again as were left: each call pays for one."""
+        """Remove expired entries each time the number of entries has doubled, so the cost per call is constant."""
         if len(self._warm) >= self._trim_at:
             session_time = self.clock.now()
             self._warm = {key: entry for key, entry in self._warm.items() if session_time < entry.until}
@@ -94,7 +94,7 @@ class CacheWarmup:
 
 
 def shared_keys(intent: CallIntent) -> tuple[bytes, ...]:
-    """The prefixes *intent* has in common with others; none when it is too short to be cached."""
+    """Return the keys of the prefixes that *intent* may share; none if its prompt is too short to be cached."""
     if intent.prompt_tokens < intent.model.cache_minimum:
         return ()
     return tuple(key for key in {intent.prefix: None, intent.shared: None} if key)

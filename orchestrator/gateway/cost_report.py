@@ -24,7 +24,7 @@ from coterie.orchestrator.gateway.ledger import LEDGER, DamagedEntry, read_ledge
 
 @attrs.frozen(kw_only=True)
 class CacheBreak:
-    """The prompt cache gave an agent less than before, and nobody had announced it."""
+    """Unexpected drop of an agent's cache reads."""
 
     at: float
     agent: str
@@ -33,7 +33,7 @@ class CacheBreak:
 
 @attrs.frozen(kw_only=True)
 class BreakerTrip:
-    """Summaries of an agent's conversation have failed so often that no model is asked for them any more."""
+    """End of model-made summaries for an agent, after repeated failures."""
 
     at: float
     agent: str
@@ -42,23 +42,23 @@ class BreakerTrip:
 
 @attrs.frozen(kw_only=True)
 class CostReport:
-    """What a session has cost so far, and why."""
+    """Costs of a session so far, with cache misses and their causes."""
 
     by: Grouping
     rows: tuple[CostRow, ...]
     total: CostTotals
     alternatives: CostAlternatives
     turns: int
-    """Whole replies to calls of that purpose."""
+    """Number of complete replies to calls of purpose `turn`."""
     per_100_turns: dict[str, float]
-    """Calls of each other purpose."""
+    """Number of calls of each other purpose per 100 turns."""
     breaks: tuple[CacheBreak, ...]
     trips: tuple[BreakerTrip, ...]
     damaged: tuple[DamagedEntry, ...]
-    """Lines of the ledger that are missing in all of this."""
+    """Unreadable ledger entries, which the report does not count."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """The report as JSON has it; dollars are exact decimal numbers in strings."""
+        """Return the report as a JSON object; dollars are exact decimal strings."""
         return {
             "by": self.by,
             "rows": [row_mapping(row, self.by) for row in self.rows],
@@ -73,9 +73,9 @@ class CostReport:
 
 
 def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
-    """Read the session in *directory*. Blocks on the disk; raises `OSError`, also if there is no ledger."""
+    """Build the report of the session in *directory*. Blocks; raises `OSError`, also if there is no ledger."""
     reading = read_ledger(directory / LEDGER)
-    told = sorted(_read_cache_events(directory), key=lambda each: each.at)
+    events = sorted(_read_cache_events(directory), key=lambda each: each.at)
     return CostReport(
         by=by,
         rows=tuple(group_costs(reading.lines, by)),
@@ -83,17 +83,17 @@ def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
         alternatives=cost_alternatives(reading.lines),
         turns=sum(line.purpose == TURN and not line.is_estimated for line in reading.lines),
         per_100_turns=per_100_turns(reading.lines),
-        breaks=tuple(each for each in told if isinstance(each, CacheBreak)),
-        trips=tuple(each for each in told if isinstance(each, BreakerTrip)),
+        breaks=tuple(each for each in events if isinstance(each, CacheBreak)),
+        trips=tuple(each for each in events if isinstance(each, BreakerTrip)),
         damaged=reading.damaged,
     )
 
 
 def _read_cache_events(directory: Path) -> Iterator[CacheBreak | BreakerTrip]:
     for path in SessionReader(directory).agent_directories():
-        # The transcript, by far the longer of the two, says nothing of either.
-        told, _ = open_sources(path, session=directory.name)
-        for arrival in told.read(told.lines.size()):
+        # The transcript holds neither of these events and is much longer, so it is not read.
+        log, _ = open_sources(path, session=directory.name)
+        for arrival in log.read(log.lines.size()):
             match arrival.event.event:
                 case CacheBroke() as event:
                     yield CacheBreak(at=arrival.event.at, agent=arrival.event.agent, event=event)
@@ -104,13 +104,13 @@ def _read_cache_events(directory: Path) -> Iterator[CacheBreak | BreakerTrip]:
 
 
 def row_mapping(row: CostRow, by: Grouping) -> dict[str, Any]:
-    """A row as JSON has it."""
+    """Return a row as a JSON object."""
     place = {"parent": row.parent, "depth": row.depth, "subtree_cost_usd": format(row.subtree, "f")}
     return {"name": row.name, **(place if by == "agent" else {}), **spending_mapping(row.spending)}
 
 
 def spending_mapping(spending: CostTotals) -> dict[str, Any]:
-    """What some requests come to, as JSON has it."""
+    """Return totals as a JSON object."""
     return {
         "requests": spending.requests,
         "usage": attrs.asdict(spending.usage),

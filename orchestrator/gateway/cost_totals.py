@@ -12,27 +12,27 @@ from coterie.orchestrator.gateway.ledger import LedgerEntry
 
 Grouping = Literal["agent", "purpose", "model"]
 TURN = "turn"
-"""The purpose of an agent's own calls; all others serve it."""
+"""Purpose of the calls of an agent's main loop; other purposes are helpers."""
 
 
 @attrs.frozen(kw_only=True)
 class CostTotals:
-    """What some requests come to. Adding two gives what both do."""
+    """Sums over a set of requests; two of them can be added."""
 
     requests: int = 0
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
-    """Dollars, exact; for requests that broke off an upper bound."""
+    """Exact dollars; an upper bound for interrupted requests."""
     estimated: int = 0
-    """How many of the requests broke off."""
+    """Number of interrupted requests."""
     estimated_cost: Decimal = Decimal(0)
-    """Their part of the dollars."""
+    """Dollars of the interrupted requests."""
     missed: int = 0
-    """Tokens that should have been read from the cache and were not."""
+    """Tokens that were expected to be read from the cache, but were not."""
 
     @property
     def cached_share(self) -> float:
-        """The part of all input that was read from the cache, from 0 to 1."""
+        """Fraction of all input tokens that were read from the cache, from 0 to 1."""
         return self.usage.read / self.usage.prompt if self.usage.prompt else 0.0
 
     def __add__(self, other: "CostTotals") -> "CostTotals":
@@ -47,7 +47,7 @@ class CostTotals:
 
     @classmethod
     def of(cls, line: LedgerEntry) -> "CostTotals":
-        """What one request comes to."""
+        """Return the totals of one request."""
         return cls(
             requests=1,
             usage=line.usage,
@@ -60,25 +60,25 @@ class CostTotals:
 
 @attrs.frozen(kw_only=True)
 class CostRow:
-    """One group of requests."""
+    """Totals of one group of requests: one agent, purpose or model."""
 
     name: str
     spending: CostTotals
     parent: str | None = None
-    """Of an agent: who spawned it."""
+    """Parent of the agent; None in other groupings."""
     depth: int = 0
-    """Of an agent: how many spawns from the first one."""
+    """Depth of the agent in the tree; 0 for the lead."""
     subtree: Decimal
-    """Of an agent: dollars of it and of all that it spawned, directly or not."""
+    """Dollars of the agent and all its descendants."""
 
 
 def sum_costs(lines: Iterable[LedgerEntry]) -> CostTotals:
-    """What all *lines* come to."""
+    """Return the totals of all *lines*."""
     return sum((CostTotals.of(line) for line in lines), CostTotals())
 
 
 def group_costs(lines: Iterable[LedgerEntry], by: Grouping) -> list[CostRow]:
-    """The groups of *lines*; agents as a tree, each right below who spawned it, everything else the dearest first."""
+    """Group *lines*: agents as a tree in pre-order, purposes and models by descending cost."""
     lines = tuple(lines)
     groups: defaultdict[str, CostTotals] = defaultdict(CostTotals)
     for line in lines:
@@ -90,14 +90,14 @@ def group_costs(lines: Iterable[LedgerEntry], by: Grouping) -> list[CostRow]:
 
 
 def per_100_turns(lines: Iterable[LedgerEntry]) -> dict[str, float]:
-    """How many calls of each other purpose there were for a hundred turns; nothing before the first turn."""
+    """Return the number of calls per 100 turns for each other purpose; empty without a turn."""
     counts = Counter(line.purpose for line in lines if not line.is_estimated)
     turns = counts.pop(TURN, 0)
     return {purpose: 100 * count / turns for purpose, count in sorted(counts.items())} if turns else {}
 
 
 def _tree(groups: Mapping[str, CostTotals], parents: Mapping[str, str | None]) -> Iterator[CostRow]:
-    """Agents in the order of a walk from parents to children; a parent without requests has an empty row."""
+    """Yield agents in pre-order; a parent without requests gets a row with zero totals."""
     children: defaultdict[str | None, list[str]] = defaultdict(list)
     for name in dict.fromkeys([*groups, *(parent for parent in parents.values() if parent is not None)]):
         children[_parent(name, parents)].append(name)
@@ -114,7 +114,7 @@ def _tree(groups: Mapping[str, CostTotals], parents: Mapping[str, str | None]) -
 
 
 def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Who spawned *name*, who spawned that one, and so on; none, if by the ledger it would be its own ancestor."""
+    """Return the parent of *name*, its parent, and so on; empty if the ledger contains a cycle."""
     found: list[str] = []
     ancestor = parents.get(name)
     while ancestor is not None:

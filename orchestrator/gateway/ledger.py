@@ -16,29 +16,29 @@ VERSION = 1
 
 @attrs.frozen(kw_only=True)
 class LedgerEntry:
-    """One request that was billed, or may have been."""
+    """One request that was billed or may have been billed."""
 
     at: float
-    """When the request ended, in seconds since 1970."""
+    """End of the request, in seconds since 1970."""
     agent: str
     incarnation: int
     parent: str | None = None
-    """Who spawned the agent; None for the one the user talks to."""
+    """Parent of the agent; None for the lead."""
     purpose: str
     model: str
     usage: Usage
     cost_usd: Decimal
     """Dollars, exact."""
     prefix: str = ""
-    """The running hash of the request's prefix, in hexadecimal."""
+    """Running hash of the request's prefix, in hexadecimal."""
     expected_read: int | None = None
-    """Tokens that should have been in the cache; None if nobody knew. `usage.read` is what was."""
+    """Tokens that were expected to be in the cache; None if unknown. `usage.read` is the actual number."""
     is_estimated: bool = False
-    """The reply broke off: tokens and dollars are an upper bound."""
+    """True if the reply was interrupted; tokens and dollars are then an upper bound."""
 
     @classmethod
     def of(cls, intent: CallIntent, usage: Usage, *, at: float, **facts: Any) -> "LedgerEntry":
-        """The line of a call that was to be as *intent* says, and came to *usage*; *facts* say whose it was."""
+        """Build the entry of a call *intent* that used *usage*; *facts* are the remaining fields."""
         return cls(
             at=at,
             purpose=intent.purpose,
@@ -52,22 +52,22 @@ class LedgerEntry:
 
     @property
     def cached(self) -> int:
-        """Tokens of the prompt that stood in the cache once the reply had begun, read or written."""
+        """Prompt tokens that were in the cache when the reply started: read or written."""
         return self.usage.prompt - self.usage.input
 
     @property
     def missed(self) -> int:
-        """Tokens that should have been read from the cache and were not."""
+        """Tokens that were expected to be read from the cache, but were not."""
         return max(0, (self.expected_read or 0) - self.usage.read)
 
     def to_bytes(self) -> bytes:
-        """The line with its newlines and its checksum: what to append."""
+        """Encode the entry as a record with checksum and newlines, ready to append."""
         facts = {"v": VERSION, **attrs.asdict(self), "cost_usd": format(self.cost_usd, "f")}
         return frame_record(msgspec.json.encode(facts))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "LedgerEntry":
-        """What `to_bytes` wrote, without its newlines. Raises `ValueError` with the reason, whatever *data* is."""
+        """Decode the result of `to_bytes`, without its newlines. Raises only `ValueError`, for any *data*."""
         check_record(data)
         try:
             facts = _facts.decode(data)
@@ -77,19 +77,19 @@ class LedgerEntry:
         except RecursionError as exc:
             raise ValueError("nested too deeply") from exc
         if not (line.cost_usd.is_finite() and line.cost_usd >= 0 and min(attrs.astuple(line.usage)) >= 0):
-            raise ValueError("tokens and dollars are not numbers from 0 up")
+            raise ValueError("tokens and dollars must be finite and not negative")
         return line
 
 
 _facts = msgspec.json.Decoder(dict[str, Any])
 
 LEDGER = "ledger.jsonl"
-"""In the directory of a session."""
+"""File name of the ledger in the session's directory."""
 
 
 @attrs.define(eq=False)
 class Ledger:
-    """A ledger open for appending. Several processes may have the same one open: each line is one write."""
+    """Ledger file open for appending. Several processes may append, because each entry is one write."""
 
     _appender: Appender
 
@@ -99,11 +99,11 @@ class Ledger:
         return cls(Appender.open(path))
 
     def append(self, line: LedgerEntry) -> None:
-        """Put *line* at the end. Raises `OSError`; a part of it that is then on disk harms no other line."""
+        """Append one entry. Raises `OSError`; a partly written entry does not damage other entries."""
         self._appender.append(line.to_bytes())
 
     def close(self) -> None:
-        """Close the file; appending afterwards is an error."""
+        """Close the file."""
         self._appender.close()
 
     def __enter__(self) -> Self:
@@ -115,25 +115,25 @@ class Ledger:
 
 @attrs.frozen(kw_only=True)
 class DamagedEntry:
-    """A line that is not as it was written."""
+    """Ledger line that cannot be read."""
 
     line: int
-    """The first is 1; blank ones count."""
+    """Line number from 1, blank lines included."""
     reason: str
 
 
 @attrs.frozen(kw_only=True)
 class LedgerContents:
-    """What a ledger says: every line that can be read, in their order, and which ones cannot."""
+    """All readable entries of a ledger in order, and its damaged lines."""
 
     lines: tuple[LedgerEntry, ...] = ()
     damaged: tuple[DamagedEntry, ...] = ()
 
 
 def read_ledger(path: Path) -> LedgerContents:
-    """Read all of *path*. A damaged line, or a torn one at the end, is told apart and hides no other.
+    """Read the ledger *path*. A damaged or torn line is reported and does not hide other lines.
 
-    Blocks on the disk; raises `OSError`, for one that does not exist too.
+    Blocks on the disk; raises `OSError`, also if the file does not exist.
     """
     lines: list[LedgerEntry] = []
     damaged: list[DamagedEntry] = []

@@ -1,6 +1,6 @@
 """Recording of model calls in the ledger, with the log of pending calls and the costs of earlier roots.
 
-The next root books the most that each of them can have cost, so that a budget holds over any crash.
+After a crash the next root records the maximum cost of each pending call, so that budgets hold over crashes.
 """
 
 from collections import defaultdict
@@ -24,32 +24,32 @@ from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, rea
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
 PENDING_CALLS = "calls.jsonl"
-"""In the directory of a session, for as long as its root runs."""
+"""File name of the pending calls in the session's directory; the file exists while a root runs."""
 
 
 @attrs.define(eq=False)
 class PendingCalls:
-    """The log of one root: a record when a call begins, and one when it is over."""
+    """Append-only log of one root: one record at the start of a call, one at its end."""
 
     _appender: Appender
 
     @classmethod
     def open(cls, path: Path) -> "PendingCalls":
-        """Begin anew at *path*: what was there is in the ledger by now. Raises `OSError`."""
+        """Create an empty log at *path*; the ledger must already contain the calls of an old log. Raises `OSError`."""
         path.unlink(missing_ok=True)
         return cls(Appender.open(path))
 
     def begin(self, call: int, most: LedgerEntry) -> None:
-        """The *call* of this number may be billed from now on, as *most* says. Raises `OSError`."""
+        """Record the start of call number *call*, which costs *most* at most. Raises `OSError`."""
         facts = {"call": call, "most": attrs.asdict(most)}
         self._appender.append(frame_record(msgspec.json.encode(facts)))
 
     def end(self, call: int) -> None:
-        """It is over, and in the ledger if it was billed. Raises `OSError`."""
+        """Record the end of call number *call*, after its ledger entry. Raises `OSError`."""
         self._appender.append(frame_record(msgspec.json.encode({"call": call})))
 
     def close(self) -> None:
-        """Nothing is under way any more."""
+        """Close and delete the log, because no call is pending."""
         self._appender.close()
         self._appender.path.unlink(missing_ok=True)
 
@@ -61,9 +61,9 @@ class PendingCalls:
 
 
 def read_pending_calls(path: Path) -> tuple[LedgerEntry, ...]:
-    """The calls of a root that was killed, each at the most it can have cost; none without such a log.
+    """Return the pending calls of a killed root, each at its maximum cost; empty if there is no log.
 
-    What a torn write left was never sent: a call begins when its record is written. Blocks; raises `OSError`.
+    A torn record is ignored: a call is sent only after its record is written. Blocks; raises `OSError`.
     """
     if not path.exists():
         return ()
@@ -84,38 +84,38 @@ def read_pending_calls(path: Path) -> tuple[LedgerEntry, ...]:
 
 @attrs.frozen
 class LedgerRecorder:
-    """Writes down what each call of the session has come to."""
+    """Writer of one ledger entry for each billed call of the session."""
 
     _ledger: Ledger
     _clock: Clock
     _emit: Callable[[Event], None]
     _pending: PendingCalls | None = None
-    """Where it is noted what this process could not book if it were killed; None for nowhere."""
+    """Log of calls that would be lost if this process were killed; None for no log."""
 
     def begin(self, permit: CallPermit) -> None:
-        """Note a call that is admitted, at the most it can cost. What cannot be noted is an event."""
+        """Log an admitted call with its maximum cost. A failed write is an event."""
         if self._pending is not None:
             with self._emitting_failures():
-                most = self._line(permit.caller, permit.intent, permit.intent.most, is_estimated=True)
+                most = self._entry(permit.caller, permit.intent, permit.intent.most, is_estimated=True)
                 self._pending.begin(permit.call, most)
 
     def record(self, settled: CallCost) -> None:
-        """Append a line, unless the call was free. A line that cannot be written is an event: the work goes on."""
+        """Append an entry unless the call was free. A failed write is an event and does not stop the session."""
         with self._emitting_failures():
             if settled.end != "free":
-                line = self._line(settled.caller, settled.intent, settled.usage, is_estimated=settled.is_estimated)
-                self._ledger.append(line)
+                entry = self._entry(settled.caller, settled.intent, settled.usage, is_estimated=settled.is_estimated)
+                self._ledger.append(entry)
             if self._pending is not None:
                 self._pending.end(settled.call)
 
-    def _line(self, asking: GatewayCaller, intent: CallIntent, usage: Usage, *, is_estimated: bool) -> LedgerEntry:
+    def _entry(self, caller: GatewayCaller, intent: CallIntent, usage: Usage, *, is_estimated: bool) -> LedgerEntry:
         return LedgerEntry.of(
             intent,
             usage,
             at=self._clock.now(),
-            agent=asking.agent,
-            incarnation=asking.incarnation,
-            parent=asking.parent,
+            agent=caller.agent,
+            incarnation=caller.incarnation,
+            parent=caller.parent,
             is_estimated=is_estimated,
         )
 
@@ -128,23 +128,23 @@ class LedgerRecorder:
 
 
 def settle_interrupted_calls(directory: Path) -> PriorSpending:
-    """Book what was under way when the last root was killed, and sum up the ledger of the session in *directory*.
+    """Record the pending calls of a killed root in the ledger, and return the spending of the session so far.
 
-    Before another root makes any call. Blocks; raises `OSError`.
+    Call it before the new root makes a model call. Blocks; raises `OSError`.
     """
     path = directory / LEDGER
     left = read_pending_calls(directory / PENDING_CALLS)
     with Ledger.open(path) as ledger:
         known = set(read_ledger(path).lines)
         for line in left:
-            if line not in known:  # else this was killed too, right after it had booked it
+            if line not in known:  # recorded if an earlier settlement was killed after this append
                 ledger.append(line)
     (directory / PENDING_CALLS).unlink(missing_ok=True)
     return sum_spending(read_ledger(path).lines)
 
 
 def sum_spending(lines: Iterable[LedgerEntry]) -> PriorSpending:
-    """What *lines* come to for the session, for each agent, and for each with all it started."""
+    """Sum *lines* for the session, for each agent, and for each agent with its descendants."""
     lines = tuple(lines)
     parents = {line.agent: line.parent for line in lines}
     session = NO_COST

@@ -14,7 +14,7 @@ from coterie.orchestrator.gateway.cache_warmup import CacheWrite
 
 @attrs.frozen(kw_only=True)
 class GatewayCaller:
-    """Which start of which agent asks, and who spawned it."""
+    """Agent incarnation that makes calls, and its parent."""
 
     agent: str
     incarnation: int = 1
@@ -23,7 +23,7 @@ class GatewayCaller:
 
 @attrs.frozen(kw_only=True)
 class CallCost:
-    """How one admitted call ended, and what it cost."""
+    """End and cost of one admitted call."""
 
     caller: GatewayCaller
     intent: CallIntent
@@ -31,22 +31,24 @@ class CallCost:
     usage: Usage
     cost: Amount
     call: int = 0
-    """The number of the call."""
+    """Sequence number of the call."""
 
     @property
     def is_estimated(self) -> bool:
-        """Whether usage and cost are upper bounds."""
+        """True if usage and cost are upper bounds."""
         return self.end in ("broke_off", "unknown")
 
 
 @attrs.define(eq=False)
 class CallPermit:
-    """The right to one call; the block that holds it settles the reservation when it ends, by what it was told last.
+    """Permit for one call; closing it settles the reservation.
 
-    - *answered*, by `settle`: the usage is booked.
-    - *broke_off*, by `settle` of a reply that is not whole: its input as reported, and all the output it could make.
-    - *free*, by `void`: nothing is booked.
-    - *unknown*, by nothing: the request may have been billed, so the whole reservation is booked.
+    The charge depends on the last method called before.
+
+    - `settle` (*answered*): charges the reported usage.
+    - `settle` of an incomplete reply (*broke_off*): charges the reported input and the maximum output.
+    - `void` (*free*): charges nothing.
+    - neither (*unknown*): charges the whole reservation, because the request may have been billed.
     """
 
     caller: GatewayCaller
@@ -57,35 +59,35 @@ class CallPermit:
     _begun: Callable[["CallPermit"], None]
     _over: Callable[["CallPermit"], None]
     call: int = 0
-    """Counts the calls of a gate."""
+    """Sequence number of the call in its gateway."""
     is_over: bool = False
     _end: PermitEnd = "unknown"
     _usage: Usage | None = None
 
     def begin(self) -> None:
-        """Let the calls start that wait for this one's cache entries."""
+        """Report the start of the reply, so that calls waiting for its cache entries may start."""
         if not self.is_over:
             self._begun(self)
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Take note of what was used; it is booked when the block ends."""
+        """Store the usage; it is charged when the permit is closed."""
         self.begin()
         self._usage = usage
         self._end = "answered" if is_whole else "broke_off"
 
     def void(self) -> None:
-        """Take note that nothing was billed."""
+        """Mark the call as not billed."""
         self._usage = None
         self._end = "free"
 
     def close(self) -> None:
-        """Give back the place and settle the reservation; nothing happens the second time."""
+        """Release the slot and settle the reservation. Idempotent."""
         if not self.is_over:
             self.is_over = True
             self._over(self)
 
     def outcome(self) -> CallCost:
-        """How the call has ended, by what is known of it now."""
+        """Return the end and cost of the call, as known now."""
         usage = self._used()
         cost = Amount.of(self.intent.model, usage)
         return CallCost(caller=self.caller, intent=self.intent, end=self._end, usage=usage, cost=cost, call=self.call)

@@ -1,1 +1,1 @@
-"""Root process of a session: its program, the session it holds, and jobs without a session."""
+"""Root process of a session: its program, and the session that it runs."""

@@ -32,57 +32,57 @@ from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import SessionDirectory
 
 ROOT_LOG = "root.log"
-"""In the session's directory: what its root, and nothing else, had to say."""
+"""File name of the root's standard error in the session's directory."""
 
 EXPECTED_ERRORS = (ConfigInvalid, ApiServerFailed, StartFailed, MailboxError, OSError)
-"""What may keep a root from its work."""
+"""Errors that prevent a root from starting and are reported to the client."""
 
 
 def main() -> None:
-    """Be the root of one session, and exit."""
-    line, assignment = (int(argument) for argument in sys.argv[1:])
-    with os.fdopen(assignment, "rb") as file:
-        wanted = SessionRequest.from_bytes(file.read())
+    """Run the root of one session, and exit."""
+    client_descriptor, request_descriptor = (int(argument) for argument in sys.argv[1:])
+    with os.fdopen(request_descriptor, "rb") as file:
+        request = SessionRequest.from_bytes(file.read())
     with inject_faults(ROOT_NAME):
-        trio.run(_serve, wanted, socket.socket(fileno=line))
+        trio.run(_serve, request, socket.socket(fileno=client_descriptor))
 
 
-async def _serve(assignment: SessionRequest, near: socket.socket) -> None:
-    stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
-    async with open_channel(stream, client_message_decoder) as line:
-        viewer = LaunchClient.over(line)
+async def _serve(request: SessionRequest, sock: socket.socket) -> None:
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+    async with open_channel(stream, client_message_decoder) as channel:
+        client = LaunchClient.over(channel)
         try:
-            viewer.send(await _run(assignment, viewer))
+            client.send(await _run(request, client))
         except* EXPECTED_ERRORS as group:
-            viewer.send(_startup_failure(group))
+            client.send(_startup_failure(group))
 
 
-async def _run(assignment: SessionRequest, viewer: LaunchClient) -> SessionEnded | RunFailed:
+async def _run(request: SessionRequest, client: LaunchClient) -> SessionEnded | RunFailed:
     clock = Clock.from_environment()
-    await trio.to_thread.run_sync(check_sandbox, assignment.settings, assignment.project)
-    hosts_from_settings(assignment.settings)  # refused here, or each agent would be
-    # Before anything is written: without a model there is no session.
-    async with _open_api_server(assignment) as server:
-        session = assignment.open_session(clock)
-        _check_unfinished(session, assignment)
-        if assignment.session is not None:
-            # Whoever killed its last root may have killed the janitor too.
+    await trio.to_thread.run_sync(check_sandbox, request.settings, request.project)
+    hosts_from_settings(request.settings)  # invalid hosts are refused here once, not by each agent
+    # Before any file is written: a session needs its model.
+    async with _open_api_server(request) as server:
+        session = request.open_session(clock)
+        _check_unfinished(session, request)
+        if request.session is not None:
+            # The cleanup daemon may have been killed together with the last root.
             await repair(await trio.to_thread.run_sync(lambda: [*check_machine(session)]), lambda _: None)
-        await start_team_record(session, assignment.team, clock)
+        await start_team_record(session, request.team, clock)
         _redirect_stderr(session)
         set_title(f"coterie root {session.id}")
-        settings, user = assignment.settings, viewer.prompter if assignment.can_ask else None
+        settings, user = request.settings, client.prompter if request.can_ask else None
         async with open_root(
             session,
             budget=session.budget_usd,
             server=server,
             user=user,
-            asks_later=assignment.asks_later,
+            asks_later=request.asks_later,
             agents=settings.agents,
-            mcp=None if assignment.is_bare or assignment.chore is not None else settings.mcp,
+            mcp=None if request.is_bare or request.chore is not None else settings.mcp,
         ) as root:
-            viewer.send(SessionOpened(session=session.id))
-            outcome = await _run_lead(root, assignment, viewer)
+            client.send(SessionOpened(session=session.id))
+            outcome = await _run_lead(root, request, client)
     if outcome is not None and outcome.failure is not None:
         return outcome.failure
     return SessionEnded(
@@ -91,14 +91,14 @@ async def _run(assignment: SessionRequest, viewer: LaunchClient) -> SessionEnded
     )
 
 
-async def _run_lead(root: SessionRoot, assignment: SessionRequest, viewer: LaunchClient) -> AgentOutcome | None:
-    """What became of the lead; None if it was stopped with everything else."""
+async def _run_lead(root: SessionRoot, request: SessionRequest, client: LaunchClient) -> AgentOutcome | None:
+    """Run the lead and return its outcome; None if the whole session was stopped."""
     outcome: AgentOutcome | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_signals, signals, nursery.cancel_scope.cancel)
-            nursery.start_soon(viewer.listen, root, nursery.cancel_scope.cancel)
-            outcome = await root.run(lead_spec(assignment))
+            nursery.start_soon(client.listen, root, nursery.cancel_scope.cancel)
+            outcome = await root.run(lead_spec(request))
             nursery.cancel_scope.cancel()
     return outcome
 
@@ -109,22 +109,22 @@ async def _watch_signals(signals: AsyncIterator[int], stop: Callable[[], None]) 
 
 
 @asynccontextmanager
-async def _open_api_server(assignment: SessionRequest) -> AsyncIterator[str | None]:
-    if assignment.script is None:
+async def _open_api_server(request: SessionRequest) -> AsyncIterator[str | None]:
+    if request.script is None:
         yield None
         return
-    async with open_api_server(Path(assignment.script)) as server:
+    async with open_api_server(Path(request.script)) as server:
         yield server.url
 
 
-def _check_unfinished(session: SessionDirectory, assignment: SessionRequest) -> None:
-    is_to_go_on = assignment.session is not None and assignment.chore is None and not assignment.task
-    if is_to_go_on and read_overview(session).reason == "completed":
-        raise ConfigInvalid("session", f"{session.id} has ended; say what to do next to go on")
+def _check_unfinished(session: SessionDirectory, request: SessionRequest) -> None:
+    continues_without_task = request.session is not None and request.chore is None and not request.task
+    if continues_without_task and read_overview(session).reason == "completed":
+        raise ConfigInvalid("session", f"{session.id} has completed its task; give a new task to resume it")
 
 
 def _redirect_stderr(session: SessionDirectory) -> None:
-    """Write what goes wrong into the session's directory: a terminal may be gone, or somebody else's, by then."""
+    """Redirect stderr to a file of the session, because the terminal may be closed or used by another program later."""
     descriptor = os.open(session.directory / ROOT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)

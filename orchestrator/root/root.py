@@ -79,21 +79,21 @@ from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory, mail_di
 
 @attrs.frozen(kw_only=True)
 class SessionRoot:
-    """A session whose agents can be started. Made by `open_root`."""
+    """An open session in which agents can be started. Made by `open_root`."""
 
     session: SessionDirectory
     supervisor: Supervisor
     gateway: ModelGateway
     cleanup: CleanupSupervisor
-    """Who cleans up after this process if it is killed."""
+    """Supervisor of the cleanup daemon."""
     mcp: McpHostSupervisor
-    """Who holds the MCP servers."""
+    """Supervisor of the MCP host."""
 
     async def run(self, spec: AgentSpec) -> AgentOutcome:
-        """Run one agent, and all that it starts, to the end, as `Supervisor.run_agent` does.
+        """Run one agent and its descendants to the end, as `Supervisor.run_agent` does.
 
-        The members of the session's team are started for its lead, and agents that an earlier root ran when it was
-        killed are resumed. Neither happens for an offline job, which is for one agent. Raises `ConfigInvalid` too.
+        The lead gets the team members that are not started yet, and the unfinished agents of a killed root are resumed.
+        An offline job gets neither. Raises `ConfigInvalid` and the errors of `Supervisor.run_agent`.
         """
         if spec.job is not None:
             return await self.supervisor.run_agent(AgentRun(spec=spec))
@@ -102,21 +102,21 @@ class SessionRoot:
         return await self.supervisor.run_agent(AgentRun(spec=spec, team=await self._members_not_started()))
 
     async def _members_not_started(self) -> tuple[SpawnRequest, ...]:
-        """The members of the team that nobody has started yet: all of them, or those that a crash was faster than."""
+        """Return the team members that were never started: all in a new session, some after an early crash."""
         team = await trio.to_thread.run_sync(load_recorded_team, self.session)
         known = {*self.supervisor.services.mail.roster.members(), *self.supervisor.unfinished.names}
         return () if team is None else tuple(request for request in team.requests() if request.name not in known)
 
     def interrupt_lead(self) -> None:
-        """End the turn that the lead is at."""
+        """Cancel the lead's current turn."""
         self.supervisor.interrupt(MAIN)
 
     def kill_immediately(self) -> None:
-        """Let every stop from now on kill the agent at once."""
+        """Make every stop from now on kill the agent immediately."""
         self.supervisor.kill_immediately()
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
-        """Do what the user asks for from a shell. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
+        """Handle a request of the user's client. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
         match request:
             case StopAgent():
                 await self.supervisor.stop(request.name)
@@ -148,37 +148,37 @@ async def open_root(
     mcp: McpSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[SessionRoot]:
-    """Run the root of *session* until the block ends; then none of its agents is left.
+    """Open the root of *session*; the end of the block ends all its agents.
 
     *budget* limits all agents together, in dollars, including the spending of earlier roots. *server* is the URL of the
     embedded API server, if it is the model. *user* answers prompts; without one, prompts wait for an answer from a
     shell if *asks_later* is set. Without *mcp* no MCP server is started. Enter it on the main thread of a process that
-    starts no others. Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
+    starts no other processes. Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
         root = stack.enter_context(open_root_record(session, clock))
         session.scratch.mkdir(mode=0o700, exist_ok=True)
-        door = await stack.enter_async_context(open_listener(control_address(root)))
+        listener = await stack.enter_async_context(open_listener(control_address(root)))
         log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT_NAME, clock))
-        office = stack.enter_context(await _open_session_mail(session, clock, log.emit))
+        mail = stack.enter_context(await _open_session_mail(session, clock, log.emit))
         environment = {**os.environ, SESSION_VARIABLE: session.id}
         cleanup = await stack.enter_async_context(_open_cleanup(session, environment))
-        # Before the farewell: of a root that is killed between the two nobody would ever strike off the record.
+        # Removed before the daemon is released: if the root is killed in between, nothing else would remove the record.
         stack.callback(remove_root_record, session, root)
-        gate = await _open_gateway(session, clock, budget, log.emit, stack)
-        await _open_bridges(office, log.emit, stack)
+        gateway = await _open_gateway(session, clock, budget, log.emit, stack)
+        await _open_bridges(mail, log.emit, stack)
         servers = await stack.enter_async_context(open_mcp(session, mcp, environment, log.emit))
         starter = await stack.enter_async_context(open_zygote_starter(environment=environment))
-        status = StatusPublisher(office, log.emit)
+        status = StatusPublisher(mail, log.emit)
         runs = AgentRuns()
-        approvals = await open_approvals(office, status.sender, log.emit, runs.wake_lead, user)
+        approvals = await open_approvals(mail, status.sender, log.emit, runs.wake_lead, user)
         if budget is not None or session.starts > 1:
             log.emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
         services = RootServices(
-            mail=office,
+            mail=mail,
             starter=starter,
-            gateway=gate,
+            gateway=gateway,
             approvals=approvals,
             status=status,
             emit=log.emit,
@@ -193,8 +193,8 @@ async def open_root(
             nursery.start_soon(run_reaper)
             nursery.start_soon(cleanup.supervise, lambda reason: log.emit(LayerFailed(layer="janitor", reason=reason)))
             nursery.start_soon(servers.supervise)
-            opened = SessionRoot(session=session, supervisor=supervisor, gateway=gate, cleanup=cleanup, mcp=servers)
-            async with open_control_server(door, opened.handle_request):
+            opened = SessionRoot(session=session, supervisor=supervisor, gateway=gateway, cleanup=cleanup, mcp=servers)
+            async with open_control_server(listener, opened.handle_request):
                 yield opened
             nursery.cancel_scope.cancel()
 
@@ -206,11 +206,11 @@ def _open_cleanup(
     return open_cleanup_daemon(mark, record, environment)
 
 
-async def _open_session_mail(session: SessionDirectory, clock: Clock, tell: Callable[[Event], None]) -> SessionMail:
-    """The mail of *session*, signed from now on; what waits there is believed, as nobody could forge it yet.
+async def _open_session_mail(session: SessionDirectory, clock: Clock, emit: Callable[[Event], None]) -> SessionMail:
+    """Open the mail of *session*; all mail sent from now on is signed, and the pending mail is trusted.
 
-    Enter it before any agent begins: the model and its tools are who mail is kept from. What is written into a mailbox
-    while no root is there is the user's, or a hostile process's of the same user, which no key keeps out.
+    Call it before any agent starts, because signatures protect mailboxes against models and their tools. Mail written
+    while no root runs comes from the user, or from a hostile process of the same user, which no key can stop.
     """
     try:
         believed = await trio.to_thread.run_sync(snapshot_pending, mail_directory(session))
@@ -221,7 +221,7 @@ async def _open_session_mail(session: SessionDirectory, clock: Clock, tell: Call
         clock,
         SessionKeys.new(),
         believed=believed,
-        on_untrusted=lambda letter: tell(Noticed.untrusted_mail(letter.mailbox, letter.detail)),
+        on_untrusted=lambda letter: emit(Noticed.untrusted_mail(letter.mailbox, letter.detail)),
     )
 
 
@@ -229,27 +229,28 @@ async def _open_gateway(
     session: SessionDirectory,
     clock: Clock,
     budget: Decimal | None,
-    tell: Callable[[Event], None],
+    emit: Callable[[Event], None],
     stack: AsyncExitStack,
 ) -> ModelGateway:
-    """The gate of *session*, which counts what earlier roots have spent, and writes down each call in its books."""
+    """Open the gateway of *session*; it counts the spending of earlier roots and records each call in the ledger."""
     earlier = await trio.to_thread.run_sync(settle_interrupted_calls, session.directory)
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
-    under_way = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
-    books = LedgerRecorder(ledger, clock, tell, under_way)
-    return ModelGateway(clock, BudgetLimits(dollars=budget), earlier=earlier, started=books.begin, settled=books.record)
+    pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
+    recorder = LedgerRecorder(ledger, clock, emit, pending)
+    limits = BudgetLimits(dollars=budget)
+    return ModelGateway(clock, limits, earlier=earlier, started=recorder.begin, settled=recorder.record)
 
 
-async def _open_bridges(office: SessionMail, tell: Callable[[Event], None], stack: AsyncExitStack) -> None:
-    """Take mail of other sessions, and hand over what waits for them."""
+async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack: AsyncExitStack) -> None:
+    """Accept mail from other sessions, and forward pending mail to them."""
     try:
         bridge = open_bridge(
-            office.session.id, office.directory, office.accept_inbound, clock=office.clock, bury=office.dead_letters.add
+            mail.session.id, mail.directory, mail.accept_inbound, clock=mail.clock, bury=mail.dead_letters.add
         )
         await stack.enter_async_context(bridge)
     except BridgeUnusable as exc:
-        raise ConfigInvalid("session", f"{office.session.id} has a root already, or none can be: {exc}") from exc
-    forwarding = open_forwarder(office.bridge, lambda exc: tell(LayerFailed(layer="mail", reason=str(exc))))
+        raise ConfigInvalid("session", f"{mail.session.id} cannot open its mail socket: {exc}") from exc
+    forwarding = open_forwarder(mail.bridge, lambda exc: emit(LayerFailed(layer="mail", reason=str(exc))))
     await stack.enter_async_context(forwarding)
 
 
@@ -261,18 +262,18 @@ class LaunchClient:
     _channel: RequestChannel[ClientMessage]
 
     @classmethod
-    def over(cls, line: MessageChannel[Frame[ClientMessage]]) -> "LaunchClient":
-        """Make the one whose client is at the other end of *line*."""
-        channel: RequestChannel[ClientMessage] = RequestChannel(line)
+    def over(cls, messages: MessageChannel[Frame[ClientMessage]]) -> "LaunchClient":
+        """Wrap the message channel to the client."""
+        channel: RequestChannel[ClientMessage] = RequestChannel(messages)
         return cls(RemotePrompter(channel), channel)
 
     def send(self, message: WireMessage) -> None:
-        """Send *message*; nothing happens if the client has gone."""
+        """Send *message*. No-op if the client has disconnected."""
         with contextlib.suppress(ControlLost):
             self._channel.send(message)
 
     async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
-        """Heed what it says of *root* until it leaves. If it goes without a word, or says what is none, *stop*."""
+        """Handle the client's messages until it detaches; call *stop* if it disconnects or violates the protocol."""
         try:
             await self._listen(root, stop)
         except ControlLost:
@@ -290,11 +291,11 @@ class LaunchClient:
                     stop()
                 case Detach():
                     return
-        raise ControlLost("the viewer has gone")
+        raise ControlLost("the launch client disconnected")
 
 
 def lead_spec(request: SessionRequest) -> AgentSpec:
-    """Spec of the lead that *request* asks for, or of the agent that does the offline job."""
+    """Return the spec of the lead of *request*, or of the agent that runs its offline job."""
     return AgentSpec(
         name=request.name,
         task=request.task,

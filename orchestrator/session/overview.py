@@ -19,39 +19,39 @@ from coterie.orchestrator.session.root_lock import ROOT_RECORD, find_root, has_d
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, MAIN, ROSTER_FILE, SessionDirectory
 
 SessionState = Literal["running", "ended", "interrupted"]
-"""interrupted: nobody is at work on it, and nobody has said that it is finished."""
+"""interrupted: no process runs the session, and its lead has not finished."""
 
 END_STATES = ("done", "failed", "killed")
-"""What the root tells of an agent that has ended."""
+"""States that the root publishes for an agent that has ended."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentSummary:
-    """One agent of a session."""
+    """Summary of one agent of a session."""
 
     name: str
     incarnation: int
     state: str
-    """What the root last told of it, or else the roster; `interrupted` where that is more than can be."""
+    """State last published by the root, else the roster's; `interrupted` for an unfinished agent without a root."""
     progress: str | None = None
-    """What it is at, in a few words, if it runs and somebody has said so."""
+    """Latest summary of a running agent's work; None without one."""
 
 
 @attrs.frozen(kw_only=True)
 class SessionOverview:
-    """One session."""
+    """State, agents and cost of one session."""
 
     session: SessionDirectory
     state: SessionState
     reason: str | None
-    """Of one that has ended: how its last run did."""
+    """End reason of the lead's last run, for a session that has ended."""
     agents: tuple[AgentSummary, ...]
     cost: Decimal
     """Dollars, exact."""
 
 
 def read_overview(session: SessionDirectory) -> SessionOverview:
-    """How *session* stands. Files that cannot be read say nothing. Blocks on the disk; raises `OSError`."""
+    """Read the state of *session*; unreadable records are ignored. Blocks on the disk; raises `OSError`."""
     finished = _last_finished(session.directory / "agents" / MAIN / EVENT_LOG)
     state = session_state(session, is_finished=finished is not None)
     is_alive = state == "running"
@@ -65,21 +65,21 @@ def read_overview(session: SessionDirectory) -> SessionOverview:
 
 
 def session_state(session: SessionDirectory, *, is_finished: bool) -> SessionState:
-    """How *session* stands, if the agent that the user talks to *is_finished* with its last run. Raises `OSError`."""
+    """Return the state of *session*; *is_finished* is True if the lead's last run has finished. Raises `OSError`."""
     if is_running(session):
         return "running"
     return "ended" if is_finished and not has_dead_root(session) else "interrupted"
 
 
 def is_running(session: SessionDirectory) -> bool:
-    """Whether somebody is at work on *session*: its root, or without one an agent that reads its mail."""
+    """True if a root process runs *session*, or, without a root record, if an agent holds the lock of its inbox."""
     if (session.directory / ROOT_RECORD).exists():
         return find_root(session) is not None
     return any(_is_locked(path) for path in (session.directory / MAIL_DIRECTORY).glob(f"*/{LOCK_FILE}"))
 
 
 def read_members(session: SessionDirectory) -> Mapping[str, Member]:
-    """Who is on the roster; nobody where that cannot be read."""
+    """Return the members of *session*; empty if the roster cannot be read."""
     try:
         return FileRoster(session.directory / ROSTER_FILE).members()
     except RosterFailed:
@@ -87,33 +87,33 @@ def read_members(session: SessionDirectory) -> Mapping[str, Member]:
 
 
 def _agents(session: SessionDirectory, *, is_alive: bool) -> tuple[AgentSummary, ...]:
-    told = last_agent_changes(session)
-    glances = (
-        _summarize(member, told.get((member.name, member.incarnation)), is_alive=is_alive)
+    changes = last_agent_changes(session)
+    summaries = (
+        _summarize(member, changes.get((member.name, member.incarnation)), is_alive=is_alive)
         for member in read_members(session).values()
     )
-    return tuple(_with_progress(session, glance) for glance in glances)
+    return tuple(_with_progress(session, summary) for summary in summaries)
 
 
-def _summarize(member: Member, told: AgentChanged | None, *, is_alive: bool) -> AgentSummary:
+def _summarize(member: Member, change: AgentChanged | None, *, is_alive: bool) -> AgentSummary:
     has_ended = member.state == "ended"
-    state: str = told.state if told is not None and has_ended == (told.state in END_STATES) else member.state
+    state: str = change.state if change is not None and has_ended == (change.state in END_STATES) else member.state
     if not is_alive and not has_ended:
         state = "interrupted"
     return AgentSummary(name=member.name, incarnation=member.incarnation, state=state)
 
 
-def _with_progress(session: SessionDirectory, glance: AgentSummary) -> AgentSummary:
-    if glance.state != "running":
-        return glance
-    return attrs.evolve(glance, progress=_last_progress(session.agent_directory(glance.name) / EVENT_LOG))
+def _with_progress(session: SessionDirectory, summary: AgentSummary) -> AgentSummary:
+    if summary.state != "running":
+        return summary
+    return attrs.evolve(summary, progress=_last_progress(session.agent_directory(summary.name) / EVENT_LOG))
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether somebody holds a `flock` on *path*; seen from the list of them, as to try would be to take it."""
-    wanted = str(path.stat().st_ino)
+    """True if a process holds a `flock` on *path*; read from /proc/locks, because an attempt would take the lock."""
+    inode = str(path.stat().st_ino)
     lines = (line.split() for line in Path("/proc/locks").read_text().splitlines())
-    return any(fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == wanted for fields in lines)
+    return any(fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode for fields in lines)
 
 
 def _cost(path: Path) -> Decimal:
@@ -124,13 +124,13 @@ def _cost(path: Path) -> Decimal:
 
 
 def _last_finished(path: Path) -> Finished | None:
-    """How the last run in an event log ended; None if it did not."""
-    kinds = (event for event in read_log_backwards(path) if event.kind in ("started", "finished"))
-    last = next(kinds, None)
+    """Return the end of the last run in an event log; None if that run has not ended."""
+    runs = (event for event in read_log_backwards(path) if event.kind in ("started", "finished"))
+    last = next(runs, None)
     return last.event if last is not None and isinstance(last.event, Finished) else None
 
 
 def _last_progress(path: Path) -> str | None:
-    """What the last run in an event log is at; None if nobody has said so."""
+    """Return the latest progress summary of the last run in an event log; None without one."""
     last = next(read_log_backwards(path, b'"kind":"progress"', b'"kind":"started"'), None)
     return last.event.text if last is not None and isinstance(last.event, ProgressSummarized) else None

@@ -17,34 +17,35 @@ from coterie.session_directory import SessionDirectory
 
 VERSION = 1
 ROOT_RECORD = "root.json"
-"""In the directory of a session, from before its first process is started until only the janitor is left."""
+"""File name of the record in the session's directory. It exists from before the first process of the session starts
+until only the cleanup daemon remains."""
 LOCK_TIMEOUT = 10.0
 
 
 @attrs.frozen(kw_only=True)
 class RootIdentity(ProcessIdentity):
-    """The root process of a session, also for a reader after the machine was started again; the record holds it."""
+    """Identity of a session's root process, unique over reboots; the contents of the root record."""
 
     boot: str
-    """See `read_boot_id`."""
+    """Id of the boot, as `read_boot_id` returns it."""
     started: float
-    """When it became the root, in seconds since 1970, by the session's clock."""
+    """Time at which the process became the root, in seconds since 1970, by the session's clock."""
 
     def is_alive(self) -> bool:
-        """Whether this very process has not ended."""
+        """True if this process runs."""
         return self.boot == read_boot_id() and super().is_alive()
 
 
 def find_root(session: SessionDirectory) -> RootIdentity | None:
-    """The root of *session*, if it is alive now."""
+    """Return the root of *session* if it is alive, else None."""
     return _read_living(session.directory / ROOT_RECORD)
 
 
 @contextmanager
 def hold_root_lock(session: SessionDirectory) -> Iterator[RootIdentity | None]:
-    """The root of *session*, if it is alive now; if not, none can begin before the block ends.
+    """Yield the root of *session* if it is alive, else None; then no root can start before the block ends.
 
-    Blocks while one is beginning. Raises `ConfigInvalid` if that takes too long, and `OSError`.
+    Blocks while a root is starting. Raises `ConfigInvalid` if that takes too long, and `OSError`.
     """
     root = find_root(session)
     if root is None:
@@ -56,36 +57,36 @@ def hold_root_lock(session: SessionDirectory) -> Iterator[RootIdentity | None]:
 
 
 def find_living_roots() -> dict[str, RootIdentity]:
-    """The roots of all sessions that run now, by the session's id."""
+    """Return the living roots of all sessions, by session id."""
     records = home_directory().glob(f"projects/*/sessions/*/{ROOT_RECORD}")
     return {path.parent.name: root for path in records if (root := _read_living(path)) is not None}
 
 
 def has_dead_root(session: SessionDirectory) -> bool:
-    """Whether the last root of *session* ended without a word: it was killed, or the machine was."""
+    """True if the last root of *session* left its record behind: it was killed, or the machine stopped."""
     path = session.directory / ROOT_RECORD
     return path.exists() and _read_living(path) is None
 
 
 def clear_stale_root(session: SessionDirectory) -> None:
-    """Remove the record of a root that is no more. Call it within `hold_root_lock`. Raises `OSError`."""
+    """Remove the record of a dead root. Call it within `hold_root_lock`. Raises `OSError`."""
     if has_dead_root(session):
         (session.directory / ROOT_RECORD).unlink()
 
 
 @contextmanager
 def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootIdentity]:
-    """Be the root of *session* until the block ends. Enter it before any process of the session is started.
+    """Register this process as the root of *session* until the block ends.
 
-    The record of a root that was killed is replaced. Blocks for one small write. Raises `ConfigInvalid` while another
-    process is the root, and `OSError`.
+    Enter it before any process of the session is started. The record of a killed root is replaced. Blocks for one small
+    write. Raises `ConfigInvalid` if another process is the root, and `OSError`.
     """
     this = ProcessIdentity.this()
     ours = RootIdentity(pid=this.pid, began=this.began, boot=read_boot_id(), started=clock.now())
     path = session.directory / ROOT_RECORD
     with _locked_record(session):
         if (other := find_root(session)) is not None:
-            raise ConfigInvalid("session", f"{session.id} is at work in another process, {other.pid}")
+            raise ConfigInvalid("session", f"{session.id} is already running in process {other.pid}")
         replace_file(path, msgspec.json.encode({"v": VERSION, **attrs.asdict(ours)}) + b"\n", mode=0o600)
     try:
         yield ours
@@ -94,7 +95,7 @@ def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootId
 
 
 def remove_root_record(session: SessionDirectory, root: RootIdentity) -> None:
-    """Remove the record of *root*, if it is still its: the directory may be gone, or another's by now."""
+    """Remove the record of *root*. No-op if the record is gone or belongs to another root."""
     path = session.directory / ROOT_RECORD
     if _read(path) == root:
         path.unlink(missing_ok=True)
@@ -102,12 +103,12 @@ def remove_root_record(session: SessionDirectory, root: RootIdentity) -> None:
 
 @contextmanager
 def _locked_record(session: SessionDirectory) -> Iterator[None]:
-    """Nobody else writes or removes the record meanwhile."""
+    """Hold the lock under which the record is written. Raises `ConfigInvalid` after `LOCK_TIMEOUT`."""
     lock = FileLock(session.directory / f"{ROOT_RECORD}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
     try:
         lock.acquire()
     except Timeout as exc:
-        raise ConfigInvalid("session", f"{session.id} is being taken up by another process") from exc
+        raise ConfigInvalid("session", f"{session.id} is being started or resumed by another process") from exc
     try:
         yield
     finally:
@@ -120,7 +121,7 @@ def _read_living(path: Path) -> RootIdentity | None:
 
 
 def _read(path: Path) -> RootIdentity | None:
-    """What the record says; None where there is none that can be read, by which nobody can be known again."""
+    """Return the contents of the record; None if it is missing or unreadable."""
     try:
         facts = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
         return msgspec.convert(facts, RootIdentity) if facts.get("v") == VERSION else None

@@ -15,37 +15,37 @@ from coterie.session_directory import MAIN, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class SessionRequest:
-    """Work for a lead, and the session it belongs to."""
+    """Task for a lead, and the session in which it runs."""
 
     project: Path = attrs.field(converter=Path)
     task: str
-    """Where a conversation has begun, what to say next; empty to go on where it stopped."""
+    """Task, or the next user message of a resumed conversation; empty to continue where the conversation stopped."""
     model: str
     settings: Settings
     definition: str | None = None
     session: str | None = None
-    """The id of the session to take up again; None begins a new one."""
+    """Id of the session to resume; None starts a new session."""
     script: str | None = None
-    """Play the model from this file, on the embedded server, instead of asking the real one."""
+    """Script file for the embedded API server, which then replaces the real model."""
     is_bare: bool = False
     can_ask: bool = False
-    """Whether whoever starts the root can be asked for permissions."""
+    """True if the launch client answers permission prompts."""
     asks_later: bool = False
-    """Whether questions that nobody is there for wait until the user answers from a shell."""
+    """True if prompts without a client wait until the user answers from a shell."""
     name: str = MAIN
-    """Which agent is run; another than the lead only for a chore."""
+    """Agent to run; differs from the lead only for an offline job."""
     chore: OfflineJob | None = None
-    """What the agent is to do instead of a task: that alone, without a turn."""
+    """Offline job that the agent runs instead of a task, without a turn."""
     team: TeamDefinition | None = None
-    """Whom the lead of a new session has from the beginning; one that is taken up again knows its team."""
+    """Team of a new session; a resumed session reads its recorded team."""
 
     @property
     def has_instructions(self) -> bool:
-        """Whether instruction files are read."""
+        """True if instruction files are read."""
         return self.settings.instructions.enabled and not self.is_bare
 
     def open_session(self, clock: Clock) -> SessionDirectory:
-        """The session, made or counted up. Raises `ConfigInvalid` and `OSError`."""
+        """Create the session, or resume it and increment its start count. Raises `ConfigInvalid` and `OSError`."""
         given = self.settings.is_final("sandbox.mode")
         sandbox = self.settings.sandbox.mode if given else None
         budget, mail = self.settings.max_budget_usd, self.settings.mail.durability
@@ -63,13 +63,13 @@ class SessionRequest:
         )
 
     def to_bytes(self) -> bytes:
-        """One JSON object."""
+        """Encode the request as one JSON object."""
         members = attrs.asdict(self, recurse=False) | {"settings": dump_settings(self.settings)}
         return msgspec.json.encode(members, enc_hook=str)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "SessionRequest":
-        """What `to_bytes` wrote."""
+        """Decode the result of `to_bytes`."""
         members: dict[str, Any] = msgspec.json.decode(data)
         facts = {"settings": load_settings_dump(members["settings"]), "chore": parse_offline_job(members["chore"])}
         return cls(**members | facts | {"team": msgspec.convert(members["team"], TeamDefinition | None)})

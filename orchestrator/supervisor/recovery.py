@@ -59,7 +59,7 @@ class UnfinishedAgent:
         if file.v != VERSION:
             raise ValueError(f"version {file.v}; this program reads {VERSION}")
         if not key.verifies(bytes(file.order), file.mac):
-            raise ValueError("somebody else than the root has written it")
+            raise ValueError("another process than the root has written it")
         return order
 
 

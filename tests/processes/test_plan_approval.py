@@ -35,7 +35,7 @@ PATIENCE = 240.0
 """Seconds for a story of many commands, each of which may have to wait for its turn at the processor."""
 COTERIE = (sys.executable, "-P", "-m", "coterie")
 OPTIONS = ("--detach", "-p", "--bare", "--permission-mode", "acceptEdits")
-FOREIGN = "it was written or changed by somebody else than the root"
+FOREIGN = "it was written or changed by another process than the root"
 
 
 def approval_events(session: SessionDirectory) -> list[tuple[str, ...]]:
@@ -136,10 +136,10 @@ async def test_the_lead_rejects_twice_and_approves_nobody_else_does_and_a_rule_i
             await tree.supervisor.run_agent(lead_of(tree))
             assert approval_events(tree.session) == [
                 ("asked", "plan-1", "builder", "lead"),
-                ("refused", "plan-1", "spy", "only the lead or the user decides"),
+                ("refused", "plan-1", "spy", "only the lead or the user can decide"),
                 ("rejected", "plan-1", "lead", "Where are the tests?"),
                 ("asked", "plan-2", "builder", "lead"),
-                ("refused", "plan-1", "lead", "plan-1 is not open any more: rejected by the lead"),
+                ("refused", "plan-1", "lead", "plan-1 is no longer open: rejected by the lead"),
                 ("rejected", "plan-2", "lead", "Too much."),
                 ("asked", "plan-3", "builder", "lead"),
                 ("approved", "plan-3", "lead", "Go."),
@@ -328,7 +328,7 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
     await until(lambda: approval(session, "plan-1"))
     signals.raise_signal("builder-has-asked")
     await until(lambda: approval(session, "plan-2"))
-    refused = ("refused", "plan-1", "lead", "only the user decides over this one")
+    refused = ("refused", "plan-1", "lead", "only the user can decide plan-1")
     await until(lambda: refused in approval_events(session))
     [first, second] = (await shell.json("approvals", "list"))["approvals"]
     assert [(row["agent"], row["approver"]) for row in (first, second)] == [("builder", "human"), ("carol", "human")]
@@ -337,7 +337,7 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
     await until(lambda: approval(session, "plan-3"))
     assert not (shell.project / "a.txt").exists()
     stale = await shell.coterie("approvals", "approve", "plan-1", status=2)
-    assert stale == "Error: plan-1 is not open any more: rejected by the user\n"
+    assert stale == "Error: plan-1 is no longer open: rejected by the user\n"
     assert await shell.coterie("approvals", "approve", "plan-3") == f"approved plan-3 of session {session.id}\n"
 
 
@@ -375,7 +375,7 @@ async def _go_on(shell: Shell, session: SessionDirectory) -> None:
         ("approved", "plan-6", "human", ""),
         ("asked", "plan-6", "carol", "human"),
         ("rejected", "permission-5", "human", "Enough."),
-        ("withdrawn", "plan-2", "carol", "the agent asked for something else"),
+        ("withdrawn", "plan-2", "carol", "the agent made another request"),
     ]
     assert "The user refused this call: Enough." in transcript(session, "builder")
     assert "In plan mode you may only read; Write has to wait" in transcript(session, "carol")

@@ -174,7 +174,7 @@ def test_a_run_hears_what_its_user_writes_meanwhile(project: Path) -> None:
         sent = coterie(project, "mail", "send", "--to", "main", "Use <tabs>.")
         assert sent.returncode == 0, sent.stderr
         busy = coterie(project, "resume", session, "--script", "../script.yaml")
-        assert busy.stderr.startswith(f"Error: session: {session} is at work in another process, ")
+        assert busy.stderr.startswith(f"Error: session: {session} is already running in process ")
         (project / "go").touch()
         rest = list(told)
     [finished] = kind(rest, "finished")

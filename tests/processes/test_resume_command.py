@@ -248,7 +248,7 @@ def test_what_cannot_be_resumed_is_refused_in_one_line_and_left_as_it_is(tmp_pat
     before = place.conversation().prefix_bytes()
     refused = resume(place)
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"Error: session: {place.session()} has ended; say what to do next")
+    assert refused.stderr.startswith(f"Error: session: {place.session()} has completed its task; give a new task")
     assert place.conversation().prefix_bytes() == before
 
     unknown = subprocess.run(

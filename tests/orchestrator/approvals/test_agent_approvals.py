@@ -45,10 +45,10 @@ async def test_the_lead_decides_by_its_own_line_and_who_else_says_so_is_told_why
         await settle()
         yes = DecidePlan(id="plan-1", approve=True, feedback="Good.", asker="builder")
         # Whatever the builder claims to be, its connection says who it is.
-        assert await builder.decide(yes) == PlanDecided(refusal="nobody approves what they ask for themselves")
-        assert await of(bench, "spy").decide(yes) == PlanDecided(refusal="only the lead or the user decides")
+        assert await builder.decide(yes) == PlanDecided(refusal="an agent cannot decide its own request")
+        assert await of(bench, "spy").decide(yes) == PlanDecided(refusal="only the lead or the user can decide")
         assert await of(bench, MAIN).decide(msgspec.structs.replace(yes, asker="spy")) == PlanDecided(
-            refusal="plan-1 was asked for by builder, not by spy"
+            refusal="plan-1 was requested by builder, not by spy"
         )
         assert decisions == []
         assert await of(bench, MAIN).decide(yes) == PlanDecided()
@@ -60,7 +60,7 @@ async def test_the_lead_decides_by_its_own_line_and_who_else_says_so_is_told_why
 async def test_who_was_not_asked_for_a_plan_is_told_so_and_nobody_else(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         judged = await of(bench).submit(SUBMIT)
-        assert judged == PlanDecision(approve=False, by="root", feedback="No plan was asked for.")
+        assert judged == PlanDecision(approve=False, by="root", feedback="No plan was requested from this agent.")
         await of(bench).withdraw(SUBMIT)
         assert bench.events == []
 
@@ -71,7 +71,7 @@ async def test_what_cannot_be_kept_is_a_no(session: SessionDirectory) -> None:
             judged = await of(bench, policy=BY_LEAD).submit(SUBMIT)
             answer = await of(bench).ask(QUESTION)
         assert (judged.approve, judged.by) == (False, "root")
-        assert judged.feedback.startswith("Nobody was asked: the request could not be kept: ")
+        assert judged.feedback.startswith("The plan was not submitted: the request could not be stored: ")
         assert isinstance(answer, DenyCall)
 
 

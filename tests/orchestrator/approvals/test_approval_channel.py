@@ -107,11 +107,11 @@ async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
             await settle()
             refused = await answer(bench, spy, "spy", "peer")
-            assert refused.text.endswith("only the lead or the user decides")
+            assert refused.text.endswith("only the lead or the user can decide")
             # One that says it is the lead is still on its own line.
-            assert (await answer(bench, spy, MAIN, "lead")).text.endswith("only the lead or the user decides")
+            assert (await answer(bench, spy, MAIN, "lead")).text.endswith("only the lead or the user can decide")
             own = await answer(bench, builder, "builder", "peer")
-            assert own.text.endswith("nobody approves what they ask for themselves")
+            assert own.text.endswith("an agent cannot decide its own request")
             unnamed = await answer(bench, lead, MAIN, "lead", request_id=None)
             assert unnamed.text.endswith("it must name the request that it answers")
             garbled = await answer(bench, lead, MAIN, "lead", aprove=True)
@@ -122,7 +122,7 @@ async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_
             assert counted.text == "It counts, and builder is told"
             await until(lambda: bool(results))
             again = await answer(bench, lead, MAIN, "lead", approve=False)
-            assert again.text.endswith("plan-1 is not open any more: approved by the lead")
+            assert again.text.endswith("plan-1 is no longer open: approved by the lead")
         assert results == ["Your plan is approved: begin.\nThe lead says: Go."]
         assert (authority.permissions.mode, did) == ("bypassPermissions", ["plan_pending", "running"])
         assert bench.office.files.backlog("builder").messages == 0

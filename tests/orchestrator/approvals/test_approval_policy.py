@@ -30,9 +30,9 @@ def test_only_the_lead_decides_and_only_where_it_may_and_the_user_always(
     refusal = rejection_reason(decision, attrs.evolve(OPEN, claim=plan(approver=approver)))
     expected = {
         None: None,
-        "main": None if approver == "lead" else "only the user decides over this one",
-        "builder": "nobody approves what they ask for themselves",
-        "spy": "only the lead or the user decides",
+        "main": None if approver == "lead" else "only the user can decide plan-1",
+        "builder": "an agent cannot decide its own request",
+        "spy": "only the lead or the user can decide",
     }
     assert refusal == expected[who]
     assert decision.by == ANSWERS[who]
@@ -56,12 +56,12 @@ def test_what_is_decided_is_decided(closed: dict[str, Any], words: str) -> None:
     approval = attrs.evolve(OPEN, **closed)
     for agent in ANSWERS:
         refusal = rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent=agent), approval)
-        assert refusal == f"plan-1 is not open any more: {words}"
+        assert refusal == f"plan-1 is no longer open: {words}"
 
 
 def test_an_answer_to_another_agent_is_not_for_this_one() -> None:
     decision = ApprovalDecision(id="plan-1", approve=True, agent="main", requester="bulider")
-    assert rejection_reason(decision, OPEN) == "plan-1 was asked for by builder, not by bulider"
+    assert rejection_reason(decision, OPEN) == "plan-1 was requested by builder, not by bulider"
 
 
 @pytest.mark.parametrize(("approver", "who"), [("lead", "lead"), ("human", "user"), ("rule", "rule")])

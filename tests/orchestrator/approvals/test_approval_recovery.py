@@ -14,7 +14,7 @@ from coterie.orchestrator.approvals.store import Approval, ApprovalKey, Approval
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import by_lead, open_approval_harness, plan, settle
 
-FOREIGN = "it was written or changed by somebody else than the root"
+FOREIGN = "it was written or changed by another process than the root"
 
 
 def permission(command: str = "make", incarnation: int = 1) -> ApprovalSubject:
@@ -55,7 +55,7 @@ async def test_what_was_decided_is_decided_under_the_next_root(session: SessionD
         await bench.ask(plan(incarnation=2))
         await bench.ask(plan(agent="other", incarnation=2))
         assert [(each.state, each.feedback) for each in bench.judged] == [("approved", "Good."), ("rejected", "No.")]
-        with pytest.raises(AnswerInvalid, match="not open any more"):
+        with pytest.raises(AnswerInvalid, match="no longer open"):
             await bench.approvals.decide(by_lead("plan-2"))
 
 
@@ -73,7 +73,7 @@ async def test_a_yes_that_was_written_into_the_file_counts_for_nobody(session: S
         assert bench.approval_events == [ApprovalRejected(id="plan-1", by=str(bench.path("plan-1")), reason=FOREIGN)]
         assert not bench.approvals.is_approved("builder")
         for decision in (by_lead("plan-1"), ApprovalDecision(id="plan-1", approve=True)):
-            with pytest.raises(AnswerInvalid, match="the file of plan-1 was changed; its agent has to ask again first"):
+            with pytest.raises(AnswerInvalid, match="the file of plan-1 was changed by another process"):
                 await bench.approvals.decide(decision)
         await bench.wait_for(plan(incarnation=2), nursery)
         assert [letter.id for letter in await bench.mail()] == ["plan-2"]
@@ -128,7 +128,7 @@ async def test_a_yes_to_one_call_is_used_once(session: SessionDirectory) -> None
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(permission(), nursery)
         assert bench.kept("permission-1").subject == "Bash make"
-        with pytest.raises(AnswerInvalid, match="only the user decides over this one"):
+        with pytest.raises(AnswerInvalid, match="only the user can decide plan-1"):
             await bench.approvals.decide(by_lead("permission-1"))
         await bench.approvals.decide(ApprovalDecision(id="permission-1", approve=True))
         await settle()

@@ -49,7 +49,7 @@ async def test_a_rejected_plan_may_be_planned_again_and_the_old_answer_is_stale(
         await bench.wait_for(plan("2. With tests."), nursery)
         assert [(each.state, each.feedback) for each in bench.judged] == [("rejected", "Where are the tests?")]
         for stale in (by_lead("plan-1"), ApprovalDecision(id="plan-1", approve=True)):
-            with pytest.raises(AnswerInvalid, match="plan-1 is not open any more: rejected by the lead"):
+            with pytest.raises(AnswerInvalid, match="plan-1 is no longer open: rejected by the lead"):
                 await bench.approvals.decide(stale)
         assert [by for by, _ in bench.refusals] == ["lead", "human"]
         assert not bench.approvals.is_approved("builder")
@@ -58,10 +58,10 @@ async def test_a_rejected_plan_may_be_planned_again_and_the_old_answer_is_stale(
 
 async def test_an_unknown_id_is_refused_with_the_nearest(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
-        with pytest.raises(AnswerInvalid, match="there is no approval 'plan-1'; there is none"):
+        with pytest.raises(AnswerInvalid, match="unknown approval 'plan-1'; there is none"):
             await bench.approvals.decide(by_lead("plan-1"))
         await bench.wait_for(plan(), nursery)
-        with pytest.raises(AnswerInvalid, match=r"there is no approval 'paln-1'; did you mean plan-1\?"):
+        with pytest.raises(AnswerInvalid, match=r"unknown approval 'paln-1'; did you mean plan-1\?"):
             await bench.approvals.decide(by_lead("paln-1"))
         assert [by for by, _ in bench.refusals] == ["lead", "lead"]
         await bench.approvals.decide(by_lead("plan-1"))
@@ -82,7 +82,7 @@ async def test_of_two_answers_at_once_one_counts(session: SessionDirectory) -> N
             both.start_soon(answer, by_lead("plan-1"))
             both.start_soon(answer, ApprovalDecision(id="plan-1", approve=False, feedback="No."))
     [counted] = [outcome for outcome in outcomes if outcome in ("approved", "rejected")]
-    [other] = [outcome for outcome in outcomes if "is not open any more" in outcome]
+    [other] = [outcome for outcome in outcomes if "is no longer open" in outcome]
     assert counted in other
     assert [each.state for each in bench.judged] == [counted]
 
@@ -128,7 +128,7 @@ async def test_another_plan_takes_the_place_of_an_open_one(session: SessionDirec
         await bench.ask_and_crash(plan())
         await bench.wait_for(plan("2. Otherwise.", incarnation=2), nursery)
         assert (bench.kept("plan-1").state, bench.kept("plan-1").by) == ("withdrawn", "builder")
-        with pytest.raises(AnswerInvalid, match="withdrawn, because the agent asked for something else"):
+        with pytest.raises(AnswerInvalid, match="withdrawn, because the agent made another request"):
             await bench.approvals.decide(by_lead("plan-1"))
         await bench.approvals.decide(by_lead("plan-2"))
 
@@ -175,7 +175,7 @@ async def test_the_user_at_the_terminal_decides_where_the_policy_says_so(session
         [question] = person.questions
         assert (question.agent, question.subject) == ("builder", "1. Write a.txt.")
         assert await bench.mail() == []
-        with pytest.raises(AnswerInvalid, match="only the user decides over this one"):
+        with pytest.raises(AnswerInvalid, match="only the user can decide plan-1"):
             await bench.approvals.decide(by_lead("plan-1"))
         person.answer(DenyCall("Not today."))
         await settle()
@@ -208,7 +208,7 @@ async def test_where_there_is_no_lead_the_user_is_asked_instead(session: Session
         await bench.ask(plan())
         assert [(each.state, each.by) for each in bench.judged] == [("approved", "human")]
         [failure] = [event for event in bench.events if isinstance(event, LayerFailed)]
-        assert "the lead could not be asked" in failure.reason
+        assert "the lead could not be notified" in failure.reason
 
 
 async def test_who_asks_while_the_lead_waits_for_it_lets_the_lead_go(session: SessionDirectory) -> None:
@@ -224,11 +224,11 @@ async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(
 ) -> None:
     full = SeededFaults(seed=1, full=1.0)
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
-        with file_faults(full), pytest.raises(ApprovalNotStored, match="could not be kept"):
+        with file_faults(full), pytest.raises(ApprovalNotStored, match="could not be stored"):
             await bench.approvals.request(plan(), session.project)
         assert bench.approval_events == []
         await bench.wait_for(plan(), nursery)
-        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open, because the answer could not be kept"):
+        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open: the answer could not be stored"):
             await bench.approvals.decide(by_lead("plan-2"))
         assert bench.judged == []
         assert not bench.approvals.is_approved("builder")

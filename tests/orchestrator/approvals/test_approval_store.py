@@ -72,13 +72,13 @@ def nested(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "doubt"),
     [
-        (edited(lambda file: file["approval"].update(state="approved")), "by somebody else than the root"),  # type: ignore[attr-defined]
-        (edited(lambda file: file["approval"]["claim"].update(plan="rm -r /")), "by somebody else than the root"),  # type: ignore[index]
-        (edited(lambda file: file.update(mac="")), "by somebody else than the root"),
-        (edited(lambda file: file.update(mac="ÿ")), "by somebody else than the root"),
+        (edited(lambda file: file["approval"].update(state="approved")), "by another process than the root"),  # type: ignore[attr-defined]
+        (edited(lambda file: file["approval"]["claim"].update(plan="rm -r /")), "by another process than the root"),  # type: ignore[index]
+        (edited(lambda file: file.update(mac="")), "by another process than the root"),
+        (edited(lambda file: file.update(mac="ÿ")), "by another process than the root"),
         (edited(lambda file: file.pop("mac")), "it cannot be read"),
         (edited(lambda file: file["approval"].update(state="granted")), "it cannot be read"),  # type: ignore[attr-defined]
-        (edited(lambda file: file.update(v=2)), "no record of this version"),
+        (edited(lambda file: file.update(v=2)), "unknown version"),
         (lambda content: content[:-40], "it cannot be read"),
         (lambda _: b"", "it cannot be read"),
         (nested, "it cannot be read"),
@@ -100,14 +100,14 @@ def test_blanks_that_somebody_put_in_are_a_change_too(session: SessionDirectory,
     path.write_bytes(msgspec.json.format(path.read_bytes()))
     [kept] = read_approvals(session)
     assert kept == StoredApproval(
-        path=path, approval=FIRST, doubt="it was written or changed by somebody else than the root"
+        path=path, approval=FIRST, doubt="it was written or changed by another process than the root"
     )
 
 
 def test_a_file_under_another_name_is_not_believed(session: SessionDirectory, records: ApprovalStore) -> None:
     path_of(records).rename(path_of(records, "plan-9"))
     [kept] = read_approvals(session)
-    assert (kept.approval, kept.doubt) == (None, "it is no record of this version, or another's")
+    assert (kept.approval, kept.doubt) == (None, "unknown version, or the id does not match the file name")
 
 
 def test_a_directory_in_the_place_of_a_file_is_in_nobodys_way(
@@ -135,8 +135,8 @@ def test_the_secret_is_shown_nowhere(session: SessionDirectory, tmp_path: Path) 
     [
         (None, 0o600, "cannot be read"),
         ("no hex", 0o600, "cannot be read"),
-        ("ab" * (KEY_BYTES - 1), 0o600, "holds no key of 32 bytes; without the file a new one is made"),
-        ("ab" * KEY_BYTES, 0o640, "can be read by others; chmod 600 lets it be used"),
+        ("ab" * (KEY_BYTES - 1), 0o600, "is not a key of 32 bytes; delete the file to create a new key"),
+        ("ab" * KEY_BYTES, 0o640, "can be read by other users; run chmod 600 on it"),
     ],
 )
 def test_a_key_that_cannot_be_used_is_one_line(

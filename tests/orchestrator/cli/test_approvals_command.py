@@ -197,7 +197,7 @@ def test_a_file_that_was_changed_is_shown_with_doubt(desk: StoredApprovals) -> N
     path = session.directory / APPROVALS / "plan-1.json"
     path.write_bytes(path.read_bytes().replace(b'"open"', b'"approved"'))
     assert approvals("list", "--all").stdout.rstrip().endswith("1. Write a.txt.  (its file was changed)")
-    assert "doubt: it was written or changed by somebody else than the root\n" in approvals("show", "plan-1").stdout
+    assert "doubt: it was written or changed by another process than the root\n" in approvals("show", "plan-1").stdout
 
 
 def test_an_id_that_nobody_knows_is_refused_with_the_nearest(desk: StoredApprovals) -> None:

@@ -437,7 +437,7 @@ def test_a_record_of_an_approval_that_the_root_did_not_write_is_found(
     found = {one["where"]: one for one in findings("--fix")}
     assert found.keys() == {str(forged), str(torn)}
     assert {one["kind"] for one in found.values()} == {"damaged_record"}
-    assert found[str(forged)]["what"] == "it was written or changed by somebody else than the root"
+    assert found[str(forged)]["what"] == "it was written or changed by another process than the root"
     assert found[str(torn)]["what"].startswith("it cannot be read: ")
     assert "it grants nothing" in found[str(forged)]["advice"]
     assert b'"approved"' in forged.read_bytes()

@@ -69,8 +69,8 @@ def test_whatever_else_is_no_line(data: bytes) -> None:
     ("old", "new", "reason"),
     [
         (b'"v":1', b'"v":2', "version 2; this program reads 1"),
-        (b'"cost_usd":"0"', b'"cost_usd":"NaN"', "not numbers from 0 up"),
-        (b'"input":0', b'"input":-1', "not numbers from 0 up"),
+        (b'"cost_usd":"0"', b'"cost_usd":"NaN"', "finite and not negative"),
+        (b'"input":0', b'"input":-1', "finite and not negative"),
         (b'"agent":"main"', b'"agent":1', "Expected `str`"),
     ],
 )

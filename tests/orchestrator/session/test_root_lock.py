@@ -55,7 +55,7 @@ def test_another_process_with_its_number_is_not_the_root(session: SessionDirecto
 
 def test_a_session_has_one_root(session: SessionDirectory) -> None:
     with open_root_record(session, Clock()) as root:
-        with pytest.raises(ConfigInvalid, match=f"at work in another process, {root.pid}"):
+        with pytest.raises(ConfigInvalid, match=f"already running in process {root.pid}"):
             open_root_record(session, Clock()).__enter__()
         assert find_root(session) == root, "whoever was refused has changed nothing"
 

@@ -146,7 +146,7 @@ async def test_a_record_that_lets_somebody_begin_without_a_plan_is_not_believed(
     assert (await found(session, events)).names == frozenset()
     [event] = events
     assert isinstance(event, LayerFailed)
-    assert "somebody else than the root has written it" in event.reason
+    assert "another process than the root has written it" in event.reason
 
 
 async def test_what_cannot_be_written_is_an_event(session: SessionDirectory, events: list[Event]) -> None:

@@ -44,8 +44,8 @@ async def call(court: FixedReviewer, directory: Path, **arguments: Any) -> ToolR
             ["Your plan is not approved.", "The user says: Tests?", AGAIN],
         ),
         (
-            PlanDecision(approve=False, by="root", feedback="Nobody was asked."),
-            ["Your plan is not approved.", "Nobody was asked.", AGAIN],
+            PlanDecision(approve=False, by="root", feedback="The plan was not submitted."),
+            ["Your plan is not approved.", "The plan was not submitted.", AGAIN],
         ),
         (PlanDecision(approve=False, by="root"), ["Your plan is not approved.", AGAIN]),
     ],

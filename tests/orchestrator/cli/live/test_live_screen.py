@@ -125,7 +125,7 @@ async def test_what_the_root_refuses_is_said(room: ScreenHarness) -> None:
     room.answer = RunFailed(reason="permission-1 is not open \x1b[2J any more", is_for_user=True)
     async with open_board(room):
         room.type("aa")
-        await room.sees("permission-1 is not open any more")
+        await room.sees("permission-1 is no longer open")
         room.type("q")
 
 

@@ -149,7 +149,7 @@ def test_who_says_yes_is_told_of_a_record_that_was_changed_or_is_gone(stage: Boa
     path.write_bytes(path.read_bytes().replace(b"rm -r /", b"ls"))
     chosen = Selection("approval", "permission-1")
     lines = [each.plain for each in detail_lines(stage.session, stage.board(), chosen, 80)]
-    assert "do not trust it: it was written or changed by somebody else than the root" in lines
+    assert "do not trust it: it was written or changed by another process than the root" in lines
     path.unlink()
     assert detail_lines(stage.session, stage.board(), chosen, 80)[-1].plain == "Bash rm -r /"
 
