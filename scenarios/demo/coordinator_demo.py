@@ -34,7 +34,7 @@ def run_coordinator(story: Scenario, *, as_json: bool) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603 - our own program
             [*command, "--script", str(stage.script), *shown],
             cwd=stage.project,
-            env=dict(stage.environment),
+            env=dict(stage.variables),
             stdout=subprocess.PIPE if as_json else None,
             text=True,
             check=False,
