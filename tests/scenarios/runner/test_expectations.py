@@ -82,7 +82,11 @@ def test_what_happened_is_as_wanted(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "shown"),
     [
-        ("event: {kind: finished, agent: main, result: shut}", "happened 0 times; expected at least once", "It is open"),
+        (
+            "event: {kind: finished, agent: main, result: shut}",
+            "happened 0 times; expected at least once",
+            "It is open",
+        ),
         ("{event: {kind: started}, times: 3}", "happened 2 times; expected 3 times", "> scout: started"),
         ("never: {kind: tool_started, name: Read}", "happened; expected never", "> scout: tool_started"),
         (
