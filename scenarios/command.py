@@ -33,7 +33,7 @@ _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 
 
 def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names with what they are about; what looks like a path is one."""
+    """Complete the name of a shipped scenario, with its description, or a file path."""
     if "/" in incomplete or "." in incomplete:
         return [CompletionItem(incomplete, type="file")]
     paths = sorted(path for path in SCENARIO_FILES.glob("*.yaml") if path.stem.startswith(incomplete))
@@ -48,13 +48,17 @@ def _about(path: Path) -> str | None:
 @click.command()
 @click.argument("session", shell_complete=complete_session)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The file; SESSION.yaml if not given, - prints it."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Output file, - for standard output.  [default: SESSION.yaml]",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def record(*, session: str, output: Path | None, force: bool) -> None:
-    """Make a scenario of SESSION, which has ended: its task, what its models said, and what came of it.
+    """Record SESSION, which must have ended, as a scenario: its task, the replies of its models, and its result.
 
-    The beginning of its id is enough. What could not be recorded stands at the top of the file; see docs/testing.md.
+    SESSION may be the beginning of a session id. The top of the file lists what could not be recorded; see
+    docs/testing.md.
     """
     try:
         found = SessionDirectory.find(session)
@@ -69,35 +73,35 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
         raise UsageRefused(str(exc)) from exc
     except OSError as exc:
         raise UsageRefused(f"{exc.filename}: {exc.strerror}") from exc
-    for doubt in recording.doubts:
-        click.echo(sanitize(f"note: {doubt}"), err=True)
+    for remark in recording.remarks:
+        click.echo(sanitize(f"note: {remark}"), err=True)
     with open_output():
         if is_printed:
             click.echo(recording.text, nl=False)
         else:
-            click.echo(f"recorded session {found.id} in {path}; `coterie scenario run {path}` plays it")
+            click.echo(f"recorded session {found.id} in {path}; run it with `coterie scenario run {path}`")
 
 
 def _check_free(path: Path) -> None:
     if path.exists():
-        raise ConfigInvalid(str(path), "is there already; --force writes over it")
+        raise ConfigInvalid(str(path), "exists already; overwrite it with --force")
 
 
-def fuzz_scenario(story: Scenario, *, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
-    """Try *plans* plans, of *seed* and the numbers behind it, and print what came of them; ends the program."""
+def fuzz_scenario(scenario: Scenario, *, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
+    """Run *scenario* under *plans* fault plans, with seeds from *seed* on, print the results and exit."""
     try:
-        scene = find_targets(story)
+        targets = find_targets(scenario)
     except ScenarioInvalid as exc:
         raise UsageRefused(str(exc)) from exc
     trials = []
-    for trial in run_plans(story, scene, range(seed, seed + plans), is_kept=is_kept):
+    for trial in run_plans(scenario, targets, range(seed, seed + plans), is_kept=is_kept):
         trials.append(trial)
         _print_trial(trial)
     passed = sum(not trial.failures for trial in trials)
     with open_output():
         if is_json:
             summary = {
-                "name": story.name,
+                "name": scenario.name,
                 "passed": passed,
                 "struck": count_kinds(trials),
                 "plans": [trial.to_mapping() for trial in trials],
@@ -109,29 +113,29 @@ def fuzz_scenario(story: Scenario, *, plans: int, seed: int, is_kept: bool, is_j
 
 
 def summarize_trials(trials: list[FuzzTrial]) -> str:
-    """How many plans went as they must, and what was struck."""
+    """Return a line with the number of passed plans and the applied faults."""
     passed = sum(not trial.failures for trial in trials)
-    struck = ", ".join(f"{count} {kind}" for kind, count in sorted(count_kinds(trials).items())) or "nothing"
-    return f"{passed} of {len(trials)} plans passed; struck: {struck}"
+    faults = ", ".join(f"{count} {kind}" for kind, count in sorted(count_kinds(trials).items())) or "nothing"
+    return f"{passed} of {len(trials)} plans passed; faults: {faults}"
 
 
 def _print_trial(trial: FuzzTrial) -> None:
     verdict = "FAILED" if trial.failures else "passed"
-    struck = ", ".join(trial.struck) or "nothing"
-    click.echo(f"{verdict}  seed {trial.plan.seed}  {trial.end}  {trial.seconds:.1f} s  {struck}", err=True)
+    faults = ", ".join(trial.applied) or "nothing"
+    click.echo(f"{verdict}  seed {trial.plan.seed}  {trial.end}  {trial.seconds:.1f} s  {faults}", err=True)
     for failure in trial.failures:
         click.echo(sanitize(f"  {failure.reason}"), err=True)
         for line in failure.around:
             click.echo(sanitize(f"    {line}"), err=True)
     if trial.failures:
         click.echo(sanitize("".join(f"  {line}\n" for line in trial.plan.text.splitlines())), err=True, nl=False)
-    if trial.place is not None:
-        click.echo(f"  kept in {trial.place}", err=True)
+    if trial.directory is not None:
+        click.echo(f"  kept in {trial.directory}", err=True)
 
 
 @click.group()
 def scenario() -> None:
-    """Play scripted teams: real processes, files and sockets; only the model follows a script."""
+    """Run scripted teams with real processes, files and sockets; only the model is scripted."""
 
 
 scenario.add_command(record)
@@ -139,31 +143,31 @@ scenario.add_command(record)
 
 @scenario.command()
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=complete_scenario)
-@click.option("--all", "is_all", is_flag=True, help="Play all that ship with Coterie.")
-@click.option("--seed", type=int, default=0, show_default=True, help="What the server draws follows from it.")
-@click.option("--faults", type=click.Path(path_type=Path), help="Let the faults of FILE happen too.")
-@click.option("--repeat", type=click.IntRange(1), default=1, help="Play each so often; all plays must go alike.")
-@click.option("--keep", "is_kept", is_flag=True, help="Leave workspace and session where they are, and say where.")
+@click.option("--all", "is_all", is_flag=True, help="Run all shipped scenarios.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the API server's random choices.")
+@click.option("--faults", type=click.Path(path_type=Path), help="Add the faults of FILE.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Number of runs of each; all runs must be equal.")
+@click.option("--keep", "is_kept", is_flag=True, help="Keep the files of the last run and print where they are.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def run(
     *, names: tuple[str, ...], is_all: bool, seed: int, faults: Path | None, repeat: int, is_kept: bool, is_json: bool
 ) -> None:
-    """Play scenarios by NAME, or from a FILE. Ends with 1 if one of them did not go as it must."""
+    """Run scenarios by NAME or from a FILE. Exits 1 if one of them fails."""
     with _usage_errors():
-        stories = _load_selected(names, is_all=is_all)
-        stories = [story if faults is None else load_faults(faults, story) for story in stories]
-    outcomes = []
-    for story in stories:
-        outcome = run_repeatedly(story, seed, repeat=repeat, is_kept=is_kept)
-        outcomes.append(outcome)
-        _print_result(outcome, faults)
+        chosen = _load_selected(names, is_all=is_all)
+        chosen = [each if faults is None else load_faults(faults, each) for each in chosen]
+    results = []
+    for each in chosen:
+        result = run_repeatedly(each, seed, repeat=repeat, is_kept=is_kept)
+        results.append(result)
+        _print_result(result, faults)
     with open_output():
         if is_json:
-            click.echo(msgspec.json.encode({"scenarios": [outcome.to_mapping() for outcome in outcomes]}))
+            click.echo(msgspec.json.encode({"scenarios": [result.to_mapping() for result in results]}))
         else:
-            passed = sum(outcome.passed for outcome in outcomes)
-            click.echo(f"{passed} of {len(outcomes)} scenarios passed")
-    sys.exit(ExitCode.DONE if all(outcome.passed for outcome in outcomes) else ExitCode.FAILED)
+            passed = sum(result.passed for result in results)
+            click.echo(f"{passed} of {len(results)} scenarios passed")
+    sys.exit(ExitCode.DONE if all(result.passed for result in results) else ExitCode.FAILED)
 
 
 @scenario.command(name="list")
@@ -171,21 +175,21 @@ def run(
 def list_scenarios(*, is_json: bool) -> None:
     """List the scenarios that ship with Coterie."""
     with _usage_errors():
-        stories = load_shipped()
+        shipped = load_shipped()
     with open_output():
         if is_json:
-            rows = [{"name": story.name, "about": story.about, "file": str(story.source)} for story in stories]
+            rows = [{"name": each.name, "about": each.about, "file": str(each.source)} for each in shipped]
             click.echo(msgspec.json.encode({"scenarios": rows}))
             return
-        width = max(len(story.name) for story in stories)
-        for story in stories:
-            click.echo(f"{story.name:<{width}}  {story.about}")
+        width = max(len(each.name) for each in shipped)
+        for each in shipped:
+            click.echo(f"{each.name:<{width}}  {each.about}")
 
 
 @scenario.command()
 @click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
 def show(*, name: str) -> None:
-    """Print the file of a scenario, which must be one that can be played."""
+    """Check a scenario and print its file."""
     with _usage_errors():
         path = find_scenario(name)
         load_scenario(path)
@@ -195,15 +199,18 @@ def show(*, name: str) -> None:
 
 @scenario.command()
 @click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
-@click.option("--plans", type=click.IntRange(1), default=10, show_default=True, help="How many plans to try.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first plan; the next has the next number.")
-@click.option("--keep", "is_kept", is_flag=True, help="Leave workspaces and sessions where they are, and say where.")
+@click.option("--plans", type=click.IntRange(1), default=10, show_default=True, help="Number of random fault plans.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first plan; each next plan adds 1.")
+@click.option("--keep", "is_kept", is_flag=True, help="Keep the files of each run and print where they are.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def fuzz(*, name: str, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
-    """Play a scenario under random faults: it must end as done, or say why not, and nothing may be lost or doubled."""
+    """Run a scenario under random faults and check invariants. Exits 1 if a plan fails.
+
+    A run must finish the task or report why it did not; no message may be lost or delivered twice.
+    """
     with _usage_errors():
-        story = load_scenario(find_scenario(name))
-    fuzz_scenario(story, plans=plans, seed=seed, is_kept=is_kept, is_json=is_json)
+        chosen = load_scenario(find_scenario(name))
+    fuzz_scenario(chosen, plans=plans, seed=seed, is_kept=is_kept, is_json=is_json)
 
 
 @contextmanager
@@ -215,33 +222,35 @@ def _usage_errors() -> Iterator[None]:
 
 
 def _load_selected(names: tuple[str, ...], *, is_all: bool) -> list[Scenario]:
-    """The stories that are meant, all of them read before any is played."""
+    """Load all chosen scenarios before any of them runs."""
     paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
     if not paths:
-        raise ConfigInvalid("scenario", "which one? give names or files, or --all; `coterie scenario list` shows them")
+        raise ConfigInvalid(
+            "scenario", "none given; pass names, files or --all; `coterie scenario list` prints the names"
+        )
     return [load_scenario(path) for path in paths]
 
 
-def _print_result(outcome: ScenarioResult, faults: Path | None) -> None:
-    """What came of a story, on standard error: a line, and more if it failed."""
-    plays = f", {outcome.plays} plays" if outcome.plays > 1 else ""
-    verdict = "passed" if outcome.passed else "FAILED"
-    click.echo(f"{verdict}  {outcome.story.name}  {outcome.seconds:.1f} s{plays}", err=True)
+def _print_result(result: ScenarioResult, faults: Path | None) -> None:
+    """Print a result to standard error: one line, and the failures below it."""
+    runs = f", {result.runs} runs" if result.runs > 1 else ""
+    verdict = "passed" if result.passed else "FAILED"
+    click.echo(f"{verdict}  {result.scenario.name}  {result.seconds:.1f} s{runs}", err=True)
     shown: tuple[str, ...] = ()
-    for failure in outcome.failures:
-        where = "" if failure.line is None else f"{outcome.story.source}, line {failure.line}: "
+    for failure in result.failures:
+        where = "" if failure.line is None else f"{result.scenario.source}, line {failure.line}: "
         click.echo(sanitize(f"  {where}{failure.reason}"), err=True)
-        # What is the same for several is shown once.
+        # Events shared by consecutive failures are shown once.
         for line in failure.around if failure.around != shown else ():
             click.echo(sanitize(f"    {line}"), err=True)
         shown = failure.around
-    if outcome.failures:
+    if result.failures:
         more = "" if faults is None else f" --faults {faults}"
-        click.echo(f"  again: coterie scenario run {_name(outcome)} --seed {outcome.seed}{more} --keep", err=True)
-    if outcome.place is not None:
-        click.echo(f"  kept in {outcome.place}", err=True)
+        click.echo(f"  again: coterie scenario run {_name(result)} --seed {result.seed}{more} --keep", err=True)
+    if result.directory is not None:
+        click.echo(f"  kept in {result.directory}", err=True)
 
 
-def _name(outcome: ScenarioResult) -> str:
-    source = outcome.story.source
+def _name(result: ScenarioResult) -> str:
+    source = result.scenario.source
     return source.stem if source in shipped_files() else str(source)

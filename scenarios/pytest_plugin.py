@@ -1,7 +1,7 @@
 """pytest plugin: `--coterie-scenarios DIR` runs each file, the fixture `scenario` runs one.
 
-pytest loads this module in every run of every project that has Coterie installed, so nothing of ours is imported before
-a scenario is wanted.
+pytest imports this module in every project that has Coterie installed. So it imports the rest of Coterie only when a
+scenario is needed.
 """
 
 from collections.abc import Iterator
@@ -21,48 +21,46 @@ SUFFIX = ".yaml"
 
 
 class PlayScenario(Protocol):
-    """What the fixture `scenario` is."""
+    """Type of the fixture `scenario`."""
 
     def __call__(
         self, name: str | Path, *, seed: int | None = None, faults: str | Path | None = None
     ) -> "ScenarioOutcome":
-        """Play the scenario *name*, and return what came of it, whether it passed or not.
+        """Run the scenario *name* and return its outcome, passed or failed.
 
-        *name* is a file, next to the test or in a directory of `--coterie-scenarios`, or the name of a scenario that
-        ships. *seed* is that of `--coterie-seed` if not given; the *faults* of another file happen too. Blocks until
-        nothing of it is left. A file that cannot be used fails the test, with its lines.
+        *name* is a file next to the test or in a directory of `--coterie-scenarios`, or the name of a shipped
+        scenario. *seed* defaults to `--coterie-seed`; *faults* names a file with additional faults. Blocks until all
+        processes have ended. An unusable file fails the test with its errors.
         """
         ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer the options."""
+    """Add the command line options."""
     group = parser.getgroup("coterie", "scripted teams of agents")
     group.addoption(
         "--coterie-scenarios",
         action="append",
         default=[],
         metavar="DIR",
-        help="Play each scenario (*.yaml) below DIR as a test; may be given more than once.",
+        help="Run each scenario (*.yaml) below DIR as a test; may be repeated.",
     )
-    group.addoption(
-        "--coterie-seed", type=int, default=0, metavar="N", help="The seed of every scenario; 0 if not given."
-    )
+    group.addoption("--coterie-seed", type=int, default=0, metavar="N", help="Seed of every scenario.  [default: 0]")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the directories be collected, too."""
+    """Register the marker and add the scenario directories to the collected paths."""
     config.addinivalue_line("markers", f"{MARK}: a scenario of --coterie-scenarios")
     for directory in _directories(config):
         if not directory.is_dir():
-            raise pytest.UsageError(f"--coterie-scenarios: there is no directory {directory}")
+            raise pytest.UsageError(f"--coterie-scenarios: no such directory: {directory}")
         given = [_absolute(config, arg.partition("::")[0]) for arg in config.args]
         if not any(directory.is_relative_to(path) for path in given):
             config.args.append(str(directory))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioFile | None":
-    """A file below one of the directories is a scenario."""
+    """Collect YAML files below the scenario directories."""
     directories = _directories(parent.config)
     if file_path.suffix != SUFFIX or not any(file_path.is_relative_to(each) for each in directories):
         return None
@@ -74,7 +72,7 @@ class ScenarioFile(pytest.File):
     """One YAML file."""
 
     def collect(self) -> Iterator["ScenarioItem"]:
-        """The scenario in it; nothing for a script, which scenarios name. Raises `CollectError` with its lines."""
+        """Yield the scenario of this file; nothing for a script. Raises `CollectError` with the errors."""
         from coterie.scenarios.testing import ScenarioUnusable, read_name  # noqa: PLC0415 - see above
 
         try:
@@ -86,14 +84,14 @@ class ScenarioFile(pytest.File):
 
 
 class ScenarioItem(pytest.Item):
-    """One scenario; it fails if it did not go as its file wants it."""
+    """A scenario as a test item, which fails if an expectation is not met."""
 
     def __init__(self, name: str, parent: ScenarioFile) -> None:
         super().__init__(name, parent)
         self.add_marker(MARK)
 
     def runtest(self) -> None:
-        """Play it."""
+        """Run the scenario."""
         from coterie.scenarios.testing import ScenarioFailed, run_file  # noqa: PLC0415 - see above
 
         outcome = run_file(self.path, self.config.getoption("--coterie-seed"))
@@ -103,7 +101,7 @@ class ScenarioItem(pytest.Item):
     def repr_failure(
         self, excinfo: "ExceptionInfo[BaseException]", style: "TracebackStyle | None" = None
     ) -> "str | TerminalRepr":
-        """What was not as it must be, with lines of its file; no traceback of ours."""
+        """Return the failed expectations with their lines, without a traceback into Coterie."""
         from coterie.scenarios.testing import ScenarioFailed, ScenarioUnusable  # noqa: PLC0415 - see above
 
         if isinstance(excinfo.value, ScenarioFailed | ScenarioUnusable):
@@ -111,27 +109,27 @@ class ScenarioItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, and what it is called."""
+        """Return the location and the name for reports."""
         return self.path, 0, f"scenario {self.name}"
 
 
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest) -> PlayScenario:
-    """Give a test what plays scenarios, see `PlayScenario`."""
+    """Return a function that runs scenarios, see `PlayScenario`."""
 
-    def play(name: str | Path, *, seed: int | None = None, faults: str | Path | None = None) -> "ScenarioOutcome":
+    def run(name: str | Path, *, seed: int | None = None, faults: str | Path | None = None) -> "ScenarioOutcome":
         from coterie.scenarios.testing import ScenarioUnusable, find_file, run_file  # noqa: PLC0415 - see above
 
-        places = (request.path.parent, *_directories(request.config))
+        directories = (request.path.parent, *_directories(request.config))
         chosen = request.config.getoption("--coterie-seed") if seed is None else seed
         try:
             return run_file(
-                find_file(name, places), chosen, faults=None if faults is None else find_file(faults, places)
+                find_file(name, directories), chosen, faults=None if faults is None else find_file(faults, directories)
             )
         except ScenarioUnusable as exc:
             pytest.fail(str(exc), pytrace=False)
 
-    return play
+    return run
 
 
 def _directories(config: pytest.Config) -> list[Path]:

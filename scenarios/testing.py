@@ -16,15 +16,15 @@ from coterie.scenarios.runner.run_record import ScenarioFailure, without_text_ev
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 
 LARGEST = 1_000_000
-"""Bytes of a file that a test gets to see."""
+"""Size limit in bytes of a workspace file in `ScenarioOutcome.files`."""
 
 
 @attrs.define(eq=False)
 class ScenarioUnusable(Exception):
-    """A file that cannot be played; its user must change it."""
+    """A scenario file that cannot be used; the user must change it."""
 
     reason: str
-    """With file and line."""
+    """Error text with file and line."""
 
     def __str__(self) -> str:
         return self.reason
@@ -32,34 +32,34 @@ class ScenarioUnusable(Exception):
 
 @attrs.frozen(kw_only=True)
 class ScenarioOutcome:
-    """What came of one play."""
+    """Result of one scenario run."""
 
     name: str
     source: Path
     seed: int
     failures: tuple[ScenarioFailure, ...]
-    """What was not as it must be: `reason`, `line` of the file, and events `around`."""
+    """Each failed expectation: `reason`, `line` of the file, and the log lines `around` it."""
     events: Sequence[SessionEvent]
-    """All that happened, by time, without the parts of replies: `agent`, `kind`, and `members` as JSON has them."""
+    """All events but text deltas, ordered by time: `agent`, `kind`, and `members` as in JSON."""
     files: Mapping[str, str]
-    """The texts that were in the workspace in the end, by path; nothing below `.git`."""
+    """Contents of the workspace files at the end, by path, without `.git`."""
     log: tuple[str, ...]
-    """The same in every play with this seed."""
+    """Canonical log, equal for every run with this seed."""
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether everything is as the file wants it."""
+        """True if all expectations were met."""
         return not self.failures
 
     def __str__(self) -> str:
         if self.passed:
             return f"scenario {self.name} passed"
-        lines = [f"scenario {self.name} did not go as it must"]
+        lines = [f"scenario {self.name} failed"]
         shown: tuple[str, ...] = ()
         for failure in self.failures:
             where = "" if failure.line is None else f"{self.source}, line {failure.line}: "
-            # Events that are the same for several are shown once.
+            # Events shared by consecutive failures are shown once.
             around = failure.around if failure.around != shown else ()
             lines += [f"  {where}{failure.reason}", *(f"    {line}" for line in around)]
             shown = failure.around
@@ -68,7 +68,7 @@ class ScenarioOutcome:
 
 @attrs.define(eq=False)
 class ScenarioFailed(AssertionError):
-    """A scenario did not go as it must."""
+    """Raised for a scenario whose expectations were not met."""
 
     outcome: ScenarioOutcome
 
@@ -77,7 +77,7 @@ class ScenarioFailed(AssertionError):
 
 
 def read_name(path: Path) -> str | None:
-    """What the scenario in *path* is called; None if a script is in it. Blocks. Raises `ScenarioUnusable`."""
+    """Return the name of the scenario in *path*; None for a script. Blocks. Raises `ScenarioUnusable`."""
     if _is_script(path):
         return None
     try:
@@ -87,7 +87,7 @@ def read_name(path: Path) -> str | None:
 
 
 def find_file(name: str | Path, directories: Sequence[Path]) -> Path:
-    """The file *name* in the first of *directories* that has it, or the scenario of that name that ships.
+    """Return the first file *name* in *directories*, or the shipped scenario of that name.
 
     Raises `ScenarioUnusable`.
     """
@@ -101,34 +101,34 @@ def find_file(name: str | Path, directories: Sequence[Path]) -> Path:
 
 
 def run_file(path: Path, seed: int, *, faults: Path | None = None) -> ScenarioOutcome:
-    """Play the scenario in *path*, with the *faults* of another file too.
+    """Run the scenario in *path*, with the additional *faults* of another file.
 
-    Blocks until nothing of it is left. Raises `ScenarioUnusable` before anything starts, and `OSError`.
+    Blocks until all processes have ended. Raises `ScenarioUnusable` before anything starts, and `OSError`.
     """
     try:
-        story = load_scenario(path)
-        story = story if faults is None else load_faults(faults, story)
+        scenario = load_scenario(path)
+        scenario = scenario if faults is None else load_faults(faults, scenario)
     except ScenarioInvalid as exc:
         raise ScenarioUnusable(str(exc)) from exc
-    outcome = run_repeatedly(story, seed, is_kept=True)
-    assert outcome.place is not None, "it was kept"
+    result = run_repeatedly(scenario, seed, is_kept=True)
+    assert result.directory is not None, "is_kept was passed"
     try:
         return ScenarioOutcome(
-            name=story.name,
+            name=scenario.name,
             source=path,
             seed=seed,
-            failures=outcome.failures,
-            events=_events(outcome, outcome.place),
-            files=_files(outcome.place / "project"),
-            log=outcome.log,
-            seconds=outcome.seconds,
+            failures=result.failures,
+            events=_events(result, result.directory),
+            files=_files(result.directory / "project"),
+            log=result.log,
+            seconds=result.seconds,
         )
     finally:
-        shutil.rmtree(outcome.place)
+        shutil.rmtree(result.directory)
 
 
-def _events(outcome: ScenarioResult, place: Path) -> tuple[SessionEvent, ...]:
-    directories = [path for id_ in outcome.sessions for path in place.glob(f"home/projects/*/sessions/{id_}")]
+def _events(result: ScenarioResult, root: Path) -> tuple[SessionEvent, ...]:
+    directories = [path for id_ in result.sessions for path in root.glob(f"home/projects/*/sessions/{id_}")]
     return tuple(event for directory in directories for event in without_text_events(read_session(directory)))
 
 
@@ -143,7 +143,7 @@ def _files(project: Path) -> dict[str, str]:
 
 
 def _is_script(path: Path) -> bool:
-    """Whether *path* holds lists of replies and nothing else."""
+    """True if *path* contains a script: lists of replies and nothing else."""
     try:
         root = read_yaml(path.read_text(), "the file")
     except (OSError, UnicodeDecodeError, LineInvalid):

@@ -30,28 +30,28 @@ Header = tuple[str, str]
 
 @attrs.frozen(kw_only=True)
 class ServerOptions:
-    """How a server behaves; two servers with equal options answer equal requests equally."""
+    """Options of a server; servers with equal options answer equal requests equally."""
 
     script: Script
     seed: int = 0
     is_strict: bool = True
-    """Refuse what the real API refuses; otherwise accept any documented parameter whatever its value."""
+    """True to refuse what the real API refuses; False to accept any value of a documented parameter."""
     rates: RateLimits = attrs.field(factory=RateLimits)
     models: ModelTable = attrs.field(factory=known_models)
     token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
-    """Opens the `/_coterie/` side."""
+    """Token for the control endpoint `/_coterie/`."""
 
 
 @attrs.define(eq=False)
 class EmbeddedServer:
-    """The application behind `serve_http`. It knows nothing of agents: it speaks HTTP."""
+    """Application behind `serve_http`: the Messages API and the control endpoint. It knows nothing of agents."""
 
     options: ServerOptions
     clock: Clock = attrs.field(factory=Clock)
     watch: Callable[[RequestLogEntry], None] | None = None
-    """Told of each request of the API when it has been answered."""
+    """Called with the log entry of each API request after the answer."""
     bugs: list[str] = attrs.field(factory=list)
-    """Tracebacks of answers that failed for no planned reason; tests check that there are none."""
+    """Tracebacks of unexpected exceptions; tests check that there are none."""
     log: RequestLog = attrs.field(init=False, factory=RequestLog)
     control: ControlEndpoint = attrs.field(init=False)
     _ids: IdGenerator = attrs.field(init=False)
@@ -75,7 +75,7 @@ class EmbeddedServer:
         )
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """Answer one request. Every answer has a request id; a failed one is the API's error envelope."""
+        """Answer one request. Every answer has a request id; an error is sent in the API's error envelope."""
         if request.path.startswith(PREFIX):
             await self._answer_control(request, respond)
             return
@@ -85,20 +85,20 @@ class EmbeddedServer:
         except ApiError as error:
             await self._refuse(exchange, error)
         except RecursionError:
-            # Whichever rule met it first: JSON may be nested as deep as a parser bears, and rules walk it.
+            # Any rule may raise it: rules walk JSON that is nested as deep as the parser allows.
             await self._refuse(exchange, invalid_request("The request body is nested too deep."))
         except ClientGone:
             exchange.error = "client_gone"
             exchange.record()
             raise
-        except Exception as exc:  # noqa: BLE001 - the outermost frame of a request: one bug must not end the others
+        except Exception as exc:  # noqa: BLE001 - outermost frame of a request: a bug must not end other requests
             await self._refuse(exchange, self._bug(exc))
         finally:
             if self.watch is not None:
                 self.watch(exchange.entry())
 
     def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
-        """Headers and body for *error*."""
+        """Return the headers and body that report *error*."""
         return self._envelope(error, self._ids.request())
 
     async def _route(self, exchange: ApiExchange) -> None:
@@ -129,7 +129,7 @@ class EmbeddedServer:
         await exchange.respond.send(error.status, headers, body)
 
     async def _answer_control(self, request: HttpRequest, respond: Responder) -> None:
-        # Counted apart: whoever watches the server must not change the ids of what it watches.
+        # Numbered separately, so that control requests do not change the ids of API requests.
         request_id = self._ids.request("control")
         status = 200
         headers: Sequence[Header] = _json_headers(request_id)
@@ -142,7 +142,7 @@ class EmbeddedServer:
         await respond.send(status, headers, body)
 
     def _bug(self, exc: Exception) -> ApiError:
-        """Keep and print the traceback; what the client is told comes back."""
+        """Record and print a traceback; return the error for the client."""
         self.bugs.append("".join(traceback.format_exception(exc)))
         sys.stderr.write(self.bugs[-1])
         return ApiError(500, "api_error", f"the embedded server failed: {exc!r}")

@@ -27,21 +27,21 @@ PORT = 8377
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
-@click.option("--script", type=click.Path(path_type=Path), help="YAML file of replies; without one the server echoes.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 for a free one.")
+@click.option("--script", type=click.Path(path_type=Path), help="YAML file of replies.  [default: echo the request]")
 @click.option("--strict/--lenient", default=True, show_default=True, help="Refuse what the real API refuses.")
 @click.option(
-    "--seed", type=int, envvar="COTERIE_SEED", default=0, show_default=True, help="Ids and faults by chance follow it."
+    "--seed", type=int, envvar="COTERIE_SEED", default=0, show_default=True, help="Seed of ids and random faults."
 )
 @click.option("--clock", type=click.Path(path_type=Path), envvar=CLOCK_FILE_VARIABLE, help="Share the clock in FILE.")
-@click.option("--token", envvar="COTERIE_CONTROL_TOKEN", help="For the /_coterie/ side; made up if not given.")
+@click.option("--token", envvar="COTERIE_CONTROL_TOKEN", help="Token of the control endpoint.  [default: random]")
 @click.option("--rpm", type=click.IntRange(1), help="Requests per minute, per key and model.")
 @click.option("--itpm", type=click.IntRange(1), help="Input tokens per minute.")
 @click.option("--otpm", type=click.IntRange(1), help="Output tokens per minute.")
-@click.option("--while-stdin-open", is_flag=True, help="Stop when standard input closes, as when the parent dies.")
+@click.option("--while-stdin-open", is_flag=True, help="Stop when standard input closes, as when the parent exits.")
 @click.option("-v", "--verbose", is_flag=True, help="Print a line for each request to standard error.")
-@click.option("--json", "as_json", is_flag=True, help="Announce the address as one line of JSON.")
-def serve(  # noqa: PLR0913 - one parameter an option
+@click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
+def serve(  # noqa: PLR0913 - one parameter for each option
     *,
     port: int,
     script: Path | None,
@@ -74,8 +74,8 @@ def _print_entry(entry: RequestLogEntry) -> None:
 
 
 def _tame_garbage_collection() -> None:
-    # The request log keeps thousands of objects that are never garbage. Walking them every few hundred allocations, as
-    # collectors do by default, took a quarter of the time of a small request.
+    # The request log keeps thousands of live objects. With the default thresholds, scanning them took a quarter of the
+    # time of a small request.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
@@ -93,7 +93,7 @@ def _token(token: str | None) -> dict[str, str]:
 
 
 async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_json: bool) -> ExitCode:
-    """Serve until a signal or the end of standard input; the exit code says which."""
+    """Serve until a signal or the end of standard input; return the exit code."""
     code = ExitCode.DONE
     failure: OSError | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -101,7 +101,7 @@ async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_
             try:
                 actual: int = await nursery.start(partial(serve_http, server, port=port))
             except OSError as exc:
-                failure = exc  # raised from here it would come out in a group
+                failure = exc  # raised here, it would arrive in an exception group
                 nursery.cancel_scope.cancel()
             else:
                 _announce(server, actual, as_json=as_json)
@@ -116,7 +116,7 @@ async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_
 
 
 async def _cancel_at_end_of_stdin(scope: trio.CancelScope) -> None:
-    # The parent holds the other end and never writes: the pipe closes when it closes it, or dies.
+    # The parent never writes: this end of the pipe closes when the parent closes its end or exits.
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
         async for _ in stdin:
             pass
@@ -124,7 +124,7 @@ async def _cancel_at_end_of_stdin(scope: trio.CancelScope) -> None:
 
 
 def _announce(server: EmbeddedServer, port: int, *, as_json: bool) -> None:
-    """One line or a few on standard output; whoever started the server may connect once they are there."""
+    """Print the address to standard output; a client may connect once it is printed."""
     url = f"http://127.0.0.1:{port}"
     token = server.options.token
     if as_json:

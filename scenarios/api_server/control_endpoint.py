@@ -17,12 +17,12 @@ from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 PREFIX = "/_coterie/"
 TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
 LATEST = 100_000_000_000.0
-"""Where the clock may be moved to, in seconds since the epoch: dates beyond the year 9999 cannot be written."""
+"""Latest time of the clock in seconds since the epoch, before the year 10000, which dates cannot express."""
 
 
 @attrs.define(eq=False)
 class ControlEndpoint:
-    """Answers control requests; each needs the token that was printed when the server started."""
+    """Answers control requests; each needs the token that `coterie serve` printed."""
 
     token: str
     clock: Clock
@@ -31,7 +31,7 @@ class ControlEndpoint:
     log: RequestLog
 
     def answer(self, request: HttpRequest) -> bytes:
-        """The JSON answer. Raises `ApiError` for a wrong token, an unknown control or a wrong body."""
+        """Return the JSON answer. Raises `ApiError` for a wrong token, an unknown control or a wrong body."""
         if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
             raise ApiError(
                 401, "authentication_error", f"{TOKEN_HEADER}: the token printed by `coterie serve` is needed"
@@ -58,9 +58,9 @@ class ControlEndpoint:
         seconds = _body(request).get("advance")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise invalid_request('advance: a number of seconds is needed, for example {"advance": 300}')
-        # The first comparison also keeps an integer out that no float can hold.
+        # The first comparison also excludes integers that no float can hold.
         if abs(seconds) > LATEST or not 0 <= self.clock.now() + seconds <= LATEST:
-            raise invalid_request(f"advance: the clock may be moved to between 0 and {LATEST:.0f} seconds of the epoch")
+            raise invalid_request(f"advance: the clock must stay between 0 and {LATEST:.0f} seconds after the epoch")
         self.clock.advance(seconds)
         return self._clock(request)
 
@@ -69,9 +69,9 @@ class ControlEndpoint:
 
     def _add_faults(self, request: HttpRequest) -> dict[str, Any]:
         body = _body(request)
-        wanted = body["faults"] if isinstance(body.get("faults"), list) else [body]
+        given = body["faults"] if isinstance(body.get("faults"), list) else [body]
         try:
-            faults = [HttpFault.from_mapping(value) for value in wanted]
+            faults = [HttpFault.from_mapping(value) for value in given]
         except ValueError as exc:
             raise invalid_request(f"faults: {exc}") from exc
         return {"added": [self.faults.add(fault) for fault in faults]}

@@ -10,12 +10,12 @@ from typing import Any
 from coterie.agents.hooks.hook_files import CLAUDE_HOME_VARIABLE
 
 SCRIPT = Path(__file__).with_name("fix.yaml")
-TASK = "Invoices with a discount come out wrong. Find the bug, fix it, and prove that it is fixed."
+TASK = "Invoices with a discount are wrong. Find the bug, fix it, and prove that it is fixed."
 
 FILES = {
     "project/shop/__init__.py": "",
     "project/shop/invoice.py": '''\
-"""What a customer has to pay."""
+"""Totals of invoices."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ from shop.invoice import Invoice
 
 
 class TestInvoice(unittest.TestCase):
-    def test_a_discount_is_a_share_of_the_total(self) -> None:
+    def test_discount_is_a_share_of_the_total(self) -> None:
         self.assertEqual(Invoice([60, 140], discount=10).total(), 180)
 
 
@@ -52,13 +52,13 @@ allow = ["Bash(python3 -m unittest:*)"]
 }
 
 
-def run_bugfix_demo(place: Path, *, as_json: bool) -> dict[str, Any]:
-    """Run the agent as a user would, below *place*, an empty directory; its output is ours, or comes back *as_json*.
+def run_bugfix_demo(directory: Path, *, as_json: bool) -> dict[str, Any]:
+    """Run the agent by `coterie run` below *directory*, which is empty; return its result if *as_json*.
 
-    Raises `RuntimeError` unless the bug is really fixed.
+    Raises `RuntimeError` if the bug is not fixed.
     """
-    done = run_bugfix(place, "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
-    fixed = (place / "project/shop/invoice.py").read_text()
+    done = run_bugfix(directory, "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
+    fixed = (directory / "project/shop/invoice.py").read_text()
     if done.returncode or "/ 100" not in fixed:
         raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode})")
     summary: dict[str, Any] = json.loads(done.stdout) if as_json else {}
@@ -66,7 +66,7 @@ def run_bugfix_demo(place: Path, *, as_json: bool) -> dict[str, Any]:
 
 
 def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subprocess.CompletedProcess[str]:
-    """Make the repository below *root*, an empty directory, and let `coterie run` work in it."""
+    """Create the repository below *root*, an empty directory, and run `coterie run` in it."""
     for name, text in FILES.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

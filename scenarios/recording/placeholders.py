@@ -8,61 +8,61 @@ from typing import Any
 import attrs
 
 SCRATCH = r"scratch directory: (.+)"
-"""How an agent is told where it shares files with others."""
+"""Text by which an agent is told its scratch directory."""
 _IDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b"), "([0-9a-f-]+)"),
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b"), "([0-9a-f-]+)"),
     (re.compile(r"\btoolu_\w+"), r"(toolu_\w+)"),
 )
-"""Messages and approvals, sessions, calls; each with what finds another of its kind."""
+"""Patterns of message and approval ids, session ids and call ids, each with a group that matches any such id."""
 _ANY_ID = re.compile("|".join(pattern.pattern for pattern, _ in _IDS))
 _CONTEXTS = (4, 8, 16, 32, 64)
-"""Characters before an id by which it is found; the fewest that find it."""
+"""Lengths of the context before an id that a slot searches for; the shortest one that finds the id is used."""
 _OWN = re.compile(r"(?<![\w./~-])/(?:home|Users|root|tmp|var|mnt|media|srv|run)/[\w./+@-]*\w")
-"""Paths that another machine need not have."""
+"""Absolute paths that may not exist on another machine."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class Placeholders:
-    """Cleans the texts of one recording, and remembers what it could not."""
+    """Replaces paths and ids in the texts of one recording, and collects what it could not replace."""
 
     project: Path
     session: Path
-    """The directory of the session."""
+    """Directory of the session."""
     home: Path
-    """Of the user."""
+    """Home directory of the user."""
     strange: dict[str, None] = attrs.field(factory=dict)
-    """What is left in texts and is of this machine or session."""
+    """Remaining texts that are specific to this machine or session."""
 
-    def mask_text(self, text: str, heard: Sequence[str] = (), directory: Path | None = None) -> str:
-        """*text* for any machine; *heard* is what an agent that works in *directory* could know it from.
+    def mask_text(self, text: str, inputs: Sequence[str] = (), directory: Path | None = None) -> str:
+        """Return *text* of an agent in *directory* for any machine; *inputs* are the texts that the agent has received.
 
-        What is found there becomes a slot of the script, and a `{{` of the text is written as one.
+        Ids that occur in *inputs* become slots of the script, and `{{` in the text is escaped.
         """
         text = text.replace("{{", "{{open}}")
         scratch = str(self.session / "scratch")
-        if scratch in text and any(re.search(SCRATCH, each) for each in heard):
+        if scratch in text and any(re.search(SCRATCH, each) for each in inputs):
             text = text.replace(scratch, "{{/" + SCRATCH + "/}}")
         text = self._plain(text, directory)
         for pattern, group in _IDS:
-            text = pattern.sub(lambda found, group=group: self._id(found[0], group, heard), text)  # type: ignore[misc]
+            text = pattern.sub(lambda found, group=group: self._id(found[0], group, inputs), text)  # type: ignore[misc]
         return text
 
     def mask_plain(self, text: str) -> str:
-        """*text*, which is in no script, for any machine."""
+        """Return *text*, which is not part of a script, for any machine."""
         text = self._plain(text, None)
         for found in _ANY_ID.findall(text):
             self.strange[found] = None
         return text
 
-    def mask_value(self, value: Any, heard: Sequence[str] = (), directory: Path | None = None) -> Any:
-        """A JSON value with all of its strings cleaned; its keys are left as they are."""
+    def mask_value(self, value: Any, inputs: Sequence[str] = (), directory: Path | None = None) -> Any:
+        """Apply `mask_text` to all strings of a JSON value, but not to its keys."""
         if isinstance(value, str):
-            return self.mask_text(value, heard, directory)
+            return self.mask_text(value, inputs, directory)
         if isinstance(value, dict):
-            return {key: self.mask_value(each, heard, directory) for key, each in value.items()}
+            return {key: self.mask_value(each, inputs, directory) for key, each in value.items()}
         if isinstance(value, list):
-            return [self.mask_value(each, heard, directory) for each in value]
+            return [self.mask_value(each, inputs, directory) for each in value]
         return value
 
     def _plain(self, text: str, directory: Path | None) -> str:
@@ -75,18 +75,18 @@ class Placeholders:
             self.strange[found] = None
         return text
 
-    def _id(self, id_: str, group: str, heard: Sequence[str]) -> str:
-        for context in _contexts(id_, heard):
+    def _id(self, id_: str, group: str, inputs: Sequence[str]) -> str:
+        for context in _contexts(id_, inputs):
             expression = re.escape(context) + group
-            if "}}" not in expression and _find(expression, heard) == id_:
+            if "}}" not in expression and _find(expression, inputs) == id_:
                 return "{{/" + expression + "/}}"
         self.strange[id_] = None
         return id_
 
 
-def _contexts(id_: str, heard: Sequence[str]) -> Iterator[str]:
-    """What stands before *id_*, on its line, where it was heard last; shorter ones first."""
-    text = next((each for each in reversed(heard) if id_ in each), None)
+def _contexts(id_: str, inputs: Sequence[str]) -> Iterator[str]:
+    """Yield the text before *id_* on its line, where it was received last; shorter ones first."""
+    text = next((each for each in reversed(inputs) if id_ in each), None)
     if text is None:
         return
     before = _ANY_ID.split(text[: text.rindex(id_)].rpartition("\n")[2])[-1]
@@ -95,9 +95,9 @@ def _contexts(id_: str, heard: Sequence[str]) -> Iterator[str]:
             yield context
 
 
-def _find(expression: str, heard: Sequence[str]) -> str | None:
-    """What a slot with this *expression* would be filled with."""
-    for text in reversed(heard):
+def _find(expression: str, inputs: Sequence[str]) -> str | None:
+    """Return the value of a slot with this *expression*."""
+    for text in reversed(inputs):
         if found := re.findall(expression, text):
             return str(found[-1])
     return None

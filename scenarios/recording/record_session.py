@@ -35,30 +35,32 @@ from coterie.scenarios.runner.run_record import without_text_events
 from coterie.session_directory import MAIN, SessionDirectory
 
 ABOUT = 100
-"""Characters of the task that say what a scenario is about."""
+"""Maximum length of the part of the task in `about`."""
 REMARKS = 40
-"""Lines about one kind of gap."""
+"""Maximum number of remarks of one kind."""
 
 
 @attrs.frozen(kw_only=True)
 class RecordedScenario:
-    """A scenario that was made of a session."""
+    """A scenario made from a session."""
 
     text: str
-    doubts: tuple[str, ...]
-    """What a play may do otherwise, or cannot know; the text says it too."""
+    remarks: tuple[str, ...]
+    """Remarks on what is unknown or may differ in a run; the text contains them too."""
 
 
 def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
-    """The scenario *name* of *session*, which does not run any more. Blocks.
+    """Make the scenario *name* from *session*, which must have ended. Blocks.
 
-    Raises `ConfigInvalid` for one that runs, has said nothing, or cannot be read.
+    Raises `ConfigInvalid` for a session that is running, has no replies or cannot be read.
     """
     if is_running(session):
-        raise ConfigInvalid(f"session {session.id}", "still runs; record it when it has ended, or `coterie stop` it")
-    voices = {key: voice for key, voice in read_agent_turns(session.directory).items() if voice.replies}
-    if MAIN not in voices:
-        raise ConfigInvalid(f"session {session.id}", "has nothing to record: no model has answered its lead")
+        raise ConfigInvalid(f"session {session.id}", "is running; record it when it has ended, or `coterie stop` it")
+    agents = {
+        key: agent_turns for key, agent_turns in read_agent_turns(session.directory).items() if agent_turns.replies
+    }
+    if MAIN not in agents:
+        raise ConfigInvalid(f"session {session.id}", "has nothing to record: its lead has no reply of a model")
     events = without_text_events(read_session(session.directory))
     for observed in events:
         if isinstance(damage := observed.event, LineUnreadable):
@@ -66,16 +68,16 @@ def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
     mail = trio.run(_mail, session)
     path = session.directory / LEDGER
     ledger = list(read_ledger(path).lines) if path.exists() else []
-    return _Recorder(session=session, name=name, voices=voices, events=events, mail=mail, ledger=ledger).recording()
+    return _Recorder(session=session, name=name, agents=agents, events=events, mail=mail, ledger=ledger).recording()
 
 
 async def _mail(session: SessionDirectory) -> list[MessageHop]:
-    with SessionMail.open(session, Clock.from_environment()) as office:
-        traffic = MessageHistory.of(office)
+    with SessionMail.open(session, Clock.from_environment()) as session_mail:
+        history = MessageHistory.of(session_mail)
         try:
-            return await traffic.sweep()
+            return await history.sweep()
         finally:
-            traffic.close()
+            history.close()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -84,34 +86,38 @@ class _Recorder:
 
     session: SessionDirectory
     name: str
-    voices: Mapping[str, AgentTurns]
+    agents: Mapping[str, AgentTurns]
     events: list[SessionEvent]
     mail: list[MessageHop]
     ledger: list[LedgerEntry]
-    doubts: list[str] = attrs.field(factory=list)
-    places: Placeholders = attrs.field(init=False)
+    remarks: list[str] = attrs.field(factory=list)
+    placeholders: Placeholders = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.places = Placeholders(project=self.session.project, session=self.session.directory, home=Path.home())
+        self.placeholders = Placeholders(project=self.session.project, session=self.session.directory, home=Path.home())
 
     def recording(self) -> RecordedScenario:
-        found = find_files(self.session.project, self.session.started, self.voices, list(self._elsewhere()))
+        found = find_files(self.session.project, self.session.started, self.agents, list(self._elsewhere()))
         fields = {key: value for key, value in self._fields(found).items() if value not in (None, {}, [])}
-        doubts = (*found.unknown[:REMARKS], *dict.fromkeys(self.doubts), *self._strange())
+        remarks = (*found.unknown[:REMARKS], *dict.fromkeys(self.remarks), *self._strange())
         head = [
-            f"Recorded from a session of {len(self.voices)} agents by `coterie scenario record`.",
-            *(["What could not be recorded, or may go otherwise in a play:"] if doubts else []),
-            *(f"- {doubt}" for doubt in doubts),
+            f"Recorded from a session of {len(self.agents)} agents by `coterie scenario record`.",
+            *(["Not recorded, or possibly different in a run:"] if remarks else []),
+            *(f"- {doubt}" for doubt in remarks),
         ]
-        return RecordedScenario(text=scenario_text(fields, head), doubts=doubts)
+        return RecordedScenario(text=scenario_text(fields, head), remarks=remarks)
 
     def _fields(self, found: RecordedFiles) -> dict[str, Any]:
-        task = self.places.mask_plain(self.session.task)
+        task = self.placeholders.mask_plain(self.session.task)
         team = load_recorded_team(self.session)
-        conduct = RecordedActions(
-            events=self.events, letters=self._letters(), voices=self.voices, places=self.places, doubts=self.doubts
+        actions = RecordedActions(
+            events=self.events,
+            messages=self._messages(),
+            agents=self.agents,
+            placeholders=self.placeholders,
+            remarks=self.remarks,
         )
-        steps, faults = conduct.steps(), conduct.faults()
+        steps, faults = actions.steps(), actions.faults()
         home = recorded_definitions(self.session.project, self.events)
         dead = len({(each.mailbox, each.id) for each in self.mail if each.kind == "dead"})
         workspace = {"git": found.is_git or None, "files": found.first, "home": home}
@@ -119,43 +125,41 @@ class _Recorder:
             "name": self.name,
             "about": f"Recorded: {' '.join(task.split())[:ABOUT]}",
             "workspace": {key: value for key, value in workspace.items() if value},
-            **recorded_options(self.session, self.events, team, self.doubts),
-            "settings": recorded_settings(self.events, self.voices, self.ledger, self.places),
-            "team": None if team is None else team_table(team, self.places),
+            **recorded_options(self.session, self.events, team, self.remarks),
+            "settings": recorded_settings(self.events, self.agents, self.ledger, self.placeholders),
+            "team": None if team is None else team_table(team, self.placeholders),
             "task": task,
             "steps": steps if len(steps) > 1 else None,
             "script": self._script(),
-            "human": conduct.user_actions(),
+            "human": actions.user_actions(),
             "faults": faults,
-            "limits": recorded_limits(conduct.runs(), self.ledger, has_faults=bool(faults)),
-            "expect": recorded_expectations(self.events, self.voices, found.last, dead, self.doubts),
+            "limits": recorded_limits(actions.runs(), self.ledger, has_faults=bool(faults)),
+            "expect": recorded_expectations(self.events, self.agents, found.last, dead, self.remarks),
         }
 
     def _script(self) -> dict[str, Any]:
         elsewhere = self._elsewhere()
-        names = [MAIN, *(name for name in self.voices if name != MAIN)]
-        lanes = {name: agent_replies(self.voices[name], self.places, elsewhere.get(name)) for name in names}
-        barriers = Barriers(lanes=lanes, voices=self.voices, letters=self._letters(), doubts=self.doubts)
+        names = [MAIN, *(name for name in self.agents if name != MAIN)]
+        script = {name: agent_replies(self.agents[name], self.placeholders, elsewhere.get(name)) for name in names}
+        barriers = Barriers(script=script, agents=self.agents, messages=self._messages(), remarks=self.remarks)
         barriers.put()
-        return {name: [_plain(reply) for reply in replies] for name, replies in lanes.items()}
+        return {name: [_plain(reply) for reply in replies] for name, replies in script.items()}
 
-    def _letters(self) -> dict[str, Envelope]:
+    def _messages(self) -> dict[str, Envelope]:
         stored = (each.envelope for each in self.mail if each.kind == "stored")
         return {str(envelope.id): envelope for envelope in stored if envelope is not None}
 
     def _elsewhere(self) -> dict[str, Path]:
-        """Agents that worked in a directory of their own, and which."""
-        told = {each.agent: str(each.members["project"]) for each in self.events if each.kind == "started"}
-        return {name: Path(path) for name, path in told.items() if Path(path) != self.session.project}
+        """Return the directories of agents that worked outside the project."""
+        directories = {each.agent: str(each.members["project"]) for each in self.events if each.kind == "started"}
+        return {name: Path(path) for name, path in directories.items() if Path(path) != self.session.project}
 
     def _strange(self) -> list[str]:
-        found = list(self.places.strange)[:REMARKS]
-        return [
-            f"{each} stands in it, which is of the machine or the session that it was recorded on" for each in found
-        ]
+        found = list(self.placeholders.strange)[:REMARKS]
+        return [f"it contains {each}, which is specific to the recorded machine or session" for each in found]
 
 
 def _plain(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """*reply* with one signal as a word, not as a list."""
+    """Write a single signal as a string instead of a list."""
     signals = {key: reply[key] for key in ("asked", "until", "signal") if key in reply}
     return {**reply, **{key: names[0] if len(names) == 1 else names for key, names in signals.items()}}

@@ -17,9 +17,9 @@ from coterie.scenarios.runner.event_pattern import EventPattern
 from coterie.session_directory import MAIN
 
 AGAIN = "again"
-"""How the root begins to tell why it starts an agent another time by itself."""
+"""Prefix of the root's reason for restarting an agent."""
 CANCELLED = "cancelled"
-"""How a run ends that the user has interrupted."""
+"""Reason of a run that the user has interrupted."""
 _IDENTIFYING: Mapping[str, tuple[str, ...]] = {
     "started": ("incarnation",),
     "replied": ("turn",),
@@ -27,7 +27,7 @@ _IDENTIFYING: Mapping[str, tuple[str, ...]] = {
     "tool_ended": ("name",),
     "finished": (),
 }
-"""Events at which something can be done, and the members by which one is told from others."""
+"""Events that can trigger an action, with the fields that identify one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,23 +36,23 @@ class RecordedRun:
 
     began: float
     ended: float | None
-    """None if nobody has seen it end: its root was killed, or the machine stopped."""
+    """None without a recorded end: the root was killed, or the machine stopped."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class RecordedActions:
-    """Reads what was done to a session from its events and its mail."""
+    """Derives steps, user actions and faults from the events and the mail of a session."""
 
     events: Sequence[SessionEvent]
-    letters: Mapping[str, Envelope]
-    voices: Mapping[str, AgentTurns]
-    places: Placeholders
-    doubts: list[str] = attrs.field(factory=list)
+    messages: Mapping[str, Envelope]
+    agents: Mapping[str, AgentTurns]
+    placeholders: Placeholders
+    remarks: list[str] = attrs.field(factory=list)
 
     def runs(self) -> list[RecordedRun]:
-        """Each time that the session was begun, or taken up again."""
-        told = [(each.at, each.event) for each in self.events if isinstance(each.event, AgentChanged)]
-        lead = [(at, event) for at, event in told if event.name == MAIN]
+        """Return each start and resume of the session."""
+        changes = [(each.at, each.event) for each in self.events if isinstance(each.event, AgentChanged)]
+        lead = [(at, event) for at, event in changes if event.name == MAIN]
         starts = [at for at, event in lead if event.state == "starting" and not event.what.startswith(AGAIN)]
         runs = []
         for began, until in zip(starts, [*starts[1:], float("inf")], strict=True):
@@ -61,82 +61,84 @@ class RecordedActions:
         return runs
 
     def steps(self) -> list[Any]:
-        """The commands of the user, one after another."""
+        """Return the commands of the user, one after another."""
         runs, steps = self.runs(), list[Any](["run"])
         for run, following in pairwise(runs):
-            steps += [self._mail(letter) for letter in self._between(run.ended or run.began, following.began)]
-            words = self._event_members(following.began)
-            steps.append({"resume": words} if words else "resume")
+            steps += [self._mail(message) for message in self._between(run.ended or run.began, following.began)]
+            text = self._resume_text(following.began)
+            steps.append({"resume": text} if text else "resume")
         return steps
 
     def user_actions(self) -> list[dict[str, Any]]:
-        """What the user did while the team worked."""
-        return [*self._verdicts(), *self._letters(), *self._stops()]
+        """Return what the user did while the team was running."""
+        return [*self._verdicts(), *self._messages(), *self._stops()]
 
     def faults(self) -> list[dict[str, Any]]:
-        """Processes that were killed, and came again."""
+        """Return the kills of processes that were restarted afterwards."""
         return [*self._crashes(), *self._root_crashes()]
 
-    def _event_members(self, began: float) -> str:
-        """What the user said with a resume that began then."""
+    def _resume_text(self, began: float) -> str:
+        """Return the user's text of the resume at *began*."""
         runs = [run.began for run in self.runs()]
         until = next((at for at in runs if at > began), float("inf"))
-        bodies = {letter.body for letter in self._by_user()}
-        lead = self.voices.get(MAIN)
-        said = [text for at, text in (lead.words if lead else ()) if began <= at < until and text not in bodies]
-        return self.places.mask_plain(said[0]) if said else ""
+        bodies = {message.body for message in self._by_user()}
+        lead = self.agents.get(MAIN)
+        texts = [text for at, text in (lead.user_texts if lead else ()) if began <= at < until and text not in bodies]
+        return self.placeholders.mask_plain(texts[0]) if texts else ""
 
     def _by_user(self) -> list[Envelope]:
-        letters = (letter for letter in self.letters.values() if letter.sender.kind == "human")
-        return sorted(letters, key=lambda letter: letter.created)
+        messages = (message for message in self.messages.values() if message.sender.kind == "human")
+        return sorted(messages, key=lambda message: message.created)
 
     def _between(self, one: float, other: float) -> Iterator[Envelope]:
-        for letter in self._by_user():
-            if one <= letter.created < other and not self._is_at_work(letter.created):
-                yield letter
+        for message in self._by_user():
+            if one <= message.created < other and not self._is_running(message.created):
+                yield message
 
-    def _is_at_work(self, at: float) -> bool:
+    def _is_running(self, at: float) -> bool:
         runs = self.runs()
-        ends = [run.ended if run.ended is not None else self._last_sign(number) for number, run in enumerate(runs)]
+        ends = [run.ended if run.ended is not None else self._last_event(number) for number, run in enumerate(runs)]
         return any(run.began <= at <= end for run, end in zip(runs, ends, strict=True))
 
-    def _last_sign(self, number: int) -> float:
-        """When anything was last heard in a run."""
+    def _last_event(self, number: int) -> float:
+        """Return the time of the last event of a run."""
         runs = self.runs()
         until = runs[number + 1].began if number + 1 < len(runs) else float("inf")
         return max(each.at for each in self.events if each.at < until)
 
-    def _mail(self, letter: Envelope) -> dict[str, Any]:
-        return {"mail": {"to": letter.recipient.name, "text": self.places.mask_plain(letter.body)}}
+    def _mail(self, message: Envelope) -> dict[str, Any]:
+        return {"mail": {"to": message.recipient.name, "text": self.placeholders.mask_plain(message.body)}}
 
-    def _letters(self) -> Iterator[dict[str, Any]]:
-        for letter in self._by_user():
-            to = letter.recipient.name
-            before = [i for i, each in enumerate(self.events) if each.agent == to and each.at <= letter.created]
-            if not self._is_at_work(letter.created) or letter.kind != "message":
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        for message in self._by_user():
+            to = message.recipient.name
+            before = [i for i, each in enumerate(self.events) if each.agent == to and each.at <= message.created]
+            if not self._is_running(message.created) or message.kind != "message":
                 continue
-            moment = self._moment([i for i in before if self.events[i].kind in ("replied", "started")])
-            if moment is None:
-                self.doubts.append(f"the user's message to {to} came before anything was heard of it, and is left out")
+            trigger = self._trigger([i for i in before if self.events[i].kind in ("replied", "started")])
+            if trigger is None:
+                self.remarks.append(f"the user's message to {to} came before the first event of {to} and is omitted")
                 continue
-            if self._is_busy(to, letter.created):
-                self.doubts.append(f"the user's message to {to} may come a turn later than it did: it takes a command")
-            yield {**moment, "do": "mail", "to": to, "text": self.places.mask_plain(letter.body)}
+            if self._is_busy(to, message.created):
+                self.remarks.append(
+                    f"the user's message to {to} may arrive a turn later, because it is sent by a command"
+                )
+            yield {**trigger, "do": "mail", "to": to, "text": self.placeholders.mask_plain(message.body)}
 
     def _stops(self) -> Iterator[dict[str, Any]]:
-        """Runs of the lead that were interrupted; its agents are stopped with it."""
+        """Yield the interruptions of the lead; its agents stop with it."""
         for number, observed in enumerate(self.events):
             event = observed.event
             if observed.agent == MAIN and isinstance(event, Finished) and event.reason == CANCELLED:
                 own = [i for i in range(number) if self.events[i].agent == MAIN]
-                if (moment := self._moment(own)) is not None:
-                    yield {**moment, "do": "stop"}
+                if (trigger := self._trigger(own)) is not None:
+                    yield {**trigger, "do": "stop"}
 
     def _is_busy(self, name: str, at: float) -> bool:
-        """Whether the agent *name* did not wait for mail at that time."""
-        replies = self.voices[name].replies if name in self.voices else []
-        said = next((each for each in reversed(replies) if each.at <= at), None)
-        return said is None or bool(said.calls)
+        """True if *name* was not waiting for mail at the time *at*."""
+        replies = self.agents[name].replies if name in self.agents else []
+        reply = next((each for each in reversed(replies) if each.at <= at), None)
+        return reply is None or bool(reply.calls)
 
     def _verdicts(self) -> Iterator[dict[str, Any]]:
         asked = [each.event for each in self.events if isinstance(each.event, ApprovalAsked)]
@@ -153,11 +155,11 @@ class RecordedActions:
                 act["nth"] = seen[key]
             act["do"] = "approve" if verdict.verdict == "approved" else "reject"
             if verdict.feedback:
-                act["feedback"] = self.places.mask_plain(verdict.feedback)
+                act["feedback"] = self.placeholders.mask_plain(verdict.feedback)
             yield act
 
     def _crashes(self) -> Iterator[dict[str, Any]]:
-        """Agents that the root started again by itself."""
+        """Yield kills of agents that the root restarted."""
         for number, observed in enumerate(self.events):
             event = observed.event
             if not isinstance(event, AgentChanged) or event.state not in ("killed", "failed"):
@@ -171,18 +173,18 @@ class RecordedActions:
             ):
                 continue
             own = [i for i in range(number) if self.events[i].agent == event.name]
-            if (moment := self._moment(own)) is not None:
-                yield {**moment, "do": "kill", "target": event.name}
+            if (trigger := self._trigger(own)) is not None:
+                yield {**trigger, "do": "kill", "target": event.name}
 
     def _root_crashes(self) -> Iterator[dict[str, Any]]:
         for number, run in enumerate(self.runs()):
             if run.ended is None:
-                last = self._last_sign(number)
-                if (moment := self._moment([i for i, each in enumerate(self.events) if each.at <= last])) is not None:
-                    yield {**moment, "do": "kill", "target": "root"}
+                last = self._last_event(number)
+                if (trigger := self._trigger([i for i, each in enumerate(self.events) if each.at <= last])) is not None:
+                    yield {**trigger, "do": "kill", "target": "root"}
 
-    def _moment(self, indexes: Sequence[int]) -> dict[str, Any] | None:
-        """The last of the events at *indexes* by which a moment can be told, and which one of its like it is."""
+    def _trigger(self, indexes: Sequence[int]) -> dict[str, Any] | None:
+        """Return a trigger for the last identifying event at *indexes*, with its occurrence number."""
         index = next((i for i in reversed(indexes) if self.events[i].kind in _IDENTIFYING), None)
         if index is None:
             return None

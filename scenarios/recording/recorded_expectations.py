@@ -17,31 +17,31 @@ from coterie.scenarios.recording.transcript_turns import AgentTurns
 from coterie.session_directory import MAIN
 
 SECONDS = (60, 600)
-"""The least and the most that a play may take."""
+"""Minimum and maximum time limit in seconds."""
 _REPEATABLE = ("completed", "max_turns", "refused")
-"""How a run ends for reasons that are in the recording."""
+"""End reasons of the lead that a run reproduces."""
 
 
 def recorded_limits(runs: Sequence[RecordedRun], ledger: Sequence[LedgerEntry], *, has_faults: bool) -> dict[str, Any]:
-    """What a play may take: with a scripted model less than the session took, on a slow machine more."""
+    """Return the limits of a run: a scripted model is faster than the session, but the machine may be slower."""
     took = sum(run.ended - run.began for run in runs if run.ended is not None)
     seconds = min(max(SECONDS[0] * len(runs), math.ceil(2 * took)), SECONDS[1])
     if has_faults:
-        # What was asked for when a process was killed counts with all that was reserved, or not: that is a race.
+        # A call pending at a kill may cost all that was reserved or nothing, so the total is not predictable.
         return {"seconds": seconds}
-    # The embedded server counts tokens by bytes, and caches expire otherwise.
+    # The embedded server counts tokens by bytes, and cache entries expire at other times.
     dollars = max(Decimal("0.10"), (2 * sum_costs(ledger).cost).quantize(Decimal("0.01"), rounding="ROUND_UP"))
     return {"seconds": seconds, "dollars": float(dollars)}
 
 
 def recorded_expectations(
     events: Sequence[SessionEvent],
-    voices: Mapping[str, AgentTurns],
+    agents: Mapping[str, AgentTurns],
     files: Mapping[str, str],
     dead: int,
-    doubts: list[str],
+    remarks: list[str],
 ) -> list[dict[str, Any]]:
-    """What must be so after a play, too."""
+    """Return expectations that hold after the session and must hold after a run."""
     found: list[dict[str, Any]] = []
     ends = [each.event for each in events if each.agent == MAIN and isinstance(each.event, Finished)]
     if ends and ends[-1].reason in _REPEATABLE:
@@ -51,13 +51,13 @@ def recorded_expectations(
         ]
     else:
         why = f"{MAIN} ended by {ends[-1].reason}" if ends else f"{MAIN} has not finished"
-        doubts.append(f"{why}: what made it end is not recorded, so nothing is expected of the exit code")
+        remarks.append(f"{why} for a reason that is not recorded, so there is no expectation for the exit code")
     if states := _states(events):
         found.append({"state": states})
     found += [
-        {"event": {"kind": "replied", "agent": name}, "times": voice.count}
-        for name, voice in voices.items()
-        if voice.count
+        {"event": {"kind": "replied", "agent": name}, "times": agent_turns.count}
+        for name, agent_turns in agents.items()
+        if agent_turns.count
     ]
     found += [{"file": {"path": path, "equals": text}} for path, text in files.items()]
     found.append({"mail": {"exactly_once": True, **({"dead": dead} if dead else {})}})
@@ -65,7 +65,7 @@ def recorded_expectations(
 
 
 def _states(events: Sequence[SessionEvent]) -> dict[str, str]:
-    """The last state of each agent that has ended."""
+    """Return the last state of each agent that has ended."""
     changes = (each.event for each in events)
     states = {event.name: event.state for event in changes if isinstance(event, AgentChanged)}
     return {name: state for name, state in states.items() if state in END_STATES}

@@ -7,19 +7,19 @@ import yaml
 
 WIDTH = 110
 SHORT = 90
-"""Characters of a mapping that stands on one line."""
+"""Maximum length of a mapping that is written on one line."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what the reader of scenarios reads, which is YAML 1.2."""
+    """YAML dumper for scenarios, which are YAML 1.2."""
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT002 - as its base has it
-        """Lists stand within what they belong to."""
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT002 - overrides PyYAML
+        """Indent lists below their key."""
         del indentless
         super().increase_indent(flow, indentless=False)
 
     def ignore_aliases(self, data: object) -> bool:
-        """Say everything where it stands."""
+        """Write repeated values in full instead of as aliases."""
         del data
         return True
 
@@ -29,13 +29,13 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     if "\n" in text.rstrip("\n") or len(text) > WIDTH:
         style = "|"
     elif not text[:1].isalpha() or text.endswith(("\n", ":")):
-        # What YAML 1.1 takes for text may be a number in 1.2.
+        # Text in YAML 1.1 may be a number in 1.2.
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _mapping(dumper: yaml.SafeDumper, mapping: dict[str, Any]) -> yaml.MappingNode:
-    """A mapping; one of few short values on a line of its own."""
+    """Represent a mapping; one with few short values goes on one line."""
     is_short = all(isinstance(value, str | int | float | None) and "\n" not in str(value) for value in mapping.values())
     is_short = is_short and sum(len(f"{key}: {value}, ") for key, value in mapping.items()) < SHORT
     return dumper.represent_mapping("tag:yaml.org,2002:map", mapping.items(), flow_style=is_short)
@@ -46,11 +46,11 @@ def _section(dumper: yaml.SafeDumper, section: "_Section") -> yaml.MappingNode:
 
 
 class _Section(dict[str, Any]):
-    """What stands at the left edge."""
+    """A mapping that is written in block style."""
 
 
 def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
-    """A list, in which an item with one key needs no braces."""
+    """Represent a list; items with one key are written without braces."""
     spread = [_Section(item) if isinstance(item, dict) and len(item) == 1 else item for item in items]
     return dumper.represent_sequence("tag:yaml.org,2002:seq", spread, flow_style=not items)
 
@@ -62,7 +62,7 @@ _Dumper.add_representer(_Section, _section)
 
 
 def scenario_text(fields: Mapping[str, Any], remarks: Iterable[str]) -> str:
-    """*fields* as the text of a file, with *remarks* above them; one section behind another."""
+    """Serialize *fields* with *remarks* as comments at the top; top-level keys are separate sections."""
     head = "".join(f"# {line}\n" for remark in remarks for line in remark.splitlines())
     sections = (
         yaml.dump(_Section({key: value}), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)

@@ -24,7 +24,7 @@ _HELPERS: Mapping[str, Mapping[str, Any]] = {
     "recall": {"memory": {"recall": {"by": "local"}}},
     "summary": {"progress": {"enabled": False}},
 }
-"""By the purpose of a call: the settings under which none is made. What helpers said is not recorded."""
+"""Settings that disable the model calls of a purpose, because the replies of helpers are not recorded."""
 _SUBJECTS = {
     "Bash": "command",
     "Read": "file_path",
@@ -36,16 +36,16 @@ USER = "user"
 
 
 def recorded_options(
-    session: SessionDirectory, events: Sequence[SessionEvent], team: TeamDefinition | None, doubts: list[str]
+    session: SessionDirectory, events: Sequence[SessionEvent], team: TeamDefinition | None, remarks: list[str]
 ) -> dict[str, Any]:
-    """What `coterie run` was told, beside the task."""
+    """Return the options of `coterie run` in addition to the task."""
     found: dict[str, Any] = {}
     if team is None and session.agent == COORDINATOR:
         found["coordinator"] = True
     elif team is None and session.agent is not None:
         found["agent"] = session.agent
     if known_models().find(session.model) is None:
-        doubts.append(f"the model {session.model} is not in the table of models; the default takes its place")
+        remarks.append(f"the model {session.model} is not in the model table; the default is used instead")
     else:
         found["model"] = session.model
     starts = [each.event for each in events if each.agent == MAIN and isinstance(each.event, RunStarted)]
@@ -59,43 +59,43 @@ def recorded_options(
 
 def recorded_settings(
     events: Sequence[SessionEvent],
-    voices: Mapping[str, AgentTurns],
+    agents: Mapping[str, AgentTurns],
     ledger: Iterable[LedgerEntry],
-    places: Placeholders,
+    placeholders: Placeholders,
 ) -> dict[str, Any]:
-    """The settings under which a play goes as the session went: rules that have decided, and no helpers."""
+    """Return settings for a run: recorded permission decisions as rules, and no helpers."""
     found: dict[str, Any] = {}
-    lead = voices.get(MAIN)
+    lead = agents.get(MAIN)
     if lead is not None and lead.header.get("effort"):
         found["effort"] = lead.header["effort"]
     if lead is not None and isinstance(thinking := lead.header.get("thinking"), dict):
         found["thinking"] = thinking.get("type") != "disabled"
-    if rules := _rules(events, voices, places):
+    if rules := _rules(events, agents, placeholders):
         found["permissions"] = rules
     if any(isinstance(each.event, ApprovalAsked) and _is_for_human(each.event) for each in events):
-        # Of a member of a team its file says so, and has the last word.
+        # Team files set this for their members.
         found["approvals"] = {"plans": "human"}
     for purpose in sorted({line.purpose for line in ledger} & set(_HELPERS)):
         _lay_over(found, _HELPERS[purpose])
     return found
 
 
-def team_table(team: TeamDefinition, places: Placeholders) -> dict[str, Any]:
-    """*team* as its file would have it."""
+def team_table(team: TeamDefinition, placeholders: Placeholders) -> dict[str, Any]:
+    """Return *team* as the table of a team file."""
     table: dict[str, Any] = {"name": team.name}
     if team.coordinator:
         table["coordinator"] = True
     if team.lead is not None and (lead := _given({"agent": team.lead.agent, "model": team.lead.model})):
         table["lead"] = lead
     if team.members:
-        table["members"] = [_member(member, places) for member in team.members]
+        table["members"] = [_member(member, placeholders) for member in team.members]
     if team.tasks:
         table["tasks"] = [
             _given(
                 {
                     "id": task.key,
-                    "subject": places.mask_plain(task.subject),
-                    "description": places.mask_plain(task.description),
+                    "subject": placeholders.mask_plain(task.subject),
+                    "description": placeholders.mask_plain(task.description),
                     "owner": task.owner,
                     "blocked_by": list(task.blocked_by),
                 }
@@ -106,15 +106,15 @@ def team_table(team: TeamDefinition, places: Placeholders) -> dict[str, Any]:
 
 
 def recorded_definitions(project: Path, events: Iterable[SessionEvent]) -> dict[str, str]:
-    """The user's own files of the kinds of agents that there were, by their path below `COTERIE_HOME`."""
-    kinds = {each.event.definition for each in events if isinstance(each.event, RunStarted)} - {None}
+    """Return the user's definition files of the used agent types, by path below `COTERIE_HOME`."""
+    used = {each.event.definition for each in events if isinstance(each.event, RunStarted)} - {None}
     known = load_definitions(project).by_name
-    sources = {known[kind].source for kind in kinds if kind is not None and kind in known}
+    sources = {known[name].source for name in used if name is not None and name in known}
     files = sorted(path for path in sources if path is not None and path.is_relative_to(home_directory()))
     return {str(path.relative_to(home_directory())): path.read_text() for path in files}
 
 
-def _member(member: TeamMember, places: Placeholders) -> dict[str, Any]:
+def _member(member: TeamMember, placeholders: Placeholders) -> dict[str, Any]:
     plan: Any = None
     if member.plan is not None:
         by = member.plan.by
@@ -124,7 +124,7 @@ def _member(member: TeamMember, places: Placeholders) -> dict[str, Any]:
         {
             "name": member.name,
             "type": member.type,
-            "prompt": places.mask_plain(member.prompt),
+            "prompt": placeholders.mask_plain(member.prompt),
             "plan_required": plan,
             "worktree": member.worktree or None,
             **options,
@@ -138,28 +138,28 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rules(
-    events: Sequence[SessionEvent], voices: Mapping[str, AgentTurns], places: Placeholders
+    events: Sequence[SessionEvent], agents: Mapping[str, AgentTurns], placeholders: Placeholders
 ) -> dict[str, list[str]]:
-    """The rules that have allowed or denied a call; what the user allowed at a terminal is one of its own."""
+    """Return rules for the recorded decisions; a call that the user allowed in the terminal gets its own rule."""
     found: dict[str, dict[str, None]] = {"allow": {}, "deny": {}}
     for number, observed in enumerate(events):
         event = observed.event
         if not isinstance(event, PermissionDecided) or event.verdict == "asked":
             continue
         if event.by == USER and event.verdict == "allowed":
-            rule = _named(event.tool, observed.agent, events[number:], voices)
+            rule = _named(event.tool, observed.agent, events[number:], agents)
         else:
             rule = event.by if event.by.partition("(")[0] == event.tool else None
         if rule is not None:
-            found["allow" if event.verdict == "allowed" else "deny"][places.mask_plain(rule)] = None
+            found["allow" if event.verdict == "allowed" else "deny"][placeholders.mask_plain(rule)] = None
     return {key: list(rules) for key, rules in found.items() if rules}
 
 
-def _named(tool: str, agent: str, behind: Sequence[SessionEvent], voices: Mapping[str, AgentTurns]) -> str | None:
-    """A rule for the call of *tool* that *agent* makes next."""
+def _named(tool: str, agent: str, behind: Sequence[SessionEvent], agents: Mapping[str, AgentTurns]) -> str | None:
+    """Return a rule for the next call of *tool* by *agent*."""
     started = (each.event for each in behind if each.agent == agent)
     id_ = next((each.id for each in started if isinstance(each, ToolStarted) and each.name == tool), None)
-    calls = (call for said in voices[agent].replies for call in said.calls) if agent in voices else ()
+    calls = (call for reply in agents[agent].replies for call in reply.calls) if agent in agents else ()
     call = next((call for call in calls if call["id"] == id_), None)
     subject = None if call is None else call["input"].get(_SUBJECTS.get(tool, ""))
     return tool if subject is None else f"{'Edit' if tool == 'Write' else tool}({subject})"

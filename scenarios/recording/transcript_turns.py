@@ -28,27 +28,27 @@ Block = dict[str, Any]
 
 @attrs.frozen(kw_only=True, eq=False)
 class ModelTurn:
-    """A reply that became part of the conversation."""
+    """A reply of the model that is part of the conversation."""
 
     turn: int
     blocks: Sequence[Block]
     stop_reason: str
     asked: float
-    """When the model was asked, about, in seconds since 1970."""
+    """Approximate time of the request, in seconds since 1970."""
     at: float
-    """When the reply was recorded."""
+    """Time at which the reply was recorded."""
     inputs: int
-    """How many of the agent's texts were there when the model was asked."""
+    """Number of the agent's input texts at the time of the request."""
 
     @property
     def calls(self) -> list[Block]:
-        """Its tool calls."""
+        """Tool calls of the reply."""
         return [block for block in self.blocks if block.get("type") == "tool_use"]
 
 
 @attrs.frozen(kw_only=True)
 class RecordedResult:
-    """What came of a tool call."""
+    """Result of a tool call."""
 
     text: str
     is_error: bool
@@ -57,19 +57,19 @@ class RecordedResult:
 
 @attrs.frozen(kw_only=True)
 class RecordedDelivery:
-    """A message of another is in the conversation."""
+    """Delivery of a message to the agent."""
 
     id: str
     turn: int
-    """The last that the model had answered by then; 0 for none."""
+    """Last turn that the model had answered; 0 for none."""
     at: float
     is_shown: bool
-    """Whether it stands there as mail; if not, it is what a call that waited for it came to."""
+    """True if the message is in the conversation as mail; False if it is the result of a waiting call."""
 
 
 @attrs.frozen(kw_only=True)
 class SeenFile:
-    """The agent has seen or written a file, in this version."""
+    """A version of a file that the agent has read or written."""
 
     path: Path
     version: str
@@ -78,27 +78,27 @@ class SeenFile:
 
 @attrs.define(eq=False, kw_only=True)
 class AgentTurns:
-    """One agent, as its transcript has it."""
+    """The recorded turns and inputs of one agent."""
 
     name: str
     replies: list[ModelTurn] = attrs.field(factory=list)
     count: int = 0
-    """All replies, with those that were cut off and asked for again."""
+    """Number of all replies, including interrupted ones that were requested again."""
     inputs: list[str] = attrs.field(factory=list)
-    """Texts of the user's side, and of tool results, in their order."""
+    """User texts and texts of tool results, in order."""
     results: dict[str, RecordedResult] = attrs.field(factory=dict)
-    """By the id of the call."""
+    """Results by the id of the call."""
     deliveries: list[RecordedDelivery] = attrs.field(factory=list)
-    sights: list[SeenFile] = attrs.field(factory=list)
-    words: list[tuple[float, str]] = attrs.field(factory=list)
-    """What the human said, and the task, with the time."""
+    seen_files: list[SeenFile] = attrs.field(factory=list)
+    user_texts: list[tuple[float, str]] = attrs.field(factory=list)
+    """User texts and the task, with their times."""
     header: Block = attrs.field(factory=dict)
-    """What else decided over its first request: model, thinking, effort ..."""
+    """Other parameters of the first request: model, thinking, effort ..."""
     _message: MessageRecord | None = None
-    """The last one."""
+    """The last recorded message."""
 
     def handle(self, record: Record) -> None:
-        """Go on by one record."""
+        """Process the next record."""
         match record:
             case EpochRecord():
                 self.header = self.header or msgspec.json.decode(restore_json(record.header))
@@ -112,9 +112,11 @@ class AgentTurns:
             case MailRecord():
                 self._deliver(record)
             case StateRecord():
-                self.sights += [SeenFile(path=Path(path), version=v, at=record.at) for path, v in record.seen.items()]
+                self.seen_files += [
+                    SeenFile(path=Path(path), version=v, at=record.at) for path, v in record.seen.items()
+                ]
             case UserTextRecord():
-                self.words += [(record.at, text) for text in record.texts]
+                self.user_texts += [(record.at, text) for text in record.texts]
             case _:
                 pass
 
@@ -132,7 +134,7 @@ class AgentTurns:
             return
         message, self._message = self._message, None
         is_there = message is not None and message.role == "assistant"
-        said = ModelTurn(
+        reply = ModelTurn(
             turn=record.turn,
             blocks=_blocks(message) if message is not None and is_there else (),
             stop_reason=record.stop_reason,
@@ -140,8 +142,8 @@ class AgentTurns:
             at=record.at,
             inputs=len(self.inputs),
         )
-        # One that a crash had cut off from its record is asked for again under its number.
-        self.replies = [*(each for each in self.replies if each.turn != record.turn), said]
+        # A reply without its record, after a crash, was requested again with the same turn number.
+        self.replies = [*(each for each in self.replies if each.turn != record.turn), reply]
 
     def _deliver(self, record: MailRecord) -> None:
         shown = "" if self._message is None else "\n".join(_text(block) for block in _blocks(self._message))
@@ -152,24 +154,24 @@ class AgentTurns:
 
 
 def read_agent_turns(directory: Path) -> dict[str, AgentTurns]:
-    """Every agent of the session in *directory* that has a transcript, by name.
+    """Return the turns of every agent of the session in *directory* that has a transcript, by name.
 
-    A record that a crash left unfinished is passed over. Blocks; raises `ConfigInvalid` for damage.
+    An incomplete last record is skipped. Blocks. Raises `ConfigInvalid` for a corrupt transcript.
     """
     return {path.parent.name: _read(path) for path in sorted(directory.glob("agents/*/transcript.jsonl"))}
 
 
 def _read(path: Path) -> AgentTurns:
-    voice = AgentTurns(name=path.parent.name)
+    agent_turns = AgentTurns(name=path.parent.name)
     try:
         size = load_transcript(path).size
         for record in _records(path, size):
-            voice.handle(record)
+            agent_turns.handle(record)
     except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(path), f"is damaged: {exc}; `coterie doctor` says more") from exc
+        raise ConfigInvalid(str(path), f"is corrupt: {exc}; run `coterie doctor` for details") from exc
     except OSError as exc:
         raise ConfigInvalid(str(path), f"cannot be read: {exc.strerror}") from exc
-    return voice
+    return agent_turns
 
 
 def _records(path: Path, size: int) -> Iterator[Record]:
@@ -183,7 +185,7 @@ def _blocks(message: MessageRecord | EpochMessage) -> list[Block]:
 
 
 def _text(block: Block) -> str:
-    """The text of a block, or of the result that it is."""
+    """Return the text of a block, or of the tool result in it."""
     content = block.get("content", ()) if block.get("type") == "tool_result" else (block,)
     if isinstance(content, str):
         return content

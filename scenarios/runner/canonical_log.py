@@ -1,7 +1,7 @@
 """Canonical log of a scenario run, identical for every run with the same seed.
 
-One sequence for each agent, as it recorded it; how each of its starts went; who wrote to whom; what it all cost. What
-depends on when something happened, as retries and summaries of progress do, is left out.
+The log holds the events of each agent in recorded order, the outcome of each start, the mail by sender and recipient,
+and the total cost. It omits what depends on timing, such as retries and progress summaries.
 """
 
 import re
@@ -35,9 +35,9 @@ _TIMED = frozenset(
         "cleaned_up",
     }
 )
-"""Kinds whose number or order depends on time; what tools did stands in messages."""
+"""Event kinds whose number or order depends on timing; the messages already contain the tool calls."""
 _LEFT_OUT = frozenset({"v", "at", "session", "agent", "kind", "tools", "usage", "seconds", "cost_usd", "result"})
-"""Members that say when, how much, or again."""
+"""Event fields that hold times or amounts, or that repeat other events."""
 _IDS = re.compile(
     r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"  # messages
     r"|\d{8}-\d{6}-[0-9a-f]{6}"  # sessions
@@ -48,54 +48,54 @@ _TIMES = re.compile(
 )
 _PROCESSES = re.compile(r"\b(pid|process) \d+")
 _DOLLARS = re.compile(r"(\$|cost_usd=\W*)\d+(?:\.\d+)?")
-"""Who of several pays for what all of them read from the cache depends on time; what they pay together does not."""
+"""Costs are masked: which of several agents pays for a shared cache prefix depends on timing; their sum does not."""
 
 
-def canonical_log(played: ScenarioRun, root: Path) -> tuple[str, ...]:
-    """The lines of *played*, which was played below the directory *root*."""
+def canonical_log(run: ScenarioRun, root: Path) -> tuple[str, ...]:
+    """Return the canonical log of *run*, whose environment was the directory *root*."""
     return (
-        *_agents(played, root),
-        *_starts(played.events),
-        *_mail(played),
-        _cost(played),
+        *_agents(run, root),
+        *_starts(run.events),
+        *_mail(run),
+        _cost(run),
     )
 
 
 def first_difference(one: Iterable[str], other: Iterable[str]) -> str | None:
-    """Where two logs part, in words; None if they are the same."""
+    """Describe the first difference between two logs; None if they are equal."""
     before, after = list(one), list(other)
     for number, (left, right) in enumerate(zip(before, after, strict=False), 1):
         if left != right:
             return f"line {number} was {left!r}, and now is {right!r}"
     if len(before) != len(after):
         longer = max(before, after, key=len)
-        return f"one log goes on with {longer[min(len(before), len(after))]!r}"
+        return f"one log has the additional line {longer[min(len(before), len(after))]!r}"
     return None
 
 
-def _agents(played: ScenarioRun, root: Path) -> Iterator[str]:
+def _agents(run: ScenarioRun, root: Path) -> Iterator[str]:
     by_agent: defaultdict[str, list[SessionEvent]] = defaultdict(list)
-    names = _names(played)
-    for observed in played.events:
+    names = _names(run)
+    for observed in run.events:
         if observed.kind not in _TIMED and not _is_stop_report(observed):
             by_agent[observed.agent].append(observed)
     for agent, observed_ones in sorted(by_agent.items()):
         normal = _Normalizer(root)
         for observed in observed_ones:
-            for words in _event_text(observed, names):
-                yield f"{agent}: {normal.of(words)}"
+            for text in _event_text(observed, names):
+                yield f"{agent}: {normal.of(text)}"
 
 
 def _is_stop_report(observed: SessionEvent) -> bool:
-    """Whether an agent says that it was stopped: one that is killed with its root comes to that, or does not."""
+    """True if an agent reports its own cancellation; an agent that is killed with its root may or may not report it."""
     return isinstance(event := observed.event, Finished) and event.reason == "cancelled"
 
 
-def _names(played: ScenarioRun) -> dict[str, str]:
-    """What each message is called by who reads it: by its sender, what it is, and the how-manieth it was."""
+def _names(run: ScenarioRun) -> dict[str, str]:
+    """Map each message id to a repeatable name: message kind, number within the sender's messages, and sender."""
     names: dict[str, str] = {}
     sent: Counter[tuple[str, str, str]] = Counter()
-    for passage in played.mail:
+    for passage in run.mail:
         if passage.kind == "stored" and (envelope := passage.envelope) is not None and envelope.id not in names:
             pair = envelope.sender.name, passage.mailbox, envelope.kind
             sent[pair] += 1
@@ -109,7 +109,7 @@ def _event_text(observed: SessionEvent, names: Mapping[str, str]) -> Iterator[st
             yield f"{event.role} {_block(block)}"
         return
     if isinstance(event, MailDelivered):
-        # Those that came for one turn came in any order.
+        # Messages that arrive for the same turn arrive in any order.
         yield f"delivered {', '.join(sorted(names.get(id_, id_) for id_ in event.ids))}"
         return
     members = {key: value for key, value in observed.members.items() if key not in _LEFT_OUT}
@@ -122,23 +122,23 @@ def _block(block: Mapping[str, Any]) -> str:
 
 
 def _starts(events: Iterable[SessionEvent]) -> Iterator[str]:
-    """How each start of each agent went, as the root told it."""
-    told: defaultdict[str, list[str]] = defaultdict(list)
+    """Yield the start and end states of each agent, as the root recorded them."""
+    states_of: defaultdict[str, list[str]] = defaultdict(list)
     for observed in events:
         event = observed.event
         if isinstance(event, AgentChanged) and event.state in ("starting", *END_STATES):
-            told[event.name].append(f"{event.state}#{event.incarnation}")
-    for name, states in sorted(told.items()):
+            states_of[event.name].append(f"{event.state}#{event.incarnation}")
+    for name, states in sorted(states_of.items()):
         yield f"root: {name} {' '.join(states)}"
 
 
-def _mail(played: ScenarioRun) -> Iterator[str]:
-    """Who wrote to whom: the messages of one sender to one recipient, in their order.
+def _mail(run: ScenarioRun) -> Iterator[str]:
+    """Yield the messages from one sender to one recipient, in order.
 
-    Whether the last notice that somebody is idle was stored before all ended is a matter of time.
+    Idle notices are left out: whether the last one is stored before the session ends depends on timing.
     """
     sent: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for passage in played.mail:
+    for passage in run.mail:
         if (envelope := passage.envelope) is not None and envelope.kind not in NEVER_WAKES:
             steps = sent[envelope.sender.name, passage.mailbox]
             steps[f"{passage.kind} {envelope.id}"] = f"{passage.kind} {envelope.kind}"
@@ -146,13 +146,13 @@ def _mail(played: ScenarioRun) -> Iterator[str]:
         yield f"mail: {sender} -> {recipient}: {', '.join(steps.values())}"
 
 
-def _cost(played: ScenarioRun) -> str:
-    """What those cost who were started once: of a call that a kill met, the price is known or not."""
-    again = {line.agent for line in played.ledger if line.incarnation > 1}
-    again |= {
-        each.event.name for each in played.events if isinstance(each.event, AgentChanged) and each.event.incarnation > 1
+def _cost(run: ScenarioRun) -> str:
+    """Return the cost of agents that were started once; a kill may leave the price of a pending call unknown."""
+    restarted = {entry.agent for entry in run.ledger if entry.incarnation > 1}
+    restarted |= {
+        each.event.name for each in run.events if isinstance(each.event, AgentChanged) and each.event.incarnation > 1
     }
-    return f"cost: {sum_costs(line for line in played.ledger if line.agent not in again).cost}"
+    return f"cost: {sum_costs(entry for entry in run.ledger if entry.agent not in restarted).cost}"
 
 
 def _json(value: object) -> str:
@@ -161,14 +161,14 @@ def _json(value: object) -> str:
 
 @attrs.define(eq=False)
 class _Normalizer:
-    """Texts of one agent, with whatever differs from play to play named by the order in which it is first seen."""
+    """Replaces run-specific ids, paths, times and amounts in the texts of one agent; ids are numbered by first use."""
 
     _root: Path
     _ids: dict[str, str] = attrs.field(factory=dict)
 
     def of(self, text: str) -> str:
-        """*text* as it would be in any play."""
-        for path, name in ((project_slug(self._root / "project"), "<slug>"), (str(self._root), "<stage>")):
+        """Return *text* without anything that differs between runs."""
+        for path, name in ((project_slug(self._root / "project"), "<slug>"), (str(self._root), "<root>")):
             text = text.replace(path, name)
         text = _IDS.sub(lambda found: self._ids.setdefault(found[0], f"<id {len(self._ids) + 1}>"), text)
         text = _PROCESSES.sub(r"\1 <number>", _TIMES.sub("<time>", text))

@@ -21,7 +21,7 @@ from coterie.scenarios.runner.scenario import IoFault, Scenario
 
 
 def toml_text(mapping: Mapping[str, Any]) -> str:
-    """One key a line; tables within it stand inline. Nothing in it is None."""
+    """Serialize *mapping* as TOML, one key per line, nested tables inline; no value may be None."""
     return "".join(f"{_toml_string(key)} = {_toml_value(value)}\n" for key, value in mapping.items())
 
 
@@ -34,17 +34,17 @@ def _toml_value(value: Any) -> str:
 
 
 def _toml_string(value: object) -> str:
-    # Texts, numbers and truth are written as JSON writes them, but for one control character.
+    # JSON and TOML write strings, numbers and booleans alike, except for this control character.
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 SEED_VARIABLE = "COTERIE_SEED"
 REMOVED_PREFIXES = ("COTERIE_", "CLAUDE_", "ANTHROPIC_", "GIT_")
-"""Variables with these beginnings say something of the user's own sessions, and are not handed down."""
+"""Prefixes of variables that configure the user's own sessions; the run does not inherit them."""
 _IDENTITY = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "Coterie"),
     **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "coterie@localhost"),
-    # Fixed, so that commits have the same names in every play.
+    # Fixed, so that commits have the same ids in every run.
     **dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-01T00:00:00+0000"),
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -53,15 +53,15 @@ _IDENTITY = {
 
 @attrs.frozen(kw_only=True)
 class ScenarioEnvironment:
-    """The directories of one play."""
+    """Directories and environment variables of one run."""
 
     root: Path
-    environment: Mapping[str, str]
-    """Of every command of the play."""
+    variables: Mapping[str, str]
+    """Environment variables of every command of the run."""
 
     @property
     def project(self) -> Path:
-        """Where the team works."""
+        """Working directory of the team."""
         return self.root / "project"
 
     @property
@@ -71,55 +71,56 @@ class ScenarioEnvironment:
 
     @property
     def script(self) -> Path:
-        """What the model says."""
+        """Script file of the first session."""
         return self.root / "script.yaml"
 
     def script_of(self, session: str) -> Path:
-        """What the model says in another session."""
+        """Return the script file of the second session *session*."""
         return self.root / f"script-{session}.yaml"
 
     @property
     def team(self) -> Path:
-        """The team file, if the story has one."""
+        """Team file; missing if the scenario has no team."""
         return self.root / "team.toml"
 
     @property
     def errors(self) -> Path:
-        """What commands write to standard error."""
+        """Log of the commands' standard error."""
         return self.root / "errors.log"
 
     @property
     def faults(self) -> Path:
-        """The orders for what goes wrong with mail and files, if the story has any."""
+        """File of mail and disk faults; missing if the scenario has none."""
         return self.root / "faults.jsonl"
 
     @property
     def clock(self) -> Clock:
-        """The clock of all processes of the play, the server's too."""
-        return Clock(file=Path(self.environment[CLOCK_FILE_VARIABLE]))
+        """Clock of all processes of the run, including the API server."""
+        return Clock(file=Path(self.variables[CLOCK_FILE_VARIABLE]))
 
 
 @contextmanager
-def open_environment(story: Scenario, seed: int, *, is_kept: bool) -> Iterator[ScenarioEnvironment]:
-    """Set everything up for one play of *story*, and be in its environment until the block ends.
+def open_environment(scenario: Scenario, seed: int, *, is_kept: bool) -> Iterator[ScenarioEnvironment]:
+    """Create the environment of one run of *scenario* and apply its variables to this process until the block ends.
 
-    Then all of it is removed, unless it *is_kept*. Blocks; raises `OSError`, and `CalledProcessError` without git.
+    The environment is then removed unless *is_kept*. Blocks. Raises `OSError`, and `CalledProcessError` if git fails.
     """
-    # Short, as sockets are below it.
+    # A short path, because socket paths below it have a length limit.
     root = Path(tempfile.mkdtemp(prefix="coterie-scenario-"))
-    stage = ScenarioEnvironment(root=root, environment=_environment(root, seed))
-    if any(isinstance(act, IoFault) for act in story.acts):
-        stage = attrs.evolve(stage, environment={**stage.environment, FAULTS_VARIABLE: str(stage.faults)})
+    environment = ScenarioEnvironment(root=root, variables=_variables(root, seed))
+    if any(isinstance(action, IoFault) for action in scenario.actions):
+        variables = {**environment.variables, FAULTS_VARIABLE: str(environment.faults)}
+        environment = attrs.evolve(environment, variables=variables)
     try:
-        with _environ(stage.environment):
-            _set_up(stage, story)
-            yield stage
+        with _environ(environment.variables):
+            _set_up(environment, scenario)
+            yield environment
     finally:
         if not is_kept:
             shutil.rmtree(root)
 
 
-def _environment(root: Path, seed: int) -> dict[str, str]:
+def _variables(root: Path, seed: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED_PREFIXES)}
     return {
         **kept,
@@ -128,7 +129,7 @@ def _environment(root: Path, seed: int) -> dict[str, str]:
         CLAUDE_HOME_VARIABLE: str(root / "claude"),
         CLOCK_FILE_VARIABLE: str(root / "clock"),
         SEED_VARIABLE: str(seed),
-        # So that commands of a story find the program that plays it.
+        # Commands of a scenario find the `coterie` that runs it.
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
         "XDG_RUNTIME_DIR": str(root / "run"),
         "XDG_CACHE_HOME": str(root / "cache"),
@@ -136,11 +137,11 @@ def _environment(root: Path, seed: int) -> dict[str, str]:
 
 
 @contextmanager
-def _environ(environment: Mapping[str, str]) -> Iterator[None]:
-    """Be in *environment*: where sessions are is asked of it, by the commands and by us."""
+def _environ(variables: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment of this process, which locates sessions by it as the commands do."""
     before = dict(os.environ)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -148,21 +149,21 @@ def _environ(environment: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _set_up(stage: ScenarioEnvironment, story: Scenario) -> None:
-    for directory in (stage.project, stage.home, stage.root / "run"):
+def _set_up(environment: ScenarioEnvironment, scenario: Scenario) -> None:
+    for directory in (environment.project, environment.home, environment.root / "run"):
         directory.mkdir(mode=0o700)
-    _write_all(stage.project, story.workspace.files)
-    _write_all(stage.home, story.workspace.home)
-    stage.script.write_text(story.script)
-    for name, other in story.sessions.items():
-        stage.script_of(name).write_text(other.script)
-    if story.settings:
-        (stage.home / "settings.toml").write_text(toml_text(story.settings))
-    if story.team is not None:
-        stage.team.write_text(toml_text(story.team))
-    if story.workspace.is_git:
+    _write_all(environment.project, scenario.workspace.files)
+    _write_all(environment.home, scenario.workspace.home)
+    environment.script.write_text(scenario.script)
+    for name, other in scenario.sessions.items():
+        environment.script_of(name).write_text(other.script)
+    if scenario.settings:
+        (environment.home / "settings.toml").write_text(toml_text(scenario.settings))
+    if scenario.team is not None:
+        environment.team.write_text(toml_text(scenario.team))
+    if scenario.workspace.is_git:
         for arguments in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "Begin")):
-            subprocess.run(("git", *arguments), cwd=stage.project, check=True)  # noqa: S603, S607 - the user's own git
+            subprocess.run(("git", *arguments), cwd=environment.project, check=True)  # noqa: S603, S607 - the user's own git
 
 
 def _write_all(directory: Path, texts: Mapping[str, str]) -> None:

@@ -11,68 +11,68 @@ from coterie.scenarios.api_server.script.located_yaml import YamlNode, known_nam
 from coterie.scenarios.api_server.script.scripted_reply import TextPattern
 
 KINDS: Mapping[str, type] = {str(kind.__struct_config__.tag): kind for kind in (*EVENTS, *DERIVED_EVENTS)}
-"""Every kind of event, by its name."""
+"""Known event types by kind."""
 AGENT = "agent"
-"""Whose event it is: a member of all of them."""
+"""Field of every event: the agent that the event belongs to."""
 KIND = "kind"
 _OF_AGENTS = {"agent_changed": ("name", "parent"), "approval_asked": ("name",), "approval_decided": ("name",)}
-"""Further members that name an agent."""
+"""Other fields that name an agent, by event kind."""
 
 
 @attrs.frozen(kw_only=True)
 class EventPattern:
-    """Events of one kind whose members are as wanted.
+    """An event kind and the fields that an event must have to match.
 
-    A text is equal to the member, or a `/regular expression/` that is found in it. Of a list, some item must be as
-    wanted; of an object, the members that are named.
+    A string matches if it is equal to the field, or as `/regular expression/` if it is found in the field. A list
+    matches if one item matches; an object matches if the named fields match.
     """
 
     kind: str
     members: Mapping[str, Any] = attrs.field(factory=dict)
     line: int = 0
-    """Of the story's file."""
+    """Line in the scenario file."""
 
     def matches(self, observed: SessionEvent) -> bool:
-        """Whether *observed* is meant."""
+        """True if *observed* matches this pattern."""
         return observed.kind == self.kind and matches_value(self.members, observed.members)
 
     def agents(self) -> list[str]:
-        """The names of agents that it asks for."""
+        """Return the agent names that the pattern requires."""
         names = (self.members.get(key) for key in agent_members(self.kind))
         return [name for name in names if isinstance(name, str)]
 
     def __str__(self) -> str:
-        wanted = "".join(f" {key}={value!r}" for key, value in self.members.items())
-        return f"{self.kind}{wanted}"
+        fields = "".join(f" {key}={value!r}" for key, value in self.members.items())
+        return f"{self.kind}{fields}"
 
 
 def agent_members(kind: str) -> tuple[str, ...]:
-    """The members of an event of this *kind* that name an agent."""
+    """Return the fields of an event of *kind* that name an agent."""
     return (AGENT, *_OF_AGENTS.get(kind, ()))
 
 
-def matches_value(wanted: Any, found: Any) -> bool:
-    """Whether what was *found* in an event is as a story wants it."""
-    if isinstance(found, list) and not isinstance(wanted, list):
-        return any(matches_value(wanted, item) for item in found)
-    if isinstance(wanted, Mapping):
+def matches_value(expected: Any, found: Any) -> bool:
+    """True if the value *found* in an event matches the value *expected* by a pattern."""
+    if isinstance(found, list) and not isinstance(expected, list):
+        return any(matches_value(expected, item) for item in found)
+    if isinstance(expected, Mapping):
         return isinstance(found, Mapping) and all(
-            key in found and matches_value(value, found[key]) for key, value in wanted.items()
+            key in found and matches_value(value, found[key]) for key, value in expected.items()
         )
-    if isinstance(wanted, str) and isinstance(found, str):
-        pattern = TextPattern.parse(wanted)
-        return wanted == found if pattern.expression is None else pattern.find(found) is not None
-    return bool(wanted == found)
+    if isinstance(expected, str) and isinstance(found, str):
+        pattern = TextPattern.parse(expected)
+        return expected == found if pattern.expression is None else pattern.find(found) is not None
+    return bool(expected == found)
 
 
 def parse_pattern(node: YamlNode) -> EventPattern:
-    """The pattern that *node* is. Raises `LineInvalid` for a kind, a member or a value that no event has."""
+    """Parse an event pattern. Raises `LineInvalid` for a kind, a field or a value that no event has."""
     fields = node.fields("an event, such as `{kind: finished, agent: main}`")
     if KIND not in fields:
-        raise node.refuse(f"{node.name} has no kind; which event is meant? docs/events.md lists them")
+        raise node.refuse(f"{node.name} has no kind; add one of the event kinds of docs/events.md")
     kind = fields[KIND].text()
     if kind not in KINDS:
-        raise fields[KIND].refuse(f"no event is a {kind!r}; {known_names_hint(kind, KINDS)}")
+        raise fields[KIND].refuse(f"unknown event kind {kind!r}; {known_names_hint(kind, KINDS)}")
     known = get_type_hints(KINDS[kind])
     node.known_fields((KIND, AGENT, *known))
     for key, value in fields.items():

@@ -16,75 +16,75 @@ from coterie.scenarios.runner.event_pattern import EventPattern
 from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_context, log_tail
 
 COMMAND_SECONDS = 60.0
-"""In which a command of an expectation has ended."""
+"""Timeout of a command of an expectation."""
 SHOWN = 10
-"""Lines of a command's output, or of a list, that a failure shows."""
+"""Maximum number of output lines that a failure shows."""
 
 
 class ScenarioCheck(Protocol):
-    """Something that must be so once a story has been played."""
+    """Expectation that is checked after a scenario has run."""
 
     @property
     def line(self) -> int:
-        """Where it stands in the story's file."""
+        """Line in the scenario file."""
         ...
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """What is not as it must be. Blocks."""
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Return the failures of this expectation. Blocks."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class EventSeen:
-    """An event happened, at least once or so many times."""
+    """Expectation that an event happened, at least once or exactly *times* times."""
 
     line: int
     pattern: EventPattern
     times: int | None = None
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Count."""
-        seen = [index for index, event in enumerate(played.events) if self.pattern.matches(event)]
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Count the matching events."""
+        seen = [index for index, event in enumerate(run.events) if self.pattern.matches(event)]
         if (seen and self.times is None) or len(seen) == self.times:
             return []
-        wanted = "at least once" if self.times is None else f"{self.times} times"
-        shown = log_context(played.events, seen[-1]) if seen else _closest_events(self.pattern, played)
-        reason = f"{self.pattern} happened {len(seen)} times; it must {wanted}"
+        expected = "at least once" if self.times is None else f"{self.times} times"
+        shown = log_context(run.events, seen[-1]) if seen else _closest_events(self.pattern, run)
+        reason = f"{self.pattern} happened {len(seen)} times; expected {expected}"
         return [ScenarioFailure(reason=reason, line=self.line, around=shown)]
 
 
 @attrs.frozen(kw_only=True)
 class NeverSeen:
-    """An event did not happen."""
+    """Expectation that an event did not happen."""
 
     line: int
     pattern: EventPattern
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Look for the first."""
-        index = next((index for index, event in enumerate(played.events) if self.pattern.matches(event)), None)
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Find the first matching event."""
+        index = next((index for index, event in enumerate(run.events) if self.pattern.matches(event)), None)
         if index is None:
             return []
-        reason = f"{self.pattern} happened, and must never"
-        return [ScenarioFailure(reason=reason, line=self.line, around=log_context(played.events, index))]
+        reason = f"{self.pattern} happened; expected never"
+        return [ScenarioFailure(reason=reason, line=self.line, around=log_context(run.events, index))]
 
 
 @attrs.frozen(kw_only=True)
 class InOrder:
-    """Events happened one after another, with any others between them."""
+    """Expectation that events happened in this order, with any others between them."""
 
     line: int
     patterns: tuple[EventPattern, ...]
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Look for each behind the one before it."""
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Find each event after the previous one."""
         last = -1
         for number, pattern in enumerate(self.patterns, 1):
-            behind = range(last + 1, len(played.events))
-            found = next((index for index in behind if pattern.matches(played.events[index])), None)
+            behind = range(last + 1, len(run.events))
+            found = next((index for index in behind if pattern.matches(run.events[index])), None)
             if found is None:
-                before = f" behind {self.patterns[number - 2]}" if number > 1 else ""
-                shown = log_context(played.events, last) if number > 1 else _closest_events(pattern, played)
+                before = f" after {self.patterns[number - 2]}" if number > 1 else ""
+                shown = log_context(run.events, last) if number > 1 else _closest_events(pattern, run)
                 return [ScenarioFailure(reason=f"{pattern} did not happen{before}", line=self.line, around=shown)]
             last = found
         return []
@@ -92,33 +92,33 @@ class InOrder:
 
 @attrs.frozen(kw_only=True)
 class MailOnce:
-    """Every message that was stored was delivered once, except so many that died.
+    """Expectation that every stored message was delivered exactly once, except *dead* dead letters.
 
-    What was written to an agent after its last run had ended waits for a resume, and is not lost.
+    A message to an agent whose last run has ended waits for a resume and is not lost.
     """
 
     line: int
     dead: int = 0
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Hold what was stored against what is in the transcripts."""
-        stored = {_key(each): each for each in played.mail if each.kind == "stored"}
-        dead = {_key(each) for each in played.mail if each.kind == "dead"}
-        delivered = Counter(_key(each) for each in played.mail if each.kind == "delivered")
-        ends = {event.agent: event.at for event in played.events if event.kind == "finished"}
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Compare the stored messages with those in the transcripts."""
+        stored = {_key(each): each for each in run.mail if each.kind == "stored"}
+        dead = {_key(each) for each in run.mail if each.kind == "dead"}
+        delivered = Counter(_key(each) for each in run.mail if each.kind == "delivered")
+        ends = {event.agent: event.at for event in run.events if event.kind == "finished"}
         missing = [each for key, each in stored.items() if not delivered[key] and key not in dead]
         lost = [each for each in missing if _must_arrive(each) and each.at <= ends.get(each.mailbox, math.inf)]
         reasons = [f"{_hop_text(each)} was never delivered" for each in lost]
         twice = [key for key, count in delivered.items() if count > 1]
         reasons += [f"message {id_} was delivered to {box} {delivered[box, id_]} times" for box, id_ in twice]
         if len(dead) != self.dead:
-            reasons.append(f"{len(dead)} messages are dead; {self.dead} must be")
+            reasons.append(f"{len(dead)} messages are dead letters; expected {self.dead}")
         return [ScenarioFailure(reason=reason, line=self.line) for reason in reasons]
 
 
 @attrs.frozen(kw_only=True)
 class FileIs:
-    """A file of the workspace is there, or is not, and says something."""
+    """Expectation that a file of the workspace exists or not, and has this content."""
 
     line: int
     path: str
@@ -126,17 +126,17 @@ class FileIs:
     equals: str | None = None
     is_missing: bool = False
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Read it."""
-        reason = self._problem(played.project / self.path)
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Read the file."""
+        reason = self._problem(run.project / self.path)
         return [] if reason is None else [ScenarioFailure(reason=f"{self.path} {reason}", line=self.line)]
 
     def _problem(self, path: Path) -> str | None:
         if self.is_missing or not path.is_file():
-            return None if self.is_missing and not path.exists() else f"is {'there' if self.is_missing else 'missing'}"
+            return None if self.is_missing and not path.exists() else f"{'exists' if self.is_missing else 'is missing'}"
         text = path.read_text(errors="replace")
         if self.equals is not None and text != self.equals:
-            return f"is {text!r}; it must be {self.equals!r}"
+            return f"is {text!r}; expected {self.equals!r}"
         if self.contains is not None and self.contains not in text:
             return f"does not contain {self.contains!r}: {text!r}"
         return None
@@ -144,19 +144,19 @@ class FileIs:
 
 @attrs.frozen(kw_only=True)
 class CommandEnds:
-    """A shell command, run in the workspace afterwards, ends as it must."""
+    """Expectation that a shell command, run in the workspace afterwards, ends with this status and output."""
 
     line: int
     run: str
     status: int = 0
     contains: str | None = None
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Run it."""
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Run the command."""
         try:
-            done = subprocess.run(  # noqa: S603 - the story's own command
+            done = subprocess.run(  # noqa: S603 - the scenario's own command
                 ["/bin/sh", "-c", self.run],
-                cwd=played.project,
+                cwd=run.project,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 timeout=COMMAND_SECONDS,
@@ -169,7 +169,7 @@ class CommandEnds:
         output = done.stdout.decode(errors="replace")
         shown = tuple(f"  {line}" for line in output.splitlines()[-SHOWN:])
         if done.returncode != self.status:
-            reason = f"{self.run!r} ended with {done.returncode}; it must with {self.status}"
+            reason = f"{self.run!r} exited with {done.returncode}; expected {self.status}"
             return [ScenarioFailure(reason=reason, line=self.line, around=shown)]
         if self.contains is not None and self.contains not in output:
             return [
@@ -180,91 +180,87 @@ class CommandEnds:
 
 @attrs.frozen(kw_only=True)
 class StateIs:
-    """An agent is in a state at the end, as the root last told."""
+    """Expectation that an agent is in this state at the end."""
 
     line: int
     agent: str
     state: str
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Compare."""
-        state = played.states.get(self.agent)
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Compare with the last recorded state."""
+        state = run.states.get(self.agent)
         if state == self.state:
             return []
-        reason = f"{self.agent} {'never was' if state is None else f'is {state}'}; it must be {self.state}"
-        return [ScenarioFailure(reason=reason, line=self.line, around=log_tail(played.events))]
+        reason = f"{self.agent} {'never started' if state is None else f'is {state}'}; expected {self.state}"
+        return [ScenarioFailure(reason=reason, line=self.line, around=log_tail(run.events))]
 
 
 @attrs.frozen(kw_only=True)
 class CacheReadShare:
-    """So much of the input of an agent, or of all, was read from the prompt cache."""
+    """Expectation on the share of input tokens read from the prompt cache, of one agent or of all."""
 
     line: int
     at_least: float
     agent: str | None = None
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Sum it up by the ledger."""
-        share = sum_costs(line for line in played.ledger if self.agent in (None, line.agent)).cached_share
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Compute the share from the ledger."""
+        share = sum_costs(entry for entry in run.ledger if self.agent in (None, entry.agent)).cached_share
         if share >= self.at_least:
             return []
         whose = "all agents" if self.agent is None else self.agent
-        reason = f"{share:.3f} of the input of {whose} was read from the cache; at least {self.at_least:g} must be"
+        reason = f"{share:.3f} of the input of {whose} was read from the cache; expected at least {self.at_least:g}"
         return [ScenarioFailure(reason=reason, line=self.line)]
 
 
 @attrs.frozen(kw_only=True)
 class CostWithin:
-    """The session cost no more than this, and no less than that."""
+    """Expectation on the total cost of the sessions."""
 
     line: int
     at_most: Decimal | None = None
     at_least: Decimal = Decimal(0)
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Sum it up by the ledger."""
-        cost = sum_costs(played.ledger).cost
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Sum up the ledger."""
+        cost = sum_costs(run.ledger).cost
         if cost >= self.at_least and (self.at_most is None or cost <= self.at_most):
             return []
         bounds = f"at least ${self.at_least}" if cost < self.at_least else f"at most ${self.at_most}"
-        return [ScenarioFailure(reason=f"it cost ${cost}; it must {bounds}", line=self.line)]
+        return [ScenarioFailure(reason=f"the cost is ${cost}; expected {bounds}", line=self.line)]
 
 
 @attrs.frozen(kw_only=True)
 class ExitCodeIs:
-    """The last command, `coterie run` or `coterie resume`, ended with this code."""
+    """Expectation on the exit code of the last command, `coterie run` or `coterie resume`."""
 
     line: int
     code: int
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Compare."""
-        last = played.exit_codes[-1] if played.exit_codes else None
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Compare with the last exit code."""
+        last = run.exit_codes[-1] if run.exit_codes else None
         if last == self.code:
             return []
-        shown = tuple(f"  {line}" for line in played.errors.splitlines()[-SHOWN:])
-        return [
-            ScenarioFailure(reason=f"the exit code is {last}; it must be {self.code}", line=self.line, around=shown)
-        ]
+        shown = tuple(f"  {line}" for line in run.errors.splitlines()[-SHOWN:])
+        return [ScenarioFailure(reason=f"the exit code is {last}; expected {self.code}", line=self.line, around=shown)]
 
 
 @attrs.frozen(kw_only=True)
 class NothingLeft:
-    """The doctor finds nothing: no process, no socket, no torn file. It holds for every story."""
+    """Expectation that the doctor finds nothing: no process, socket or torn file. Added to every scenario."""
 
     line: int = 0
 
-    def check(self, played: ScenarioRun) -> list[ScenarioFailure]:
-        """Repeat what the doctor said."""
-        return [
-            ScenarioFailure(reason=f"left behind: {finding}", line=self.line or None) for finding in played.findings
-        ]
+    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
+        """Return one failure for each finding of the doctor."""
+        return [ScenarioFailure(reason=f"left behind: {finding}", line=self.line or None) for finding in run.findings]
 
 
-def _closest_events(pattern: EventPattern, played: ScenarioRun) -> tuple[str, ...]:
-    """What did happen of that kind, or else the last events of all."""
-    alike = [event for event in played.events if event.kind == pattern.kind]
-    return log_tail(alike or played.events)
+def _closest_events(pattern: EventPattern, run: ScenarioRun) -> tuple[str, ...]:
+    """Return the last events of the same kind, or the last events of all if there are none."""
+    alike = [event for event in run.events if event.kind == pattern.kind]
+    return log_tail(alike or run.events)
 
 
 def _key(passage: MessageHop) -> tuple[str, str]:
@@ -277,5 +273,5 @@ def _must_arrive(passage: MessageHop) -> bool:
 
 def _hop_text(passage: MessageHop) -> str:
     envelope = passage.envelope
-    assert envelope is not None, "what was stored is known"
+    assert envelope is not None, "a stored message has an envelope"
     return f"{envelope.kind} {envelope.id} from {envelope.sender.name} to {passage.mailbox}"

@@ -13,66 +13,66 @@ from coterie.orchestrator.cli.output import one_line
 from coterie.orchestrator.gateway.ledger import LedgerEntry
 
 AROUND = 4
-"""Events on each side of one that is shown."""
+"""Number of events shown before and after a failure."""
 SHOWN = 160
-"""Characters of an event that are shown."""
+"""Maximum length of a shown event."""
 _HEAD = ("v", "at", "session", "agent", "kind")
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioFailure:
-    """Something that did not come as the story wants it."""
+    """A difference between a scenario's expectation and its run."""
 
     reason: str
     line: int | None = None
-    """Of the story's file."""
+    """Line in the scenario file."""
     around: tuple[str, ...] = ()
-    """Events that may tell why, as lines."""
+    """Log lines of the events that may explain the failure."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioRun:
-    """One play of a story."""
+    """Everything read from the files of one run."""
 
     project: Path
     sessions: tuple[str, ...]
-    """Ids."""
+    """Session ids."""
     events: Sequence[SessionEvent] = ()
-    """Of all agents, merged by time."""
+    """Events of all agents, in order of time."""
     mail: Sequence[MessageHop] = ()
     ledger: Sequence[LedgerEntry] = ()
     states: Mapping[str, str] = attrs.field(factory=dict)
-    """What the root last told of each agent."""
+    """Last recorded state of each agent."""
     exit_codes: tuple[int | None, ...] = ()
-    """Of each command; None for one that was ended by the limit."""
+    """Exit code of each command; None if the time limit ended it."""
     errors: str = ""
-    """The end of what the commands wrote to standard error."""
+    """End of the commands' standard error."""
     missed: Sequence[ScenarioFailure] = ()
-    """What was to be done to it, and was not."""
-    strikes: Sequence[InjectedFault] = ()
-    """What went wrong with mail and files, because the story wants it."""
+    """Actions and faults that were not carried out."""
+    injected_faults: Sequence[InjectedFault] = ()
+    """Mail and disk faults that were applied."""
     findings: tuple[str, ...] = ()
-    """What the doctor found once everything had ended, and time to be gone."""
+    """Findings of the doctor after all processes had time to end."""
 
 
 def log_context(events: Sequence[SessionEvent], index: int) -> tuple[str, ...]:
-    """The events next to the one at *index*, which is pointed at."""
+    """Format the events around the one at *index*, which is marked with `>`."""
     first = max(0, index - AROUND)
     shown = enumerate(events[first : index + AROUND + 1], first)
     return tuple(f"{'>' if number == index else ' '} {brief(event)}" for number, event in shown)
 
 
 def log_tail(events: Sequence[SessionEvent]) -> tuple[str, ...]:
-    """The last events."""
+    """Format the last events."""
     return tuple(f"  {brief(event)}" for event in events[-2 * AROUND :])
 
 
 def brief(observed: SessionEvent) -> str:
-    """An event on one short line."""
+    """Format an event as one short line."""
     members = {key: value for key, value in observed.members.items() if key not in _HEAD}
     return one_line(f"{observed.agent}: {observed.kind} {msgspec.json.encode(members).decode()}", SHOWN)
 
 
 def without_text_events(events: Iterable[SessionEvent]) -> list[SessionEvent]:
-    """*events* without the parts of replies, which say again what messages say."""
+    """Return *events* without text deltas, which repeat the text of messages."""
     return [event for event in events if event.kind != "text"]

@@ -30,7 +30,7 @@ from coterie.scenarios.runner.scenario import (
     ZYGOTE,
     IoFault,
     ProcessFault,
-    ProcessFaultKind,
+    ProcessFaultName,
     Scenario,
     ScenarioAction,
     ScenarioStep,
@@ -41,29 +41,29 @@ from coterie.scenarios.runner.second_session import SecondSessionRun, qualify_en
 from coterie.scenarios.runner.user_commands import run_command, run_user_action, second_session_command, step_command
 from coterie.session_directory import MAIN, SessionDirectory
 
-_SIGNALS: Mapping[ProcessFaultKind, signal.Signals] = {
+_SIGNALS: Mapping[ProcessFaultName, signal.Signals] = {
     "kill": signal.SIGKILL,
     "stop": signal.SIGSTOP,
     "continue": signal.SIGCONT,
 }
 
 TITLE_LENGTH = 15
-"""Characters of a process's title that the kernel keeps."""
+"""Maximum length of a process title that the kernel keeps."""
 
 
 def apply_fault(
-    fault: ProcessFault, stage: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
+    fault: ProcessFault, environment: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
 ) -> list[ScenarioProcess]:
-    """Do what *fault* says, at once; the processes that it met. Blocks for a moment."""
-    if fault.deed == "jump":
-        stage.clock.advance(fault.seconds)
+    """Apply *fault* immediately and return the processes it hit. Blocks briefly."""
+    if fault.action == "jump":
+        environment.clock.advance(fault.seconds)
         return []
-    victims = _victims(fault.target, stage, session, events)
-    return [process for process in victims if process.send_signal(_SIGNALS[fault.deed])]
+    victims = _find_victims(fault.target, environment, session, events)
+    return [process for process in victims if process.send_signal(_SIGNALS[fault.action])]
 
 
 def agent_pids(events: Iterable[SessionEvent]) -> dict[str, int]:
-    """The process of each agent that has one, as far as it was told of."""
+    """Map each running agent to its pid, as far as the root has recorded it."""
     found: dict[str, int] = {}
     for observed in events:
         if isinstance(event := observed.event, AgentChanged):
@@ -74,13 +74,13 @@ def agent_pids(events: Iterable[SessionEvent]) -> dict[str, int]:
     return found
 
 
-def _victims(
-    target: str, stage: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
+def _find_victims(
+    target: str, environment: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
 ) -> list[ScenarioProcess]:
-    processes = find_processes(stage.home)
+    processes = find_processes(environment.home)
     root = find_root(session)
     if target == EVERYTHING:
-        # The root first, or it would begin to mend what is struck.
+        # Kill the root first; otherwise it starts to restart agents.
         return sorted(processes, key=lambda process: root is None or process.pid != root.pid)
     if target == ROOT:
         return [process for process in processes if root is not None and process.pid == root.pid]
@@ -89,121 +89,121 @@ def _victims(
     agent = MAIN if target == LEAD else target
     pid = agent_pids(events).get(agent)
     if pid is None:
-        # It may be at work before the root has told its number; then its title names it, if that is no other's too.
+        # The process may run before the root records its pid. Then find it by its title, if that is unambiguous.
         titled = [process for process in processes if process.name == f"coterie {agent}"[:TITLE_LENGTH]]
         return titled if len(titled) == 1 else []
     return [process for process in processes if process.pid == pid]
 
 
 CLEAN_UP = 30.0
-"""Seconds for what must be done also after a cancellation."""
+"""Timeout in seconds of the cleanup that also runs after a cancellation."""
 ERRORS_SHOWN = 4000
 ENDED = (ExitCode.DONE, ExitCode.USAGE, ExitCode.BUDGET_SPENT, ExitCode.APPROVAL_REFUSED)
-"""Codes of a run behind which there is nothing to resume."""
+"""Exit codes after which there is nothing to resume."""
 
 
 async def run_scenario(
-    story: Scenario, stage: ScenarioEnvironment, *, resumes: int = 0
+    scenario: Scenario, environment: ScenarioEnvironment, *, resumes: int = 0
 ) -> tuple[ScenarioRun, list[ScenarioFailure]]:
-    """Play *story* on *stage*, to its end or its limit; what is left of it, and what went wrong on the way.
+    """Run *scenario* in *environment* until it ends or reaches its time limit; return the record and the failures.
 
-    A session that was cut off is resumed as many times as *resumes* says, behind the story's own commands. No process
-    is left when this returns, or is cancelled.
+    After the scenario's own steps, an interrupted session is resumed at most *resumes* times. No process is left when
+    this function returns or is cancelled.
     """
-    acting = _ScenarioExecution(story, stage, resumes)
+    execution = _ScenarioExecution(scenario, environment, resumes)
     try:
-        with trio.move_on_after(story.limits.seconds) as limit:
-            await acting.run()
+        with trio.move_on_after(scenario.limits.seconds) as limit:
+            await execution.run()
         if limit.cancelled_caught:
-            # Before the rest is read: what ends now tells of its end.
-            acting.failures.append(acting.timeout_failure())
-        acting.drain()
-        findings = () if limit.cancelled_caught else await acting.wait_for_exit()
+            # Before the events are drained, because processes that end now record more.
+            execution.failures.append(execution.timeout_failure())
+        execution.drain()
+        findings = () if limit.cancelled_caught else await execution.wait_for_exit()
     finally:
         with trio.move_on_after(CLEAN_UP, shield=True):
-            await kill_all(stage)
-    played = await acting.to_run_record(findings)
-    return played, [*acting.failures, *played.missed]
+            await kill_all(environment)
+    run = await execution.to_run_record(findings)
+    return run, [*execution.failures, *run.missed]
 
 
 @attrs.define(eq=False)
 class _ScenarioExecution:
-    """A play under way."""
+    """A running scenario."""
 
-    _story: Scenario
-    _stage: ScenarioEnvironment
+    _scenario: Scenario
+    _environment: ScenarioEnvironment
     _resumes: int
     session: SessionDirectory | None = None
-    """The last that was begun."""
+    """The session that was started last."""
     failures: list[ScenarioFailure] = attrs.field(factory=list)
     _missed: list[ScenarioFailure] = attrs.field(factory=list)
-    """What could not be done when its moment had come."""
+    """Actions and faults that failed when they were triggered."""
     _sessions: dict[SessionDirectory, str] = attrs.field(factory=dict)
-    """With the names by which the story tells others than the first apart."""
+    """Sessions with their names in the scenario; the first session has an empty name."""
     _events: list[SessionEvent] = attrs.field(factory=list)
     _codes: list[int | None] = attrs.field(factory=list)
     _seen: Counter[int] = attrs.field(factory=Counter)
-    """How often the moment of each act has come, by its place among them."""
+    """Number of matching events so far for each action, by its index."""
     _follower: EventFollower | None = None
 
     async def run(self) -> None:
-        """Run the commands, each when nobody is left of the one before."""
-        for number, act in enumerate(self._story.acts):
-            if isinstance(act, IoFault) and act.when is None:
-                self._add_io_fault(act, number)
+        """Run the commands one after another, each when no process of the previous one is left."""
+        for number, action in enumerate(self._scenario.actions):
+            if isinstance(action, IoFault) and action.when is None:
+                self._add_io_fault(action, number)
         async with AsyncExitStack() as stack:
             for step in self._steps():
                 if self._codes:
-                    # Who clean up are processes too; what a kill of everything leaves is the next command's to mend.
-                    await wait_for_exit(self._stage, None)
+                    # Waits for cleanup processes only; the next command repairs the files that a kill leaves.
+                    await wait_for_exit(self._environment, None)
                 self._codes.append(None)
                 self._codes[-1] = await self._step(step, stack)
 
     def _steps(self) -> Iterator[ScenarioStep]:
-        yield from self._story.steps
+        yield from self._scenario.steps
         for _ in range(self._resumes):
             if self.session is None or self._codes[-1] in ENDED:
                 return
-            yield ScenarioStep(deed="resume")
+            yield ScenarioStep(action="resume")
 
     async def _step(self, step: ScenarioStep, stack: AsyncExitStack) -> int:
-        command = step_command(step, self._story, self._stage, self.session)
+        command = step_command(step, self._scenario, self._environment, self.session)
         began = trio.Event()
-        async with trio.open_nursery() as humans, trio.open_nursery() as watching:
-            if step.deed in ("run", "begin"):
+        async with trio.open_nursery() as users, trio.open_nursery() as watching:
+            if step.action in ("run", "begin"):
                 self._follower = None
-                watching.start_soon(self._begin, began, stack, humans)
+                watching.start_soon(self._begin, began, stack, users)
             else:
-                watching.start_soon(self._watch, humans)
-            status = await run_command(command, self._stage, partial(self._read_line, step=step, began=began))
+                watching.start_soon(self._watch, users)
+            status = await run_command(command, self._environment, partial(self._read_line, step=step, began=began))
             watching.cancel_scope.cancel()
         self.drain()
         return status
 
     def _read_line(self, line: bytes, *, step: ScenarioStep, began: trio.Event) -> None:
         if not began.is_set() and self._follower is None:
-            self.session = self._join(line, step.to if step.deed == "begin" else "")
+            self.session = self._register_session(line, step.to if step.action == "begin" else "")
             began.set()
 
-    def _join(self, line: bytes, name: str) -> SessionDirectory:
-        """The first line that a run prints names its session."""
+    def _register_session(self, line: bytes, name: str) -> SessionDirectory:
+        """Register the session whose id is in the first output line of `coterie run`."""
         session = SessionDirectory.find(msgspec.json.decode(line)["session"])
         self._sessions[session] = name
         return session
 
-    async def _begin(self, began: trio.Event, stack: AsyncExitStack, humans: trio.Nursery) -> None:
+    async def _begin(self, began: trio.Event, stack: AsyncExitStack, users: trio.Nursery) -> None:
         await began.wait()
         assert self.session is not None
         self._follower = await stack.enter_async_context(open_follower(self.session.directory))
-        await self._watch(humans)
+        await self._watch(users)
 
-    async def _watch(self, humans: trio.Nursery) -> None:
+    async def _watch(self, users: trio.Nursery) -> None:
         assert self._follower is not None
         async for observed in self._follower:
-            self._handle(observed, humans)
+            self._handle(observed, users)
 
     def drain(self) -> None:
-        """Take in what was recorded last; nothing can be done about it any more."""
+        """Read the events recorded last, without triggering actions."""
         while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
             self._events.append(self._named(observed))
 
@@ -211,81 +211,85 @@ class _ScenarioExecution:
         names = (name for session, name in self._sessions.items() if session.id == observed.session)
         return qualify_event(next(names, ""), observed)
 
-    def _handle(self, observed: SessionEvent, humans: trio.Nursery) -> None:
+    def _handle(self, observed: SessionEvent, users: trio.Nursery) -> None:
         observed = self._named(observed)
         self._events.append(observed)
-        for number, act in enumerate(self._story.acts):
-            if act.when is not None and act.when.pattern.matches(observed):
+        for number, action in enumerate(self._scenario.actions):
+            if action.when is not None and action.when.pattern.matches(observed):
                 self._seen[number] += 1
-                if self._seen[number] == act.when.nth:
-                    self._start_action(act, number, observed, humans)
+                if self._seen[number] == action.when.nth:
+                    self._start_action(action, number, observed, users)
 
-    def _start_action(self, act: ScenarioAction, number: int, observed: SessionEvent, humans: trio.Nursery) -> None:
+    def _start_action(self, action: ScenarioAction, number: int, observed: SessionEvent, users: trio.Nursery) -> None:
         assert self.session is not None
-        match act:
+        match action:
             case ProcessFault():
-                self._apply_fault(act, self.session, humans)
+                self._apply_fault(action, self.session, users)
             case IoFault():
-                self._add_io_fault(act, number)
-            case UserAction(deed="begin"):
-                humans.start_soon(self._run_second_session, act, self.session, humans)
+                self._add_io_fault(action, number)
+            case UserAction(action="begin"):
+                users.start_soon(self._run_second_session, action, self.session, users)
             case UserAction():
-                humans.start_soon(self._run_user_action, act, observed, self._session_of(act))
+                users.start_soon(self._run_user_action, action, observed, self._session_of(action))
 
-    def _session_of(self, act: UserAction) -> SessionDirectory:
-        """The session in which the human does it."""
+    def _session_of(self, action: UserAction) -> SessionDirectory:
+        """Return the session that the user acts on."""
         assert self.session is not None
-        return next((session for session, name in self._sessions.items() if name and name == act.session), self.session)
+        named = (session for session, name in self._sessions.items() if name and name == action.session)
+        return next(named, self.session)
 
-    async def _run_second_session(self, act: UserAction, before: SessionDirectory, humans: trio.Nursery) -> None:
-        beside = SecondSessionRun(partial(self._join, name=act.session), partial(self._handle, humans=humans))
-        status = await beside.run(second_session_command(act.session, self._story, self._stage, before), self._stage)
-        self._note(act, f"it ended with {status}" if status else None)
+    async def _run_second_session(self, action: UserAction, before: SessionDirectory, users: trio.Nursery) -> None:
+        second = SecondSessionRun(
+            partial(self._register_session, name=action.session), partial(self._handle, users=users)
+        )
+        command = second_session_command(action.session, self._scenario, self._environment, before)
+        status = await second.run(command, self._environment)
+        self._note(action, f"the session exited with {status}" if status else None)
 
-    def _apply_fault(self, act: ProcessFault, session: SessionDirectory, nursery: trio.Nursery) -> None:
-        struck = apply_fault(act, self._stage, session, self._events)
-        if not struck and act.deed != "jump":
-            self._note(act, f"{act.target} had no process then")
-        if act.deed == "stop" and act.seconds:
-            nursery.start_soon(_continue_later, struck, act.seconds)
+    def _apply_fault(self, fault: ProcessFault, session: SessionDirectory, nursery: trio.Nursery) -> None:
+        hit = apply_fault(fault, self._environment, session, self._events)
+        if not hit and fault.action != "jump":
+            self._note(fault, f"{fault.target} had no process then")
+        if fault.action == "stop" and fault.seconds:
+            nursery.start_soon(_continue_later, hit, fault.seconds)
 
-    def _add_io_fault(self, act: IoFault, number: int) -> None:
-        # What is drawn for each order follows from the seed of the play, and is another for each.
-        seed = hash((int(self._stage.environment[SEED_VARIABLE]), number))
-        add_fault_rule(self._stage.faults, msgspec.structs.replace(act.order, id=number, seed=seed))
+    def _add_io_fault(self, fault: IoFault, number: int) -> None:
+        # The random choices of a fault depend on the seed of the run, and differ between faults.
+        seed = hash((int(self._environment.variables[SEED_VARIABLE]), number))
+        add_fault_rule(self._environment.faults, msgspec.structs.replace(fault.rule, id=number, seed=seed))
 
-    async def _run_user_action(self, act: UserAction, observed: SessionEvent, session: SessionDirectory) -> None:
-        self._note(act, await run_user_action(act, observed, session, self._stage))
+    async def _run_user_action(self, action: UserAction, observed: SessionEvent, session: SessionDirectory) -> None:
+        self._note(action, await run_user_action(action, observed, session, self._environment))
 
-    def _note(self, act: ScenarioAction, failure: str | None) -> None:
+    def _note(self, action: ScenarioAction, failure: str | None) -> None:
         if failure is not None:
-            self._missed.append(ScenarioFailure(reason=f"{act} was not done: {failure}", line=act.line))
+            self._missed.append(ScenarioFailure(reason=f"{action} was not done: {failure}", line=action.line))
 
     async def wait_for_exit(self) -> tuple[str, ...]:
-        """What is left behind of any session."""
+        """Wait until all processes have ended and return the findings of the doctor for all sessions."""
         return tuple(
-            [finding for each in self._sessions or (None,) for finding in await wait_for_exit(self._stage, each)]
+            [finding for each in self._sessions or (None,) for finding in await wait_for_exit(self._environment, each)]
         )
 
     def _undone(self) -> list[ScenarioFailure]:
-        """The acts whose moment never came, or that met nothing."""
-        struck = {strike.id for strike in read_injected_faults(self._stage.faults)}
+        """Return one failure for each action whose event never came, or whose fault was never applied."""
+        injected = {fault.id for fault in read_injected_faults(self._environment.faults)}
         shown = log_tail(without_text_events(self._events))
         failures = []
-        for number, act in enumerate(self._story.acts):
-            if act.when is not None and self._seen[number] < act.when.nth:
-                reason = f"{act} was not done: its moment never came"
-            elif isinstance(act, IoFault) and number not in struck:
-                reason = f"{act} was not done: it met nothing that it is meant for"
+        for number, action in enumerate(self._scenario.actions):
+            if action.when is not None and self._seen[number] < action.when.nth:
+                reason = f"{action} was not done: its event never happened"
+            elif isinstance(action, IoFault) and number not in injected:
+                reason = f"{action} was not done: no matching operation happened"
             else:
                 continue
-            failures.append(ScenarioFailure(reason=reason, line=act.line, around=shown))
+            failures.append(ScenarioFailure(reason=reason, line=action.line, around=shown))
         return failures
 
     def timeout_failure(self) -> ScenarioFailure:
-        """What the limit has cut off."""
+        """Return the failure of a run that reached its time limit."""
         states = ", ".join(f"{name} is {state}" for name, state in self._states().items()) or "there was no agent yet"
-        reason = f"it has not ended in {self._story.limits.seconds:g} seconds: {states}"
+        reason = f"timed out after {self._scenario.limits.seconds:g} seconds: {states}"
         return ScenarioFailure(reason=reason, around=log_tail(without_text_events(self._events)))
 
     def _states(self) -> dict[str, str]:
@@ -293,18 +297,18 @@ class _ScenarioExecution:
         return {event.name: event.state for event in changes if isinstance(event, AgentChanged)}
 
     async def to_run_record(self, findings: tuple[str, ...]) -> ScenarioRun:
-        """What is left of it."""
+        """Read the record of the run from the files of its sessions."""
         mail, ledger = [], list[LedgerEntry]()
         for session, name in self._sessions.items():
-            with SessionMail.open(session, self._stage.clock) as office:
-                traffic = MessageHistory.of(office)
-                mail += [qualify_hop(name, passage) for passage in await traffic.sweep()]
-                traffic.close()
+            with SessionMail.open(session, self._environment.clock) as session_mail:
+                history = MessageHistory.of(session_mail)
+                mail += [qualify_hop(name, hop) for hop in await history.sweep()]
+                history.close()
             if (path := session.directory / LEDGER).exists():
-                ledger += [qualify_entry(name, line) for line in read_ledger(path).lines]
-        errors = self._stage.errors.read_bytes()[-ERRORS_SHOWN:] if self._stage.errors.exists() else b""
+                ledger += [qualify_entry(name, entry) for entry in read_ledger(path).lines]
+        errors = self._environment.errors.read_bytes()[-ERRORS_SHOWN:] if self._environment.errors.exists() else b""
         return ScenarioRun(
-            project=self._stage.project,
+            project=self._environment.project,
             sessions=tuple(session.id for session in self._sessions),
             events=without_text_events(self._events),
             mail=mail,
@@ -313,7 +317,7 @@ class _ScenarioExecution:
             exit_codes=tuple(self._codes),
             errors=errors.decode(errors="replace"),
             missed=[*self._missed, *self._undone()],
-            strikes=read_injected_faults(self._stage.faults),
+            injected_faults=read_injected_faults(self._environment.faults),
             findings=findings,
         )
 

@@ -11,89 +11,89 @@ from coterie.mailbox.fault_injection import FaultRule
 from coterie.scenarios.runner.event_pattern import EventPattern
 from coterie.scenarios.runner.expectations import ScenarioCheck
 
-UserActionKind = Literal["approve", "reject", "mail", "stop", "begin", "release"]
-ProcessFaultKind = Literal["kill", "stop", "continue", "jump"]
+UserActionName = Literal["approve", "reject", "mail", "stop", "begin", "release"]
+ProcessFaultName = Literal["kill", "stop", "continue", "jump"]
 
 ROOT, ZYGOTE, EVERYTHING, LEAD = "root", "zygote", "everything", "lead"
-"""Targets of a fault that are no agent's name; the lead is the agent main."""
+"""Fault targets that are not agent names; the lead is the agent `main`."""
 
 SECONDS = 60.0
-"""How long a story may take that does not say so."""
+"""Default time limit of a scenario."""
 
 
 @attrs.frozen(kw_only=True)
 class Trigger:
-    """The moment at which something is done: when an event is seen, or seen for the so-manieth time."""
+    """An event, and which of its occurrences triggers an action."""
 
     pattern: EventPattern
     nth: int = 1
     line: int
-    """Of the story's file."""
+    """Line in the scenario file."""
 
     def __str__(self) -> str:
-        return f"{self.pattern}" if self.nth == 1 else f"{self.pattern}, for the {self.nth}. time"
+        return f"{self.pattern}" if self.nth == 1 else f"{self.pattern}, occurrence {self.nth}"
 
 
 @attrs.frozen(kw_only=True)
 class UserAction:
-    """What the user does, by a real command."""
+    """A command that the user runs when an event is seen."""
 
     when: Trigger
-    deed: UserActionKind
+    action: UserActionName
     to: str | None = None
-    """Of mail: who gets it; of a stop: the agent, None for the whole session."""
+    """Mail: the recipient. Stop: the agent; None for the whole session."""
     text: str = ""
-    """Of mail and of a verdict: the words."""
+    """Mail: the body. Approve and reject: the feedback. Release: the message id."""
     session: str = ""
-    """Which other session is begun, or gets the mail that it holds; empty for the first."""
+    """Begin: the second session to start. Release: the session that holds the mail. Empty for the first session."""
 
     @property
     def line(self) -> int:
-        """Of the story's file."""
+        """Line in the scenario file."""
         return self.when.line
 
     def __str__(self) -> str:
-        return f"the human's {self.deed} at {self.when}"
+        return f"the user's {self.action} at {self.when}"
 
 
 @attrs.frozen(kw_only=True)
 class ProcessFault:
-    """What goes wrong with processes, or with time."""
+    """A fault of processes or of the clock."""
 
     when: Trigger
-    deed: ProcessFaultKind
+    action: ProcessFaultName
     target: str = ""
-    """An agent's name, or one of the words above; nothing of a jump."""
+    """An agent's name or one of `ROOT`, `ZYGOTE`, `EVERYTHING`, `LEAD`; empty for a clock jump."""
     seconds: float = 0.0
-    """Of a jump of the clock; of a stop, after which it goes on by itself, or 0 if it does not."""
+    """Jump: how far the clock advances. Stop: time until the process continues; 0 if it stays stopped."""
 
     @property
     def line(self) -> int:
-        """Of the story's file."""
+        """Line in the scenario file."""
         return self.when.line
 
     def __str__(self) -> str:
-        what = f"a jump of {self.seconds:g} s" if self.deed == "jump" else f"{self.deed} {self.target}"
+        what = f"a jump of {self.seconds:g} s" if self.action == "jump" else f"{self.action} {self.target}"
         return f"the fault {what!r} at {self.when}"
 
 
 @attrs.frozen(kw_only=True)
 class IoFault:
-    """What goes wrong with mail or files, within the processes of the play, from a moment on."""
+    """A fault of mail or files, injected into the processes of the run."""
 
-    order: FaultRule
-    """Its id is given to it by the play."""
+    rule: FaultRule
+    """The rule without its id, which the run assigns."""
     when: Trigger | None = None
-    """From which event on; None for the beginning."""
+    """The event from which on the fault applies; None for the start of the run."""
     line: int
-    """Of the story's file."""
+    """Line in the scenario file."""
 
     def __str__(self) -> str:
-        order = self.order
-        where = "" if order.transport is None else f" {order.transport}"
-        whose = f" of {order.target}" if order.target else ""
+        rule = self.rule
+        where = "" if rule.transport is None else f" {rule.transport}"
+        whose = f" of {rule.target}" if rule.target else ""
         when = "" if self.when is None else f" from {self.when} on"
-        return f"the fault '{order.do}{where}{whose}'{when}"
+        return f"the fault '{rule.do}{where}{whose}'{when}"
 
 
 ScenarioAction = UserAction | ProcessFault | IoFault
@@ -101,41 +101,41 @@ ScenarioAction = UserAction | ProcessFault | IoFault
 
 @attrs.frozen(kw_only=True)
 class ScenarioWorkspace:
-    """What is on the disk before anybody works: texts by path."""
+    """Files that exist before the first command: contents by path."""
 
     files: Mapping[str, str] = attrs.field(factory=dict)
     home: Mapping[str, str] = attrs.field(factory=dict)
-    """Below `COTERIE_HOME`."""
+    """Files below `COTERIE_HOME`."""
     is_git: bool = False
-    """Whether it is a repository, with all of it committed."""
+    """True if the workspace is a git repository with all files committed."""
 
 
 @attrs.frozen(kw_only=True)
 class SecondSession:
-    """A further session of the same user in the same workspace; its agent X is `NAME/X` in the story."""
+    """Another session of the same user in the same workspace; its agent X is called `NAME/X` in the scenario."""
 
     task: str
-    """`{{session}}` in it is the id of the session that was begun before."""
+    """Task, in which `{{session}}` stands for the id of the session that was started before."""
     script: str
-    """YAML: what the model says in it."""
+    """Script as YAML."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioStep:
-    """One command of the user from a shell, run to its end before the next."""
+    """A shell command of the user, run to its end before the next step."""
 
-    deed: Literal["run", "resume", "mail", "begin"]
+    action: Literal["run", "resume", "mail", "begin"]
     text: str = ""
-    """The task, what to say next, or the mail."""
+    """The task of a run, the message of a resume, or the body of mail."""
     to: str = ""
-    """Of mail: to whom; of begin: which other session."""
+    """Mail: the recipient. Begin: the name of the session."""
     line: int = 0
-    """Of the story's file."""
+    """Line in the scenario file."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioLimits:
-    """What a story may take; over it, it has failed."""
+    """Time and cost limits of a scenario; exceeding one is a failure."""
 
     seconds: float = SECONDS
     dollars: Decimal | None = None
@@ -143,7 +143,7 @@ class ScenarioLimits:
 
 @attrs.frozen(kw_only=True)
 class Scenario:
-    """One scenario."""
+    """A parsed scenario."""
 
     name: str
     about: str
@@ -151,18 +151,18 @@ class Scenario:
     workspace: ScenarioWorkspace
     task: str
     script: str
-    """YAML: what the model says."""
+    """Script as YAML."""
     options: tuple[str, ...] = ()
-    """Of `coterie run`, beside the task and the script."""
+    """Options of `coterie run` in addition to task and script."""
     resume_options: tuple[str, ...] = ()
-    """Those of them that `coterie resume` takes too."""
+    """The subset of `options` that `coterie resume` accepts."""
     team: Mapping[str, Any] | None = None
-    """A team file's content."""
+    """Content of the team file."""
     settings: Mapping[str, Any] = attrs.field(factory=dict)
-    """The user's settings file."""
+    """Content of the user's settings file."""
     sessions: Mapping[str, SecondSession] = attrs.field(factory=dict)
-    """Others than the first, by name."""
+    """Second sessions by name."""
     steps: tuple[ScenarioStep, ...]
-    acts: tuple[ScenarioAction, ...] = ()
+    actions: tuple[ScenarioAction, ...] = ()
     limits: ScenarioLimits = ScenarioLimits()
     expectations: tuple[ScenarioCheck, ...]

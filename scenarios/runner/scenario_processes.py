@@ -24,7 +24,7 @@ class ScenarioProcess(ProcessIdentity):
 
 
 def find_processes(home: Path) -> list[ScenarioProcess]:
-    """All that were started below this `COTERIE_HOME`, except this process. Blocks."""
+    """Return all processes of runs with this `COTERIE_HOME`, except this process. Blocks."""
     pids = (pid for pid in list_pids() if pid != os.getpid())
     started_here = (pid for pid in pids if (read_environment(pid) or {}).get(HOME_VARIABLE) == str(home))
     return [process for pid in started_here if (process := _read(pid)) is not None]
@@ -42,34 +42,34 @@ def _read(pid: int) -> ScenarioProcess | None:
 
 
 EXIT_TIMEOUT = 15.0
-"""Seconds in which all that a crash has left is cleaned up by who answers for that."""
+"""Timeout in seconds for the cleanup after a crash."""
 POLL_SECONDS = 0.05
 ROUNDS = 50
 
 
 async def wait_for_exit(
-    stage: ScenarioEnvironment, session: SessionDirectory | None, patience: float = EXIT_TIMEOUT
+    environment: ScenarioEnvironment, session: SessionDirectory | None, timeout_seconds: float = EXIT_TIMEOUT
 ) -> tuple[str, ...]:
-    """Wait until no process of the play is left and the doctor finds nothing; what there is else."""
-    found: tuple[str, ...] = ("not looked",)
-    with trio.move_on_after(patience):
-        while found := await trio.to_thread.run_sync(_left, stage, session):  # noqa: ASYNC110 - nobody tells
+    """Wait until no process of the run is left and the doctor finds nothing; return what remains at the timeout."""
+    found: tuple[str, ...] = ("not checked",)
+    with trio.move_on_after(timeout_seconds):
+        while found := await trio.to_thread.run_sync(_remaining, environment, session):  # noqa: ASYNC110 - no signal
             await trio.sleep(POLL_SECONDS)
     return found
 
 
-async def kill_all(stage: ScenarioEnvironment) -> None:
-    """Kill all processes of the play, and those that they start meanwhile; returns once they are gone."""
+async def kill_all(environment: ScenarioEnvironment) -> None:
+    """Kill all processes of the run, including those started while this runs; return when all have ended."""
     for _ in range(ROUNDS):
-        if not (processes := await trio.to_thread.run_sync(find_processes, stage.home)):
+        if not (processes := await trio.to_thread.run_sync(find_processes, environment.home)):
             return
         for process in processes:
             process.send_signal(signal.SIGKILL)
         await trio.sleep(POLL_SECONDS)
 
 
-def _left(stage: ScenarioEnvironment, session: SessionDirectory | None) -> tuple[str, ...]:
-    processes = tuple(f"process {each.pid}, {each.name}" for each in find_processes(stage.home))
+def _remaining(environment: ScenarioEnvironment, session: SessionDirectory | None) -> tuple[str, ...]:
+    processes = tuple(f"process {each.pid}, {each.name}" for each in find_processes(environment.home))
     if processes or session is None:
         return processes
     found = [*check_machine(session), *check_session(session.id, Clock.from_environment())]

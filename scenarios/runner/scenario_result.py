@@ -17,75 +17,75 @@ from coterie.scenarios.runner.scenario import Scenario
 
 @attrs.frozen(kw_only=True)
 class ScenarioResult:
-    """What came of one story, or of several plays of it."""
+    """Result of a scenario, over one or more runs."""
 
-    story: Scenario
+    scenario: Scenario
     seed: int
     seconds: float
-    """Of all plays."""
-    plays: int
+    """Duration of all runs."""
+    runs: int
     failures: tuple[ScenarioFailure, ...]
     sessions: tuple[str, ...]
     log: tuple[str, ...]
-    """The canonical one of the last play."""
-    strikes: tuple[str, ...] = ()
-    """What went wrong with mail and files in the last play, and in which process."""
-    place: Path | None = None
-    """Where everything of the last play is, if it was kept."""
+    """Canonical log of the last run."""
+    injected_faults: tuple[str, ...] = ()
+    """Mail and disk faults applied in the last run, with the process."""
+    directory: Path | None = None
+    """Directory of the last run, if it was kept."""
 
     @property
     def passed(self) -> bool:
-        """Whether all is as the story wants it."""
+        """True if all expectations were met."""
         return not self.failures
 
     def to_mapping(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as JSON data."""
         return {
-            "name": self.story.name,
-            "file": str(self.story.source),
+            "name": self.scenario.name,
+            "file": str(self.scenario.source),
             "passed": self.passed,
             "seconds": round(self.seconds, 3),
             "seed": self.seed,
-            "plays": self.plays,
+            "plays": self.runs,
             "failures": [attrs.asdict(failure) for failure in self.failures],
             "sessions": list(self.sessions),
-            "strikes": list(self.strikes),
-            "place": None if self.place is None else str(self.place),
+            "strikes": list(self.injected_faults),
+            "place": None if self.directory is None else str(self.directory),
             "log": list(self.log),
         }
 
 
-def run_repeatedly(story: Scenario, seed: int, *, repeat: int = 1, is_kept: bool = False) -> ScenarioResult:
-    """Play *story*, *repeat* times or until it fails; a play that goes otherwise than the first is a failure.
+def run_repeatedly(scenario: Scenario, seed: int, *, repeat: int = 1, is_kept: bool = False) -> ScenarioResult:
+    """Run *scenario* *repeat* times or until it fails; a log that differs from the first run's is a failure.
 
-    Blocks until nothing of it is left; so does an interruption. Raises `OSError`.
+    Blocks until all processes have ended, also when interrupted. Raises `OSError`.
     """
     began = time.monotonic()
     first: tuple[str, ...] | None = None
     for number in range(1, repeat + 1):
-        place, played, failures, log = _run_once(story, seed, is_kept=is_kept)
+        directory, run, failures, log = _run_once(scenario, seed, is_kept=is_kept)
         if first is not None and (difference := first_difference(first, log)) is not None:
-            failures.append(ScenarioFailure(reason=f"play {number} was not as the first: {difference}"))
+            failures.append(ScenarioFailure(reason=f"run {number} differs from the first: {difference}"))
         first = first or log
         if failures:
             break
     return ScenarioResult(
-        story=story,
+        scenario=scenario,
         seed=seed,
         seconds=time.monotonic() - began,
-        plays=number,
+        runs=number,
         failures=tuple(failures),
-        sessions=played.sessions,
+        sessions=run.sessions,
         log=log,
-        strikes=tuple(f"{strike.by}: {strike.what}" for strike in played.strikes),
-        place=place if is_kept else None,
+        injected_faults=tuple(f"{fault.by}: {fault.what}" for fault in run.injected_faults),
+        directory=directory if is_kept else None,
     )
 
 
 def _run_once(
-    story: Scenario, seed: int, *, is_kept: bool
+    scenario: Scenario, seed: int, *, is_kept: bool
 ) -> tuple[Path, ScenarioRun, list[ScenarioFailure], tuple[str, ...]]:
-    with open_environment(story, seed, is_kept=is_kept) as stage:
-        played, failures = trio.run(partial(run_scenario, story, stage))
-        failures += [failure for each in story.expectations for failure in each.check(played)]
-        return stage.root, played, failures, canonical_log(played, stage.root)
+    with open_environment(scenario, seed, is_kept=is_kept) as environment:
+        run, failures = trio.run(partial(run_scenario, scenario, environment))
+        failures += [failure for each in scenario.expectations for failure in each.check(run)]
+        return environment.root, run, failures, canonical_log(run, environment.root)

@@ -20,29 +20,29 @@ from coterie.session_directory import SessionDirectory
 
 @attrs.define(eq=False)
 class SecondSessionRun:
-    """A session that runs while another does, in a task of its own."""
+    """Runs a second session while the first is running."""
 
-    _join: Callable[[bytes], SessionDirectory]
-    """Makes a session of the first line that it prints."""
-    _see: Callable[[SessionEvent], None]
+    _register: Callable[[bytes], SessionDirectory]
+    """Registers the session that is named in the first output line."""
+    _on_event: Callable[[SessionEvent], None]
     _follower: EventFollower | None = attrs.field(default=None, init=False)
     _session: SessionDirectory | None = attrs.field(default=None, init=False)
     _began: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    async def run(self, command: list[str], stage: ScenarioEnvironment) -> int:
-        """Run *command* on *stage* to its end, and let all its events be seen; its status. Cancellation kills it."""
+    async def run(self, command: list[str], environment: ScenarioEnvironment) -> int:
+        """Run *command* to its end, pass on its events and return its exit code. Cancellation kills the command."""
         async with AsyncExitStack() as stack:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._watch, stack)
-                status = await run_command(command, stage, self._read_line)
+                status = await run_command(command, environment, self._read_line)
                 watching.cancel_scope.cancel()
             while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
-                self._see(observed)
+                self._on_event(observed)
         return status
 
     def _read_line(self, line: bytes) -> None:
         if self._session is None:
-            self._session = self._join(line)
+            self._session = self._register(line)
             self._began.set()
 
     async def _watch(self, stack: AsyncExitStack) -> None:
@@ -50,16 +50,16 @@ class SecondSessionRun:
         assert self._session is not None
         self._follower = await stack.enter_async_context(open_follower(self._session.directory))
         async for observed in self._follower:
-            self._see(observed)
+            self._on_event(observed)
 
 
 def qualify_agent(name: str, agent: str) -> str:
-    """What a story calls *agent* of the session *name*; the first session has none."""
+    """Return the name by which a scenario refers to *agent* of the session *name*; the first session has no name."""
     return f"{name}/{agent}" if name else agent
 
 
 def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
-    """*observed*, with its agents called as in the story."""
+    """Return *observed* with agents renamed as in `qualify_agent`."""
     if not name:
         return observed
     renamed = {
@@ -73,11 +73,11 @@ def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
     return attrs.evolve(observed, agent=renamed["agent"], event=event, members={**observed.members, **renamed})
 
 
-def qualify_hop(name: str, passage: MessageHop) -> MessageHop:
-    """*passage*, with the mailbox called as in the story."""
-    return attrs.evolve(passage, mailbox=qualify_agent(name, passage.mailbox))
+def qualify_hop(name: str, hop: MessageHop) -> MessageHop:
+    """Return *hop* with its mailbox renamed as in `qualify_agent`."""
+    return attrs.evolve(hop, mailbox=qualify_agent(name, hop.mailbox))
 
 
-def qualify_entry(name: str, line: LedgerEntry) -> LedgerEntry:
-    """*line*, with its agent called as in the story."""
-    return attrs.evolve(line, agent=qualify_agent(name, line.agent))
+def qualify_entry(name: str, entry: LedgerEntry) -> LedgerEntry:
+    """Return *entry* with its agent renamed as in `qualify_agent`."""
+    return attrs.evolve(entry, agent=qualify_agent(name, entry.agent))

@@ -18,67 +18,68 @@ from coterie.session_directory import SessionDirectory
 READ_BYTES = 65536
 SESSION_SLOT = "{{session}}"
 SHOWN = 200
-"""Characters of what a command said that a failure repeats."""
+"""Maximum length of a command's output that a failure repeats."""
 
 
 def step_command(
-    step: ScenarioStep, story: Scenario, stage: ScenarioEnvironment, session: SessionDirectory | None
+    step: ScenarioStep, scenario: Scenario, environment: ScenarioEnvironment, session: SessionDirectory | None
 ) -> list[str]:
-    """The command of *step*; *session* is the one that ran last."""
-    streaming = _streaming(stage.script)
-    if step.deed == "run":
-        team = () if story.team is None else ("--team", str(stage.team))
-        return own_program("run", step.text or story.task, *story.options, *team, *streaming)
+    """Return the command of *step*; *session* is the session that ran last."""
+    streaming = _streaming(environment.script)
+    if step.action == "run":
+        team = () if scenario.team is None else ("--team", str(environment.team))
+        return own_program("run", step.text or scenario.task, *scenario.options, *team, *streaming)
     assert session is not None, "the first step is a run"
-    if step.deed == "begin":
-        return second_session_command(step.to, story, stage, session)
-    if step.deed == "mail":
+    if step.action == "begin":
+        return second_session_command(step.to, scenario, environment, session)
+    if step.action == "mail":
         return own_program("mail", "send", step.text, "--to", step.to, "--session", session.id)
     message = (step.text,) if step.text else ()
-    return own_program("resume", session.id, *message, *story.resume_options, *streaming)
+    return own_program("resume", session.id, *message, *scenario.resume_options, *streaming)
 
 
 def second_session_command(
-    name: str, story: Scenario, stage: ScenarioEnvironment, before: SessionDirectory
+    name: str, scenario: Scenario, environment: ScenarioEnvironment, before: SessionDirectory
 ) -> list[str]:
-    """What begins the other session *name*; its task may speak of the one *before*."""
-    other = story.sessions[name]
+    """Return the command that starts the second session *name*; its task may contain the id of the session *before*."""
+    other = scenario.sessions[name]
     task = other.task.replace(SESSION_SLOT, before.id)
-    return own_program("run", task, *story.options, *_streaming(stage.script_of(name)))
+    return own_program("run", task, *scenario.options, *_streaming(environment.script_of(name)))
 
 
 def _streaming(script: Path) -> tuple[str, ...]:
     return "--script", str(script), "--output-format", "stream-json"
 
 
-def action_command(act: UserAction, observed: SessionEvent, session: SessionDirectory) -> list[str]:
-    """The command of what the human does about *observed*."""
-    match act.deed:
+def action_command(action: UserAction, observed: SessionEvent, session: SessionDirectory) -> list[str]:
+    """Return the command by which the user reacts to *observed*."""
+    match action.action:
         case "approve" | "reject":
-            feedback = ("--feedback", act.text) if act.text else ()
-            return own_program("approvals", act.deed, str(observed.members["id"]), *feedback, "--session", session.id)
+            feedback = ("--feedback", action.text) if action.text else ()
+            verb, id_ = action.action, str(observed.members["id"])
+            return own_program("approvals", verb, id_, *feedback, "--session", session.id)
         case "mail":
-            assert act.to is not None
-            return own_program("mail", "send", act.text, "--to", act.to, "--session", session.id)
+            assert action.to is not None
+            return own_program("mail", "send", action.text, "--to", action.to, "--session", session.id)
         case "stop":
-            return own_program("stop", session.id, *(() if act.to is None else (act.to,)))
+            return own_program("stop", session.id, *(() if action.to is None else (action.to,)))
         case "release":
-            return own_program("mail", "held", "--release", act.text, "--session", session.id)
+            return own_program("mail", "held", "--release", action.text, "--session", session.id)
         case "begin":
-            raise AssertionError("a session is not one command among others")
+            raise AssertionError("a session is started by second_session_command")
 
 
 def own_program(*arguments: str) -> list[str]:
-    """Our own program."""
+    """Return the command line that runs `coterie` with *arguments*."""
     return [sys.executable, "-P", "-m", "coterie", *arguments]
 
 
-async def run_command(command: list[str], stage: ScenarioEnvironment, hear: Callable[[bytes], None]) -> int:
-    """Run *command* on *stage*, and let each line of its output be heard; its status.
+async def run_command(command: list[str], environment: ScenarioEnvironment, on_line: Callable[[bytes], None]) -> int:
+    """Run *command*, pass each line of its output to *on_line* and return its exit code.
 
-    Cancellation kills it. What it says on standard error is in the stage's log.
+    Cancellation kills the command. Its standard error is appended to the log of *environment*.
     """
-    with stage.errors.open("ab") as errors:
+    with environment.errors.open("ab") as errors:
         async with trio.open_nursery() as nursery:
             process: trio.Process = await nursery.start(
                 partial(
@@ -87,48 +88,48 @@ async def run_command(command: list[str], stage: ScenarioEnvironment, hear: Call
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    cwd=stage.project,
+                    cwd=environment.project,
                     check=False,
                     start_new_session=True,
                     deliver_cancel=_kill,
                 )
             )
             assert process.stdout is not None
-            await _read_lines(process.stdout, hear)
+            await _read_lines(process.stdout, on_line)
             return await process.wait()
 
 
 async def run_user_action(
-    act: UserAction, observed: SessionEvent, session: SessionDirectory, stage: ScenarioEnvironment
+    action: UserAction, observed: SessionEvent, session: SessionDirectory, environment: ScenarioEnvironment
 ) -> str | None:
-    """Run the human's command; what it said if it failed, or None. Cancellation kills it."""
-    if act.deed == "release" and not act.text:
-        return await _release_all(act, observed, session, stage)
-    said: list[bytes] = []
-    status = await run_command(action_command(act, observed, session), stage, said.append)
+    """Run the user's command; return an error text if it fails, else None. Cancellation kills the command."""
+    if action.action == "release" and not action.text:
+        return await _release_all(action, observed, session, environment)
+    output: list[bytes] = []
+    status = await run_command(action_command(action, observed, session), environment, output.append)
     if status == 0:
         return None
-    words = b" ".join(said) or stage.errors.read_bytes()[-SHOWN:]
-    return f"the command ended with {status}: {words.decode(errors='replace').strip()[-SHOWN:]}"
+    text = b" ".join(output) or environment.errors.read_bytes()[-SHOWN:]
+    return f"the command exited with {status}: {text.decode(errors='replace').strip()[-SHOWN:]}"
 
 
 async def _release_all(
-    act: UserAction, observed: SessionEvent, session: SessionDirectory, stage: ScenarioEnvironment
+    action: UserAction, observed: SessionEvent, session: SessionDirectory, environment: ScenarioEnvironment
 ) -> str | None:
-    with SessionMail.open(session, stage.clock) as office:
-        letters = await office.held.messages()
-    for letter in letters:
-        if failure := await run_user_action(attrs.evolve(act, text=letter.id), observed, session, stage):
+    with SessionMail.open(session, environment.clock) as mail:
+        messages = await mail.held.messages()
+    for message in messages:
+        if failure := await run_user_action(attrs.evolve(action, text=message.id), observed, session, environment):
             return failure
-    return None if letters else "no mail was held"
+    return None if messages else "no mail was held"
 
 
-async def _read_lines(stream: trio.abc.ReceiveStream, hear: Callable[[bytes], None]) -> None:
+async def _read_lines(stream: trio.abc.ReceiveStream, on_line: Callable[[bytes], None]) -> None:
     rest = b""
     while chunk := await stream.receive_some(READ_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            hear(line)
+            on_line(line)
 
 
 async def _kill(process: trio.Process) -> None:

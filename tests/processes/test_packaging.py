@@ -74,7 +74,7 @@ def test_an_installed_coterie_works_from_another_directory(installed: Callable[.
     assert installed("python", "-c", f"{plugins}; print(one.load().__file__)").startswith(str(tmp_path))
     assert "coordinator" in installed("coterie", "scenario", "list")
     demo = json.loads(installed("coterie", "demo", "--json"))
-    assert (demo["fix"]["reason"], len(demo["team"]["reports"])) == ("completed", 5)
+    assert (demo["fix"]["reason"], len(demo["team"]["costs"]["rows"])) == ("completed", 4)
     script = tmp_path / "script.yaml"
     script.write_text("default: [hello]")
     announced = installed("coterie", "serve", "--port", "0", "--json", "--while-stdin-open", "--script", str(script))

@@ -37,8 +37,8 @@ def killed_at(point: SessionEvent, nth: int) -> Scenario:
     moment = Trigger(pattern=EventPattern(kind=point.kind, members={"agent": point.agent}), nth=nth, line=0)
     return attrs.evolve(
         STORY,
-        acts=(ProcessFault(when=moment, deed="kill", target=EVERYTHING),),
-        steps=(ScenarioStep(deed="run"), ScenarioStep(deed="resume")),
+        actions=(ProcessFault(when=moment, action="kill", target=EVERYTHING),),
+        steps=(ScenarioStep(action="run"), ScenarioStep(action="resume")),
         limits=attrs.evolve(STORY.limits, seconds=120.0),
     )
 

@@ -25,7 +25,7 @@ def check(story: Scenario, repeat: int) -> None:
     """Play *story* so often, and say what did not go as it must."""
     outcome = run_repeatedly(story, SEED, repeat=repeat)
     assert [failure.reason for failure in outcome.failures] == []
-    assert outcome.plays == repeat
+    assert outcome.runs == repeat
     assert outcome.log
 
 

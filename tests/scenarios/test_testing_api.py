@@ -53,7 +53,7 @@ def test_a_failed_play_is_told_with_lines_events_and_how_to_play_it_again() -> N
     )
     assert not outcome.passed
     assert str(outcome).splitlines() == [
-        "scenario team did not go as it must",
+        "scenario team failed",
         "  t.yaml, line 3: one",
         "    > a",
         "      b",

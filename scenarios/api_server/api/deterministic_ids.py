@@ -1,4 +1,4 @@
-"""Deterministic ids, derived from a seed and the thing they name."""
+"""Deterministic ids, derived from a seed and the named object."""
 
 import hashlib
 from collections import Counter
@@ -10,27 +10,27 @@ from coterie.scenarios.api_server.request.api_request import ApiCaller
 
 @attrs.define(eq=False)
 class IdGenerator:
-    """Makes message, tool and request ids.
+    """Creates message, tool and request ids.
 
-    A reply's ids depend on who asked for which turn, not on when: a request that is asked again gets the reply it
-    got before, ids included, whatever other processes did meanwhile. Only request ids count requests.
+    The ids of a reply depend on agent and turn, not on time, so a repeated request gets the same reply with the same
+    ids. Only request ids are counted.
     """
 
     seed: int = 0
     _requests: Counter[str] = attrs.field(factory=Counter)
 
     def request(self, side: str = "api") -> str:
-        """A new id for every HTTP request; the sides of the server count apart."""
+        """Return a new id for an HTTP request; API and control requests are numbered separately."""
         self._requests[side] += 1
         return "req_" + self._derive("request", side, str(self._requests[side]))
 
-    def message(self, place: str) -> str:
-        """The id of the reply that has its place there."""
-        return "msg_" + self._derive("message", place)
+    def message(self, key: str) -> str:
+        """Return the message id of the reply with this `reply_key`."""
+        return "msg_" + self._derive("message", key)
 
-    def tool_use(self, place: str, index: int) -> str:
-        """The id of the *index*-th block of that reply, a tool call."""
-        return "toolu_" + self._derive("tool", place, str(index))
+    def tool_use(self, key: str, index: int) -> str:
+        """Return the id of the tool call in block *index* of the reply with this `reply_key`."""
+        return "toolu_" + self._derive("tool", key, str(index))
 
     def _derive(self, *parts: str) -> str:
         text = "\0".join((str(self.seed), *parts))
@@ -38,11 +38,12 @@ class IdGenerator:
 
 
 def reply_key(caller: ApiCaller, turn: int, body_digest: bytes) -> str:
-    """What tells a reply from all others: whose it is, and for which turn.
+    """Return the key that identifies a reply: agent, purpose and turn.
 
-    Which start of the agent asks is no part of it: one that is resumed after a crash must get the bytes it lost.
+    The incarnation is not part of the key, because an agent that is resumed after a crash must get the same bytes
+    again.
     """
     if caller.agent is None or caller.turn is None:
-        # A client that does not say who it is: one key may hold several conversations.
+        # Without an agent name, one API key may hold several conversations.
         return f"{body_digest.hex()}\0{turn}"
     return f"{caller.agent}\0{caller.purpose}\0{turn}"

@@ -13,51 +13,51 @@ from coterie.scenarios.api_server.request.request_log import RequestLog, Request
 ORGANIZATION = ("anthropic-organization-id", "org_embedded")
 
 _CALLER_FIELDS = ("agent", "incarnation", "purpose", "turn")
-"""What the log says of a caller; never its key."""
+"""Fields of the client in the log; never its key."""
 
 
 @attrs.define(eq=False)
 class ApiExchange:
-    """Carries a request through the server; the log entry is written from here."""
+    """State of one request on the server, from which the log entry is made."""
 
     request: HttpRequest
     respond: Responder
     log: RequestLog
     request_id: str
     started: float
-    """By the server's clock: cache lifetimes count from here."""
+    """Start by the server's clock; cache lifetimes count from it."""
     began: float = attrs.field(factory=time.perf_counter)
     number: int = attrs.field(init=False)
     caller: ApiCaller | None = None
     status: int = 200
     error: str | None = None
     headers: list[tuple[str, str]] = attrs.field(factory=list)
-    """Beyond those that every answer has."""
+    """Headers in addition to those of every answer."""
     facts: dict[str, Any] = attrs.field(factory=dict)
-    """Fields of the log entry, as they become known."""
+    """Fields of the log entry that are known so far."""
 
     def __attrs_post_init__(self) -> None:
         self.number = self.log.next_number()
 
     def all_headers(self, content_type: str) -> list[tuple[str, str]]:
-        """The headers of an answer."""
+        """Return the headers of an answer."""
         return [("content-type", content_type), ("request-id", self.request_id), ORGANIZATION, *self.headers]
 
     async def send(self, body: bytes) -> None:
-        """Answer 200 with JSON."""
+        """Send a JSON answer with status 200."""
         self.record()
         await self.respond.send(200, self.all_headers("application/json"), body)
 
     def record(self) -> None:
-        """Put what is known into the log.
+        """Store the current entry in the log.
 
-        Done before the last bytes leave, so that a client with its answer in hand finds it in the log; and again
-        when something still went wrong.
+        Called before the last bytes are sent, so that a client finds its answered request in the log, and again after a
+        later failure.
         """
         self.log.put(self.entry())
 
     def entry(self) -> RequestLogEntry:
-        """What is known of the request now."""
+        """Return the log entry with the fields known so far."""
         caller = self.caller
         names = {} if caller is None else {name: getattr(caller, name) for name in _CALLER_FIELDS}
         return RequestLogEntry(

@@ -28,20 +28,20 @@ from coterie.scenarios.api_server.script.script_parser import Script
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 
 
-def check_reply(call: ApiRequest, composed: BuiltResponse, name: str) -> None:
-    """Raise a 400 that names the reply of the script, if it breaks `output_config.format` or a strict tool's schema.
+def check_reply(call: ApiRequest, built: BuiltResponse, name: str) -> None:
+    """Raise `ApiError` (400) if a scripted reply breaks `output_config.format` or a strict tool's schema.
 
-    The real model cannot break them, so the script is at fault. A reply that was cut short is exempt, as in the API.
+    The real model cannot break them, so the error is in the script. A truncated reply is exempt, as in the API.
     """
-    if composed.stop_reason in ("max_tokens", "refusal", "model_context_window_exceeded"):
+    if built.stop_reason in ("max_tokens", "refusal", "model_context_window_exceeded"):
         return
     schema = _format_schema(call)
-    text = "".join(block["text"] for block in composed.content if block["type"] == "text")
-    if schema is not None and composed.stop_reason != "tool_use":
+    text = "".join(block["text"] for block in built.content if block["type"] == "text")
+    if schema is not None and built.stop_reason != "tool_use":
         _check_schema(_parsed(text, name), schema, f"script reply {name} does not satisfy output_config.format")
     custom = [tool for tool in call.tools if tool.get("type") in (None, "custom")]
     strict = {tool["name"]: tool["input_schema"] for tool in custom if tool.get("strict") is True}
-    for block in composed.content:
+    for block in built.content:
         if block["type"] == "tool_use" and block["name"] in strict:
             what = f"script reply {name} calls {block['name']} with input that breaks its strict schema"
             _check_schema(block["input"], strict[block["name"]], what)
@@ -49,8 +49,8 @@ def check_reply(call: ApiRequest, composed: BuiltResponse, name: str) -> None:
 
 def _format_schema(call: ApiRequest) -> dict[str, Any] | None:
     config = call.params.get("output_config") or {}
-    wanted = config.get("format") or call.params.get("output_format") or {}
-    schema = wanted.get("schema")
+    output_format = config.get("format") or call.params.get("output_format") or {}
+    schema = output_format.get("schema")
     return schema if isinstance(schema, dict) else None
 
 
@@ -68,28 +68,28 @@ def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:
 
 @attrs.define(eq=False)
 class MessagesEndpoint:
-    """Answers calls by the script, and keeps the prompt cache."""
+    """Answers `/v1/messages` requests from the script and maintains the prompt cache."""
 
     script: Script
     seed: int
     is_strict: bool
     models: ModelTable
     limiter: RateLimiter | None
-    """None when nothing is limited."""
+    """None without rate limits."""
     ids: IdGenerator
     faults: HttpFaultPlan
     signals: ScriptSignals
     cache: PromptCache = attrs.field(init=False, factory=PromptCache)
     _diagnoser: CacheDiagnoser = attrs.field(init=False, factory=CacheDiagnoser)
-    _chooser: ReplySelector = attrs.field(init=False)
+    _selector: ReplySelector = attrs.field(init=False)
     _signer: ThinkingSigner = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._chooser = ReplySelector(self.script, seed=self.seed)
+        self._selector = ReplySelector(self.script, seed=self.seed)
         self._signer = ThinkingSigner(hashlib.blake2b(str(self.seed).encode()).digest())
 
     async def answer(self, exchange: ApiExchange) -> None:
-        """Answer one call; raises `ApiError` as long as the answer has not begun."""
+        """Answer one request; raises `ApiError` only before the answer has started."""
         call = self._call(exchange)
         exchange.facts["stream"] = call.stream
         fault = await self._inject_fault(exchange, self.faults.next_fault(call.caller, call.model.id))
@@ -97,21 +97,21 @@ class MessagesEndpoint:
             self.limiter.admit(call.caller.key, call.model.id, exchange.started)
         prompt = self._checked(call)
         markers = find_breakpoints(call, prompt)
-        verdict = self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=exchange.started)
+        cache_result = self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=exchange.started)
         digest = hashlib.blake2b(exchange.request.body, digest_size=16).digest()
-        chosen, composed = await self._reply(exchange, call, prompt, digest)
-        if chosen is not None and chosen.fault is not None:
-            fault = await self._inject_fault(exchange, chosen.fault)
-        message = self._message(call, prompt, verdict, composed)
-        self._settle(exchange, call, prompt, verdict, message)
-        # An entry becomes readable when the response begins, and this is the last moment before it does.
-        self.cache.publish(verdict)
-        is_whole = await send_response(exchange, call, message, composed, chosen, fault)
-        for name in chosen.reply.signals if chosen and is_whole else ():
+        selected, built = await self._reply(exchange, call, prompt, digest)
+        if selected is not None and selected.fault is not None:
+            fault = await self._inject_fault(exchange, selected.fault)
+        message = self._message(call, prompt, cache_result, built)
+        self._settle(exchange, call, prompt, cache_result, message)
+        # Cache entries become readable when the response starts, so publish immediately before.
+        self.cache.publish(cache_result)
+        is_whole = await send_response(exchange, call, message, built, selected, fault)
+        for name in selected.reply.signals if selected and is_whole else ():
             self.signals.raise_signal(name)
 
     async def count(self, exchange: ApiExchange) -> None:
-        """`count_tokens`: free, and blind to the cache."""
+        """Answer a `count_tokens` request, which is free and ignores the cache."""
         call = self._call(exchange, needs_max_tokens=False)
         prompt = self._checked(call, counting=True)
         find_breakpoints(call, prompt)
@@ -127,7 +127,7 @@ class MessagesEndpoint:
         return call
 
     async def _inject_fault(self, exchange: ApiExchange, fault: HttpFault | None) -> HttpFault | None:
-        """Carry out what comes in place of an answer; what is returned strikes in the middle of one."""
+        """Apply a fault that replaces the answer; return the fault, which may also apply within an answer."""
         if fault is not None:
             exchange.facts["fault"] = fault.kind
             await inject_before(fault, exchange.respond)
@@ -146,40 +146,40 @@ class MessagesEndpoint:
     ) -> tuple[SelectedReply | None, BuiltResponse]:
         if call.max_tokens == 0:
             return None, prewarm_response(self.ids.message(reply_key(call.caller, 0, digest)))
-        chosen = self._chooser.select(call, digest)
-        reply = chosen.reply
+        selected = self._selector.select(call, digest)
+        reply = selected.reply
         exchange.facts["reply"] = reply.name
-        place = reply_key(call.caller, chosen.facts.turn, digest)
-        composed = build_response(call, chosen, place, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
+        key = reply_key(call.caller, selected.facts.turn, digest)
+        built = build_response(call, selected, key, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
         if self.is_strict:
-            check_reply(call, composed, reply.name)
+            check_reply(call, built, reply.name)
         for name in reply.asked:
             self.signals.raise_signal(name)
         if reply.until or reply.delay:
             async with exchange.respond.while_connected():
                 await self.signals.wait(reply.until)
                 await trio.sleep(reply.delay)
-        return chosen, composed
+        return selected, built
 
     def _message(
-        self, call: ApiRequest, prompt: PromptDigest, verdict: CacheResult, composed: BuiltResponse
+        self, call: ApiRequest, prompt: PromptDigest, cache_result: CacheResult, built: BuiltResponse
     ) -> dict[str, Any]:
         message: dict[str, Any] = {
-            "id": composed.message_id,
+            "id": built.message_id,
             "type": "message",
             "role": "assistant",
             "model": call.model_name,
-            "content": composed.content,
-            "stop_reason": composed.stop_reason,
-            "stop_sequence": composed.stop_sequence,
-            "stop_details": composed.stop_details,
-            "usage": usage_json(verdict, composed.output_tokens, composed.thinking_tokens),
+            "content": built.content,
+            "stop_reason": built.stop_reason,
+            "stop_sequence": built.stop_sequence,
+            "stop_details": built.stop_details,
+            "usage": usage_json(cache_result, built.output_tokens, built.thinking_tokens),
         }
         diagnostics = call.params.get("diagnostics")
         if isinstance(diagnostics, dict):
             previous = diagnostics.get("previous_message_id")
             message["diagnostics"] = self._diagnoser.diagnose(previous, call.model.id, prompt)
-            self._diagnoser.remember(composed.message_id, call.model.id, prompt)
+            self._diagnoser.remember(built.message_id, call.model.id, prompt)
         if call.params.get("context_management") is not None:
             message["context_management"] = {"applied_edits": prompt.applied_edits}
         return message
@@ -189,11 +189,11 @@ class MessagesEndpoint:
         exchange: ApiExchange,
         call: ApiRequest,
         prompt: PromptDigest,
-        verdict: CacheResult,
+        cache_result: CacheResult,
         message: dict[str, Any],
     ) -> None:
-        """Bill the answer: to the rate limits, and to the log."""
-        usage = billed_usage(verdict, message["usage"]["output_tokens"])
+        """Add the usage of an answer to the rate limits and to the log."""
+        usage = billed_usage(cache_result, message["usage"]["output_tokens"])
         key, model, now = call.caller.key, call.model, exchange.started
         if self.limiter is not None:
             written = usage.prompt - usage.read

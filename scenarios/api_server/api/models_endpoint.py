@@ -11,9 +11,9 @@ LARGEST_PAGE = 1000
 
 
 def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
-    """One page of models, newest first; `has_more` looks in the direction of the cursor.
+    """Return one page of models, newest first; `has_more` refers to the direction of the cursor.
 
-    Raises `ApiError` for a limit or cursor that cannot be.
+    Raises `ApiError` for an invalid limit or cursor.
     """
     listed = sorted(models.models.values(), key=lambda model: (model.created, model.id), reverse=True)
     limit = _limit(query.get("limit"))
@@ -37,7 +37,7 @@ def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def model_json(models: ModelTable, name: str) -> dict[str, Any]:
-    """One model, by id or alias. Raises `ApiError` 404."""
+    """Return one model, by id or alias. Raises `ApiError` 404."""
     model = models.find(name)
     if model is None:
         raise not_found(f"model: {name[:200]}")

@@ -10,7 +10,7 @@ from attrs.validators import ge, optional
 from coterie.scenarios.api_server.request.errors import ApiError
 
 ACCOUNTS = 4096
-"""Pairs of key and model remembered; beyond, those with full buckets are forgotten, then the least recent."""
+"""Maximum number of (key, model) pairs; beyond it, pairs with full buckets are dropped, then the least recent."""
 
 _MINUTE = 60.0
 _UNIT_NAMES = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens"}
@@ -20,7 +20,7 @@ Header = tuple[str, str]
 
 @attrs.frozen(kw_only=True)
 class RateLimits:
-    """What each key may use of each model per minute; None is without limit, less than 1 a `ValueError`."""
+    """Limits per key, model and minute; None is unlimited, less than 1 raises `ValueError`."""
 
     requests: int | None = attrs.field(default=None, validator=optional(ge(1)))
     input_tokens: int | None = attrs.field(default=None, validator=optional(ge(1)))
@@ -29,14 +29,14 @@ class RateLimits:
 
 @attrs.define(eq=False)
 class _Bucket:
-    """Starts full, refills evenly, and may be overdrawn: tokens are counted after they are spent."""
+    """A token bucket; it may go below zero, because tokens are counted after use."""
 
     limit: int
     level: float
     at: float
 
     def refill(self, now: float) -> None:
-        # A clock that is set back stops the refill for no longer than it was set back.
+        # After the clock is set back, refilling continues from the new time.
         self.level = min(self.limit, self.level + max(0.0, now - self.at) * self.limit / _MINUTE)
         self.at = now
 
@@ -49,15 +49,15 @@ _Account = dict[str, _Bucket]
 
 @attrs.define(eq=False)
 class RateLimiter:
-    """Counts by key and model; the time of every call is the caller's, in seconds since the epoch."""
+    """Rate limiter by key and model; callers pass the time in seconds since the epoch."""
 
     limits: RateLimits
     _accounts: dict[tuple[str, str], _Account] = attrs.field(init=False, factory=dict)
 
     def admit(self, key: str, model_id: str, now: float) -> None:
-        """Count one request, or raise `ApiError` 429 with when to come back and count nothing.
+        """Count one request, or raise `ApiError` 429 with the waiting time and count nothing.
 
-        Tokens are not known yet: a request is admitted while there is one left of each kind.
+        The tokens are not known yet: a request is admitted while at least one token of each kind is available.
         """
         account = self._open(key, model_id, now)
         waits = {name: bucket.seconds_until(1) for name, bucket in account.items() if bucket.level < 1}
@@ -67,10 +67,10 @@ class RateLimiter:
             requests.level -= 1
 
     def settle(self, key: str, model_id: str, *, input_tokens: int, output_tokens: int, now: float) -> None:
-        """Count what an admitted request used.
+        """Count the tokens of an admitted request.
 
-        *input_tokens* are uncached input and cache writes; cache reads do not count. The bucket may go below
-        zero, and the next requests wait until it is refilled.
+        *input_tokens* are uncached input and cache writes; cache reads do not count. The bucket may go below zero;
+        later requests then wait until it is refilled.
         """
         account = self._open(key, model_id, now)
         for name, used in (("input-tokens", input_tokens), ("output-tokens", output_tokens)):
@@ -78,7 +78,7 @@ class RateLimiter:
                 bucket.level -= used
 
     def headers(self, key: str, model_id: str, now: float) -> tuple[Header, ...]:
-        """The `anthropic-ratelimit-*` headers of an answer; none for what has no limit."""
+        """Return the `anthropic-ratelimit-*` headers of an answer, for limited resources only."""
         account = self._accounts.get((key, model_id)) or self._full_account(now)
         return _headers(account, now)
 
@@ -90,7 +90,7 @@ class RateLimiter:
                 self._forget(now)
         for bucket in account.values():
             bucket.refill(now)
-        # Reinserted at the end, so that the order is that of last use.
+        # Reinserted at the end, to keep the order of last use.
         self._accounts[key, model_id] = account
         return account
 
@@ -111,12 +111,12 @@ class RateLimiter:
             for pair, account in self._accounts.items()
             if any(bucket.level < bucket.limit for bucket in account.values())
         ]
-        # At least half goes, so that the cost of looking through all of them is spread over many new ones.
+        # Drop at least half, so that the cost of this scan is spread over many new pairs.
         self._accounts = {pair: self._accounts[pair] for pair in kept[-(ACCOUNTS // 2) :]}
 
     def _refusal(self, account: _Account, model_id: str, waits: dict[str, float], now: float) -> ApiError:
         name = max(waits, key=lambda name: waits[name])
-        # The millisecond keeps rounding from sending a client back a hair too early.
+        # One more millisecond, so that rounding does not send a client back too early.
         seconds = math.ceil(waits[name] + 0.001)
         limit = f"{account[name].limit:,} {_UNIT_NAMES[name]} per minute"
         message = f"The limit of {limit} for {model_id} is used up; try again in {seconds} s."

@@ -18,7 +18,7 @@ _THINKING = ("thinking", "redacted_thinking")
 
 @attrs.frozen(kw_only=True)
 class BuiltResponse:
-    """What the model says, ready to be sent."""
+    """A response message, ready to send."""
 
     message_id: str
     content: tuple[Block, ...] = ()
@@ -28,39 +28,39 @@ class BuiltResponse:
     output_tokens: int = 0
     thinking_tokens: int = 0
     cut_input: str | None = None
-    """The JSON text at which max_tokens cut the last block, a tool call."""
+    """Truncated JSON input of the last block, a tool call cut by max_tokens."""
 
 
 def prewarm_response(message_id: str) -> BuiltResponse:
-    """The answer to `max_tokens: 0`: the prompt is cached, nothing is said."""
+    """Return the empty answer to `max_tokens: 0`, which only fills the cache."""
     return BuiltResponse(message_id=message_id, stop_reason="max_tokens")
 
 
 def build_response(
-    call: ApiRequest, chosen: SelectedReply, place: str, *, ids: IdGenerator, signer: ThinkingSigner, prompt_tokens: int
+    call: ApiRequest, selected: SelectedReply, key: str, *, ids: IdGenerator, signer: ThinkingSigner, prompt_tokens: int
 ) -> BuiltResponse:
-    """Turn *chosen* into the message that has its *place* in the run.
+    """Build the message of a *selected* reply; its ids derive from *key*.
 
-    Thinking is left out where the request or the model has it off. Text ends at a stop sequence, and everything ends
-    at max_tokens or where the context window is full, as the API's stop reasons say.
+    Thinking is omitted if the request or the model disables it. The reply ends at a stop sequence, at max_tokens or at
+    a full context window, with the API's stop reasons.
     """
-    blocks = [block for block in chosen.content if _thinks(call) or block["type"] not in _THINKING]
-    blocks, ending = _until_stop_sequence(blocks, call, chosen.reply)
+    blocks = [block for block in selected.content if _thinks(call) or block["type"] not in _THINKING]
+    blocks, ending = _until_stop_sequence(blocks, call, selected.reply)
     limit = min(call.max_tokens, max(0, call.model.window - prompt_tokens))
-    spoken = _within(blocks, limit)
-    if spoken.is_cut:
+    truncated = _within(blocks, limit)
+    if truncated.is_cut:
         ending = _Ending("max_tokens" if limit == call.max_tokens else "model_context_window_exceeded")
-    content = tuple(_finished(spoken.blocks, call, place, ids, signer))
+    content = tuple(_finished(truncated.blocks, call, key, ids, signer))
     signer.remember([block["id"] for block in content if block["type"] == "tool_use"], content)
     return BuiltResponse(
-        message_id=ids.message(place),
+        message_id=ids.message(key),
         content=content,
         stop_reason=ending.reason,
         stop_sequence=ending.sequence,
         stop_details=ending.details,
-        output_tokens=spoken.tokens,
-        thinking_tokens=spoken.thinking_tokens,
-        cut_input=spoken.cut_input,
+        output_tokens=truncated.tokens,
+        thinking_tokens=truncated.thinking_tokens,
+        cut_input=truncated.cut_input,
     )
 
 
@@ -73,7 +73,7 @@ class _Ending:
 
 @attrs.frozen(kw_only=True)
 class _TruncatedContent:
-    """What of a reply fits into a limit."""
+    """The part of a reply within a token limit."""
 
     blocks: Sequence[Block]
     tokens: int
@@ -89,7 +89,7 @@ def _thinks(call: ApiRequest) -> bool:
 
 
 def _until_stop_sequence(blocks: list[Block], call: ApiRequest, reply: ScriptedReply) -> tuple[list[Block], _Ending]:
-    """The blocks up to the first stop sequence in a text, and how the reply ends."""
+    """Return the blocks up to the first stop sequence in a text, and the ending of the reply."""
     sequences = [text for text in call.params.get("stop_sequences") or () if text]
     for index, block in enumerate(blocks):
         found = [(block["text"].find(text), text) for text in sequences if text in block.get("text", "")]
@@ -101,7 +101,7 @@ def _until_stop_sequence(blocks: list[Block], call: ApiRequest, reply: ScriptedR
 
 
 def _within(blocks: Sequence[Block], limit: int) -> _TruncatedContent:
-    """Cut at *limit* output tokens and count what is left."""
+    """Truncate at *limit* output tokens and count the result."""
     tokens = thought = 0
     for index, block in enumerate(blocks):
         own = count_block(block)
@@ -118,7 +118,7 @@ def _within(blocks: Sequence[Block], limit: int) -> _TruncatedContent:
 
 
 def _cut(block: Block, tokens: int) -> tuple[Block | None, str | None]:
-    """The part of *block* that fits into *tokens*, and the text at which a tool call's input ends."""
+    """Return the part of *block* within *tokens*, and the truncated JSON input of a tool call."""
     size = tokens * BYTES_PER_TOKEN
     field = {"text": "text", "thinking": "thinking"}.get(block["type"])
     if field is not None:
@@ -131,17 +131,17 @@ def _cut(block: Block, tokens: int) -> tuple[Block | None, str | None]:
 
 
 def _finished(
-    blocks: Sequence[Block], call: ApiRequest, place: str, ids: IdGenerator, signer: ThinkingSigner
+    blocks: Sequence[Block], call: ApiRequest, key: str, ids: IdGenerator, signer: ThinkingSigner
 ) -> list[Block]:
-    """The blocks with tool ids and thinking signatures; a signature covers the blocks before it."""
+    """Add tool ids and thinking signatures; a signature covers the preceding blocks."""
     config = call.params.get("thinking")
     is_omitted = isinstance(config, dict) and config.get("display") == "omitted"
     done: list[Block] = []
     for index, block in enumerate(blocks):
         match block["type"]:
             case "tool_use":
-                made = ids.tool_use(place, index)
-                done.append({"type": "tool_use", "id": made, **{k: v for k, v in block.items() if k != "type"}})
+                id_ = ids.tool_use(key, index)
+                done.append({"type": "tool_use", "id": id_, **{k: v for k, v in block.items() if k != "type"}})
             case "thinking":
                 text = "" if is_omitted else block["thinking"]
                 done.append({"type": "thinking", "thinking": text, "signature": signer.sign(call, text, done)})

@@ -1,4 +1,4 @@
-"""Sends a response whole or as a stream, at its pace, with injected faults."""
+"""Sends a response, complete or streamed, with scripted delays and injected faults."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from coterie.scenarios.api_server.script.http_faults import ERROR_STATUS, HttpFa
 from coterie.scenarios.api_server.script.reply_selection import SelectedReply
 
 CHARACTERS_PER_DELTA = 48
-"""About a dozen tokens: enough pieces to exercise a client, few enough to stay cheap."""
+"""Size of a streamed text delta, about a dozen tokens: several deltas per reply, but cheap."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -24,14 +24,14 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 def encode_event(kind: str, **fields: Any) -> bytes:
-    """One event; its data repeats its name, as the API's does."""
+    """Encode one server-sent event; its data repeats the event type, as in the API."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
 
 
 def message_events(message: dict[str, Any], cut_input: str | None = None) -> Iterator[bytes]:
-    """All events of *message*, from message_start to message_stop.
+    """Yield all events of *message*, from message_start to message_stop.
 
-    *cut_input* is the JSON text at which the last block, a tool call, was cut off by max_tokens.
+    *cut_input* is the truncated JSON input of the last block, a tool call cut by max_tokens.
     """
     usage = message["usage"]
     opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
@@ -49,7 +49,7 @@ def message_events(message: dict[str, Any], cut_input: str | None = None) -> Ite
 
 
 def error_event(kind: str, message: str) -> bytes:
-    """An error after status 200."""
+    """Encode an error that happens after status 200 was sent."""
     return encode_event("error", error={"type": kind, "message": message})
 
 
@@ -64,7 +64,7 @@ def _block_events(index: int, block: Block, cut_input: str | None) -> Iterator[b
 
 
 def _deltas(block: Block, cut_input: str | None) -> tuple[Block, list[Block]]:
-    """The block as it starts, and the deltas that fill it."""
+    """Return the empty block at its start and the deltas that fill it."""
     match block["type"]:
         case "text":
             return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
@@ -74,7 +74,7 @@ def _deltas(block: Block, cut_input: str | None) -> tuple[Block, list[Block]]:
             return {**block, "thinking": "", "signature": ""}, [*deltas, signature]
         case "tool_use":
             text = _encode(block["input"]).decode() if cut_input is None else cut_input
-            pieces = ["", *_pieces(text)]  # the API's first piece is empty, and clients must bear it
+            pieces = ["", *_pieces(text)]  # the API sends an empty first piece, which clients must accept
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
         case _:
             return block, []
@@ -85,13 +85,13 @@ def _pieces(text: str) -> list[str]:
 
 
 STATUS = {"rate_limit": (429, "rate_limit_error"), "overloaded": (529, "overloaded_error"), "error": (500, "api_error")}
-"""Fault kind -> the answer it gives instead of a reply."""
+"""Status and error type of fault kinds that replace the reply."""
 
 
 async def inject_before(fault: HttpFault, respond: Responder) -> None:
-    """Carry out a fault that takes the place of an answer; one that strikes later does nothing here.
+    """Apply a fault that replaces the answer; a fault within an answer does nothing here.
 
-    Raises `ApiError` for an error answer and `ClientGone` once the connection is dropped.
+    Raises `ApiError` for an error answer and `ClientGone` after dropping the connection.
     """
     if fault.kind == "disconnect":
         await respond.abort()
@@ -109,19 +109,19 @@ async def send_response(
     exchange: ApiExchange,
     call: ApiRequest,
     message: dict[str, Any],
-    composed: BuiltResponse,
-    chosen: SelectedReply | None,
+    built: BuiltResponse,
+    selected: SelectedReply | None,
     fault: HttpFault | None,
 ) -> bool:
-    """Send *message*; a fault that is left strikes in the middle of it.
+    """Send *message*, with any fault that applies within an answer.
 
-    False if an error event came in place of its end.
+    Returns False if an error event replaced the end.
     """
     if not call.stream:
         await _deliver_whole(exchange, message, fault)
         return True
-    events = list(message_events(message, composed.cut_input))
-    pace = chosen.reply.token_delay if chosen else 0.0
+    events = list(message_events(message, built.cut_input))
+    pace = selected.reply.token_delay if selected else 0.0
     respond = exchange.respond
     await respond.start(200, exchange.all_headers("text/event-stream; charset=utf-8"))
     if fault is not None:
@@ -152,7 +152,7 @@ async def _deliver_whole(exchange: ApiExchange, message: dict[str, Any], fault: 
 async def _inject_within(
     fault: HttpFault, events: list[bytes], pace: float, respond: Responder
 ) -> tuple[list[bytes], float]:
-    """Carry out *fault* and return the events still to be written, and how fast."""
+    """Apply *fault* and return the events still to be written, with the delay between them."""
     if fault.kind == "slow":
         return events, fault.seconds or pace
     await _write(respond, events[: fault.after], pace)

@@ -1,4 +1,4 @@
-"""Cache breakpoints of a request, and the refusals of invalid markers."""
+"""Cache breakpoints of a request, and errors for invalid markers."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from coterie.scenarios.api_server.request.errors import invalid_request
 
 MARKERS_LIMIT = 4
 SERVER_RESULT = "_tool_result"
-"""How the types of server-tool results end; the result of a client's tool has no word before it."""
+"""Suffix of the block types of server tool results; the result of a client tool is `tool_result`."""
 UNMARKABLE = THINKING | {CACHE_EDITS}
 
 Ttl = Literal["5m", "1h"]
@@ -22,16 +22,16 @@ Ttl = Literal["5m", "1h"]
 
 @attrs.frozen(kw_only=True)
 class Breakpoint:
-    """A breakpoint: the prefix that ends at position *index* is to be cached for *ttl*."""
+    """A breakpoint: the prefix that ends at position *index* is cached for *ttl*."""
 
     index: int
     ttl: Ttl
 
 
 def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint, ...]:
-    """The breakpoints of *call* in the order of the prompt, the automatic one included.
+    """Return the breakpoints of *call* in prompt order, including the automatic one.
 
-    Raises `ApiError` (400) in the API's own words where they are documented.
+    Raises `ApiError` (400) with the API's documented messages.
     """
     explicit = [(path, _check_block(block, path)) for path, block in _marked_blocks(call)]
     _check_count(len(explicit))
@@ -50,9 +50,9 @@ def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint
 
 
 def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> list[Breakpoint]:
-    """The breakpoint the API adds by itself on the last result of a server tool, where a request has any at all.
+    """Return the breakpoint that the API adds on the last server tool result of a request with breakpoints.
 
-    It counts towards no limit, and the order of lifetimes is not checked against it.
+    It counts towards no limit, and the order of lifetimes does not apply to it.
     """
     types = {kind for kind in call.block_types if kind.endswith(SERVER_RESULT)}
     if not markers or not types:
@@ -62,7 +62,7 @@ def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: lis
 
 
 def _marked_blocks(call: ApiRequest) -> Iterator[tuple[str, Block]]:
-    """Every block with a marker and the path of it, in the order of the request's sections."""
+    """Yield every block with a marker and its path, in the order of the request's sections."""
     for index, tool in enumerate(call.tools):
         if tool.get("cache_control") is not None:
             yield f"tools.{index}", tool
@@ -135,7 +135,7 @@ def _check_order(markers: list[tuple[str, Ttl]]) -> None:
 
 
 def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> Breakpoint | None:
-    """The breakpoint that a top-level `cache_control` adds; None if there is nothing to mark or it is marked."""
+    """Return the breakpoint of a top-level `cache_control`; None if no block can be marked or the block is marked."""
     control = call.params.get("cache_control")
     if control is None:
         return None

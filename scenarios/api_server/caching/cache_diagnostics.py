@@ -1,4 +1,4 @@
-"""Cache diagnostics: the reason why a request could not reuse an earlier prefix."""
+"""Cache diagnostics: why a request could not reuse an earlier prefix."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
 MESSAGES_LIMIT = 10_000
 POSITIONS_LIMIT = 4_000_000
-"""Over all remembered prompts; long conversations push out old messages sooner."""
+"""Maximum number of positions over all remembered prompts; long conversations displace old messages sooner."""
 SHORT = 8
-"""Bytes of a digest that are kept: enough to tell two prefixes apart, not to be a cache key."""
+"""Stored bytes of a digest: enough to compare two prefixes, but not a cache key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -21,7 +21,7 @@ class _Remembered:
     system: bytes
     settings: bytes
     positions: bytes
-    """The shortened digest of every position, one after the other."""
+    """Concatenated shortened digests of all positions."""
 
     @property
     def size(self) -> int:
@@ -30,7 +30,7 @@ class _Remembered:
 
 @attrs.define(eq=False)
 class CacheDiagnoser:
-    """Remembers the prompts of the latest messages; the ones not asked for longest are forgotten first."""
+    """Remembers the prompts of recent messages; the least recently used are dropped first."""
 
     messages_limit: int = MESSAGES_LIMIT
     positions_limit: int = POSITIONS_LIMIT
@@ -41,7 +41,7 @@ class CacheDiagnoser:
         return len(self._messages)
 
     def remember(self, message_id: str, model_id: str, prompt: PromptDigest) -> None:
-        """Keep what is needed to compare a later request with the one that *message_id* answered."""
+        """Remember the prompt that *message_id* answered, for comparison with later ones."""
         self._forget(message_id)
         self._messages[message_id] = remembered = _remembered(model_id, prompt)
         self._positions += remembered.size
@@ -49,10 +49,9 @@ class CacheDiagnoser:
             self._forget(next(iter(self._messages)))
 
     def diagnose(self, previous_id: str | None, model_id: str, prompt: PromptDigest) -> dict[str, Any] | None:
-        """The `diagnostics` object of a reply; None when the earlier prompt is a prefix of this one.
+        """Return the `diagnostics` object of a reply; None if the earlier prompt is a prefix of this one.
 
-        None too without a *previous_id*: there is nothing to compare with. `cache_missed_input_tokens` counts
-        what stands behind the part that both prompts share.
+        Also None without a *previous_id*. `cache_missed_input_tokens` counts the tokens after the shared prefix.
         """
         if previous_id is None:
             return None
@@ -84,7 +83,7 @@ def _remembered(model_id: str, prompt: PromptDigest) -> _Remembered:
 
 
 def _shared(one: bytes, other: bytes) -> int:
-    """How many leading positions are equal; by halves, because digests that differ once differ ever after."""
+    """Count equal leading positions by bisection: digests differ at every position after the first difference."""
     low, high = 0, min(len(one), len(other)) // SHORT
     while low < high:
         middle = (low + high) // 2
@@ -104,7 +103,7 @@ def _difference(earlier: _Remembered, current: _Remembered) -> str:
     if earlier.system != current.system:
         return "system_changed"
     if earlier.settings != current.settings:
-        # The API has no name for a changed tool choice, thinking or output format.
+        # The API has no reason for a changed tool choice, thinking or output format.
         return "unavailable"
     return "messages_changed"
 

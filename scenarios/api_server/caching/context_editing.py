@@ -1,11 +1,11 @@
 """Context editing: `context_management` and `cache_edits` of a request, applied to its messages.
 
-A user message may hold `{"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": "toolu_..."}]}`.
-From the request that carries it on, the tool results it names count no tokens; they stay in the digest chain, so
-the cache still finds the prefix that was written with them.
+A user message may contain `{"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": "toolu_..."}]}`.
+From that request on, the named tool results count no tokens. They stay in the digest chain, so the cache still finds
+the prefix that was written with them.
 
-The client keeps its whole history; only the prompt is smaller. The edited form is what is counted and cached, so
-clearing breaks the cache from the first block that changed.
+The client keeps its complete history. Counting and caching use the edited form, so clearing breaks the cache from the
+first changed block.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -22,10 +22,10 @@ CACHE_EDITS = "cache_edits"
 
 
 def deleted_references(call: ApiRequest, beta: str | None) -> frozenset[str]:
-    """The ids of all tool results that the request's `cache_edits` blocks delete.
+    """Return the ids of all tool results that `cache_edits` blocks of the request delete.
 
-    *beta* names the header under which such blocks are known; without it they are an unknown block type.
-    Raises `ApiError` (400) with the path of what is wrong. An id may be deleted more than once.
+    *beta* is the beta header that enables such blocks; without it they are an unknown block type. Raises `ApiError`
+    (400) with the path of the error. An id may be deleted more than once.
     """
     if not any(block["type"] == CACHE_EDITS for message in call.messages for block in message.content):
         return frozenset()
@@ -47,7 +47,7 @@ def deleted_references(call: ApiRequest, beta: str | None) -> frozenset[str]:
 
 
 def references(block: Block) -> list[str]:
-    """The ids that one checked `cache_edits` block names."""
+    """Return the ids in one validated `cache_edits` block."""
     return [edit["cache_reference"] for edit in block["edits"]]
 
 
@@ -78,8 +78,8 @@ def _read_cache_edit(edit: Any, path: str) -> str:
     return reference
 
 
-def _check_known(wanted: list[str], results: set[str], call: ApiRequest, path: str) -> None:
-    for index, reference in enumerate(wanted):
+def _check_known(references_: list[str], results: set[str], call: ApiRequest, path: str) -> None:
+    for index, reference in enumerate(references_):
         if reference not in results:
             raise _unknown(reference, call, f"{path}.edits.{index}.cache_reference")
 
@@ -87,7 +87,7 @@ def _check_known(wanted: list[str], results: set[str], call: ApiRequest, path: s
 def _unknown(reference: str, call: ApiRequest, path: str) -> ApiError:
     blocks = (block for message in call.messages for block in message.content)
     if any(block["type"] == "tool_result" and block.get("tool_use_id") == reference for block in blocks):
-        return invalid_request(f"{path}: the `tool_result` of {reference} stands after this block")
+        return invalid_request(f"{path}: the `tool_result` of {reference} is after this block")
     return invalid_request(f"{path}: no `tool_result` of {reference} is in this request")
 
 
@@ -133,20 +133,20 @@ _Edit = _ClearThinking | _ClearToolUses
 
 @attrs.frozen(kw_only=True, eq=False)
 class EditedConversation:
-    """A conversation after its edits, and what they did."""
+    """A conversation after editing, and the effect of the edits."""
 
     messages: tuple[RequestMessage, ...]
     applied: tuple[dict[str, Any], ...]
-    """One object per edit that changed something, as `applied_edits` of a reply shows it."""
+    """One object for each edit that changed the conversation, in the form of `applied_edits`."""
     original_tokens: int
     edited_tokens: int
 
 
 def apply_edits(call: ApiRequest, deleted: Collection[str] = ()) -> EditedConversation:
-    """Carry out the request's `context_management`, if it has one.
+    """Apply the request's `context_management`, if it has one.
 
-    Tool results *deleted* from the cached prefix count no tokens, so there is nothing to clear in them.
-    Raises `ApiError` (400) when the beta header is missing or an edit is not as documented.
+    Tool results *deleted* by cache edits count no tokens, so they are not cleared. Raises `ApiError` (400) for a
+    missing beta header or an invalid edit.
     """
     tools = [tool for tool in call.tools if not is_deferred(tool)]
     results = _blocks_by_id(call.messages, "tool_result", "tool_use_id") if deleted else {}
@@ -165,12 +165,12 @@ def apply_edits(call: ApiRequest, deleted: Collection[str] = ()) -> EditedConver
 
 
 def clears_thinking(call: ApiRequest) -> bool:
-    """Whether the request itself says which thinking to keep, so that the model's default does not apply."""
+    """True if the request selects the thinking to keep, which overrides the model's default."""
     return any(isinstance(edit, _ClearThinking) for edit in _read_edits(call))
 
 
 def starts_turn(message: RequestMessage) -> bool:
-    """Whether *message* is a user's word and not only the results of tools."""
+    """True if *message* is from the user and contains more than tool results."""
     return message.role == "user" and any(
         block["type"] not in ("tool_result", CACHE_EDITS) for block in message.content
     )
@@ -198,7 +198,7 @@ def _read_edits(call: ApiRequest) -> list[_Edit]:
 
 def _read_edit(value: Any, path: str) -> _Edit:
     try:
-        return msgspec.convert(value, _Edit)  # type: ignore[no-any-return]  # a union is no type
+        return msgspec.convert(value, _Edit)  # type: ignore[no-any-return]  # a union is not a type
     except msgspec.ValidationError as exc:
         reason, _, place = str(exc).partition(" - at `$")
         raise invalid_request(f"{path}{place.rstrip('`')}: {reason}") from exc
@@ -229,7 +229,7 @@ def _clear_thinking(
 
 
 def without_thinking(message: RequestMessage) -> RequestMessage:
-    """*message* with its thinking taken out, if it is the assistant's; any other as it is."""
+    """Return *message* without thinking; messages of other roles are unchanged."""
     if not _thinks(message):
         return message
     kept = tuple(block for block in message.content if block["type"] not in THINKING)
@@ -237,7 +237,7 @@ def without_thinking(message: RequestMessage) -> RequestMessage:
 
 
 def _turns(messages: Sequence[RequestMessage]) -> Iterator[int]:
-    """The number of the turn each message belongs to; a tool loop is one turn."""
+    """Yield the turn number of each message; a tool loop is one turn."""
     turn = 0
     for message in messages:
         turn += starts_turn(message)
@@ -281,7 +281,7 @@ def _old_pairs(uses: dict[str, Block], results: dict[str, Block], edit: _ClearTo
 
 
 def _replace(block: Block, edit: _ClearToolUses, replaced: dict[int, Block]) -> int:
-    """Note what stands in for *block*, and return the tokens that saves; a block that would not shrink stays."""
+    """Record the smaller replacement of *block* and return the saved tokens; 0 if it would not shrink."""
     if block["type"] == "tool_result":
         smaller = {**block, "content": [{"type": "text", "text": PLACEHOLDER}]}
     elif edit.clear_tool_inputs is True or block.get("name") in (edit.clear_tool_inputs or ()):

@@ -11,29 +11,29 @@ from coterie.scenarios.api_server.caching.breakpoints import Breakpoint, Ttl
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
 LOOKBACK = 20
-"""Steps that a breakpoint looks back for an entry, itself included."""
+"""Number of steps that a lookup goes back from a breakpoint, including the breakpoint."""
 LIFE: Mapping[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
-"""Seconds an entry lives from the start of the request that wrote or read it last."""
+"""Lifetime in seconds of an entry, from the start of the last request that wrote or read it."""
 ENTRIES_LIMIT = 200_000
 
 
 @attrs.frozen(kw_only=True)
 class CacheResult:
-    """What the cache did for one request; the four figures add up to the prompt's tokens."""
+    """Cache result of one request; the four token counts add up to the prompt."""
 
     hit: int | None
-    """The position of the longest prefix that was found."""
+    """Position of the longest cached prefix."""
     read: int
     write_5m: int
     write_1h: int
     uncached: int
     writes: tuple[tuple[bytes, float], ...]
-    """The digest and life of each entry that becomes readable when the response begins."""
+    """Digest and lifetime of each entry that becomes readable when the response starts."""
     started: float
-    """When the request began: the lives of its entries count from then."""
+    """Start of the request, from which entry lifetimes count."""
     lookups: int
     deleted: int | None
-    """Tokens that cache edits took out of what was cached before; None for a request without such edits."""
+    """Tokens that cache edits removed from the cached prefix; None without such edits."""
 
 
 @attrs.define
@@ -44,21 +44,21 @@ class _Entry:
 
 @attrs.define(eq=False)
 class PromptCache:
-    """The entries of one server, of all keys and models; a prefix's digest keeps them apart."""
+    """Cache entries of one server; the digest of a prefix includes key and model."""
 
     limit: int = ENTRIES_LIMIT
     _entries: dict[bytes, _Entry] = attrs.field(factory=dict, init=False)
-    # One item per entry, with a time at or before its expiry: a refresh costs no work here.
+    # One item for each entry, at or before its expiry, so that refreshing an entry needs no update here.
     _queue: list[tuple[float, bytes]] = attrs.field(factory=list, init=False)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def look_up(self, prompt: PromptDigest, markers: Sequence[Breakpoint], *, minimum: int, now: float) -> CacheResult:
-        """Find the longest cached prefix and bill the request; every entry found begins its life anew.
+        """Find the longest cached prefix and split the prompt's tokens; renews the lifetime of found entries.
 
-        *now* is the start of the request. Markers on a prefix of fewer than *minimum* tokens have no effect.
-        Nothing is written: that is for `publish`.
+        *now* is the start of the request. Markers on a prefix of fewer than *minimum* tokens have no effect. Writes
+        nothing; `publish` does.
         """
         usable = [marker for marker in markers if prompt.cumulative[marker.index] >= minimum]
         hit, lookups = -1, 0
@@ -82,17 +82,17 @@ class PromptCache:
             deleted=sum(tokens for at, tokens in prompt.deletions if at > hit) if prompt.deletions else None,
         )
 
-    def publish(self, verdict: CacheResult) -> None:
-        """Make the request's entries readable; to be called once its response begins.
+    def publish(self, result: CacheResult) -> None:
+        """Make the request's entries readable; call it when the response starts.
 
-        An entry that is still alive keeps the longer of its old life and the new one.
+        An entry that has not expired keeps the longer of its old and new lifetimes.
         """
-        for digest, life in verdict.writes:
-            self._write(digest, life, verdict.started)
-        self._trim(verdict.started)
+        for digest, life in result.writes:
+            self._write(digest, life, result.started)
+        self._trim(result.started)
 
     def _look_back(self, prompt: PromptDigest, index: int, now: float) -> tuple[int, int]:
-        """The nearest entry at or before *index*, or -1, and how many positions were checked."""
+        """Return the nearest entry at or before *index*, or -1, and the number of checked positions."""
         earliest = prompt.runs[index] - LOOKBACK
         at = index
         while at >= 0 and prompt.runs[at] > earliest:
@@ -115,7 +115,7 @@ class PromptCache:
             entry.life, entry.expiry = max(entry.life, life), max(entry.expiry, expiry)
 
     def _trim(self, now: float) -> None:
-        """Drop what has expired, and what expires first while there is too much."""
+        """Drop expired entries, and beyond the limit those that expire first."""
         while self._queue and (self._queue[0][0] < now or len(self._entries) > self.limit):
             noted, digest = self._queue[0]
             expiry = self._entries[digest].expiry
@@ -126,19 +126,19 @@ class PromptCache:
                 del self._entries[digest]
 
 
-def usage_json(verdict: CacheResult, output_tokens: int, thinking_tokens: int = 0) -> dict[str, Any]:
-    """The `usage` object of a reply; *thinking_tokens* are part of *output_tokens*.
+def usage_json(result: CacheResult, output_tokens: int, thinking_tokens: int = 0) -> dict[str, Any]:
+    """Return the `usage` object of a reply; *thinking_tokens* are part of *output_tokens*.
 
-    `cache_deleted_input_tokens` appears only when the request carried cache edits.
+    `cache_deleted_input_tokens` is present only if the request has cache edits.
     """
     created = {
-        "ephemeral_5m_input_tokens": verdict.write_5m,
-        "ephemeral_1h_input_tokens": verdict.write_1h,
+        "ephemeral_5m_input_tokens": result.write_5m,
+        "ephemeral_1h_input_tokens": result.write_1h,
     }
     usage: dict[str, Any] = {
-        "input_tokens": verdict.uncached,
-        "cache_creation_input_tokens": verdict.write_5m + verdict.write_1h,
-        "cache_read_input_tokens": verdict.read,
+        "input_tokens": result.uncached,
+        "cache_creation_input_tokens": result.write_5m + result.write_1h,
+        "cache_read_input_tokens": result.read,
         "cache_creation": created,
         "output_tokens": output_tokens,
         "output_tokens_details": {"thinking_tokens": thinking_tokens},
@@ -147,25 +147,25 @@ def usage_json(verdict: CacheResult, output_tokens: int, thinking_tokens: int = 
         "iterations": [
             {
                 "type": "message",
-                "input_tokens": verdict.uncached,
+                "input_tokens": result.uncached,
                 "output_tokens": output_tokens,
-                "cache_read_input_tokens": verdict.read,
-                "cache_creation_input_tokens": verdict.write_5m + verdict.write_1h,
+                "cache_read_input_tokens": result.read,
+                "cache_creation_input_tokens": result.write_5m + result.write_1h,
                 "cache_creation": dict(created),
             }
         ],
     }
-    if verdict.deleted is not None:
-        usage["cache_deleted_input_tokens"] = verdict.deleted
+    if result.deleted is not None:
+        usage["cache_deleted_input_tokens"] = result.deleted
     return usage
 
 
-def billed_usage(verdict: CacheResult, output_tokens: int) -> Usage:
-    """The same figures by the price they are billed at."""
+def billed_usage(result: CacheResult, output_tokens: int) -> Usage:
+    """Return the token counts by price category."""
     return Usage(
-        input=verdict.uncached,
-        read=verdict.read,
-        write_5m=verdict.write_5m,
-        write_1h=verdict.write_1h,
+        input=result.uncached,
+        read=result.read,
+        write_5m=result.write_5m,
+        write_1h=result.write_1h,
         output=output_tokens,
     )

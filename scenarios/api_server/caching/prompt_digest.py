@@ -1,7 +1,7 @@
 """Prompt of a request as a chain of digests over tools, system and messages.
 
-Whatever else invalidates a section's cache is mixed into the chain where that section begins (prompt caching:
-what invalidates the cache), so two prompts share an entry exactly when their digests at a position are equal.
+Parameters that invalidate the cache of a section are mixed into the chain at the start of that section. So two prompts
+share an entry exactly when their digests at a position are equal.
 """
 
 import functools
@@ -28,11 +28,11 @@ from coterie.scenarios.api_server.request.canonical_block import canonical_block
 DIGEST_SIZE = 16
 WEB_TOOLS = ("web_search_", "web_fetch_")
 RUNS = ("tool_use", "tool_result")
-"""Consecutive blocks of one of these types in one message are one step of the cache's lookback."""
+"""Consecutive blocks of one of these types in a message count as one step of the cache lookup."""
 RICH = frozenset({"image", "document", "search_result", "tool_result"})
-"""What may be or hold an image, or switch citations on."""
+"""Block types that can contain an image or enable citations."""
 
-# The first byte before a block says whose it is; a capital, that a message begins with it.
+# The byte before a block gives its role; a capital letter marks the first block of a message.
 _FRAMES = {"user": (b"U", b"u"), "assistant": (b"A", b"a"), "system": (b"Y", b"y")}
 
 _settings = msgspec.json.Encoder(order="sorted")
@@ -40,63 +40,63 @@ _settings = msgspec.json.Encoder(order="sorted")
 
 @attrs.frozen(kw_only=True, eq=False)
 class PromptDigest:
-    """The positions of a prompt, one per block; the sequences run in parallel."""
+    """The positions of a prompt, one for each block, as parallel sequences."""
 
     blocks: Sequence[Block]
     digests: Sequence[bytes]
-    """Of the whole prefix that ends with each position."""
+    """Digest of the prefix that ends with each position."""
     cumulative: Sequence[int]
     """Tokens up to and including each position, without deleted tool results."""
     runs: Sequence[int]
-    """The lookback step each position belongs to, counted from 0."""
+    """Lookup step of each position, counted from 0."""
     system_start: int
     messages_start: int
     owner: bytes
-    """Stands for the API key: nothing is shared between two of them."""
+    """Digest of the API key; entries of different keys are never shared."""
     speed: str
     parameters: "_Settings"
     has_images: bool
     applied_edits: tuple[dict[str, Any], ...] = ()
     cleared_tokens: int = 0
-    """What context editing took out."""
+    """Tokens removed by context editing."""
     deletions: tuple[tuple[int, int], ...] = ()
-    """Of each `cache_edits` block, its position and the tokens that are deleted by it and by none before it."""
+    """Position of each `cache_edits` block, with the tokens that it is the first to delete."""
 
     @property
     def total(self) -> int:
-        """Input tokens of the request, after all editing."""
+        """Input tokens of the request after editing."""
         return self.tokens_at(len(self.blocks) - 1)
 
     @property
     def original_total(self) -> int:
-        """What `total` would be without context editing."""
+        """Input tokens of the request before context editing."""
         return self.total + self.cleared_tokens
 
     @property
     def tools_digest(self) -> bytes:
-        """Of the tool definitions alone."""
+        """Digest of the tool definitions alone."""
         return _digest(*map(canonical_block, self.blocks[: self.system_start]))
 
     @property
     def system_digest(self) -> bytes:
-        """Of the system blocks alone."""
+        """Digest of the system blocks alone."""
         return _digest(*map(canonical_block, self.blocks[self.system_start : self.messages_start]))
 
     @property
     def settings(self) -> bytes:
-        """Digest of the parameters that change the prompt beside its text: tool choice, thinking, output format."""
+        """Digest of tool choice, thinking and output format, which change the prompt beyond its text."""
         return self.parameters.digest()
 
     def digest_before(self, index: int) -> bytes:
-        """The digest of the prefix that ends before position *index*; of the owner alone for the first."""
+        """Return the digest of the prefix before position *index*; the owner's digest for index 0."""
         return self.digests[index - 1] if index else self.owner
 
     def tokens_at(self, index: int) -> int:
-        """Tokens of the prefix that ends with position *index*; none before the first."""
+        """Return the tokens of the prefix that ends with position *index*; 0 for a negative index."""
         return self.cumulative[index] if index >= 0 else 0
 
     def tokens_of(self, index: int) -> int:
-        """Tokens of position *index* alone."""
+        """Return the tokens of position *index* alone."""
         return self.cumulative[index] - self.tokens_at(index - 1)
 
 
@@ -116,12 +116,12 @@ class _Chain:
     _withheld: dict[str, int] = attrs.field(factory=dict)
 
     def mix(self, *settings: object) -> None:
-        """Make everything that follows depend on *settings*."""
+        """Make the digests of all following positions depend on *settings*."""
         self.digest = blake2b(self.digest + _settings.encode(settings), digest_size=DIGEST_SIZE).digest()
 
     def extend(self, blocks: Iterable[Block], first: bytes, rest: bytes) -> None:
-        """Add the blocks of one message, or of one section outside the messages."""
-        # The one hot loop of the server: locals, and no object per block.
+        """Append the blocks of one message, or of one section outside the messages."""
+        # The hot loop of the server: local variables, and no object for each block.
         frame, previous = first, None
         digest, tokens, run, deleted = self.digest, self.tokens, self.run, self.deleted
         for block in blocks:
@@ -131,7 +131,7 @@ class _Chain:
             tokens += self._without_deleted(block, own) if deleted else own
             kind = block.get("type")
             if kind != CACHE_EDITS:
-                # An edit belongs to the step before it: it must not cost a step of the lookback.
+                # An edit does not count as a step of the cache lookup.
                 if kind != previous or kind not in RUNS:
                     run += 1
                 previous = kind
@@ -155,9 +155,9 @@ class _Chain:
 
 
 def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None) -> PromptDigest:
-    """Lay out what the model would read for *call*, with context editing and cache edits carried out.
+    """Build the prompt that the model would read for *call*, with context editing and cache edits applied.
 
-    Raises `ApiError` (400) if either is not as it must be.
+    Raises `ApiError` (400) for an invalid edit.
     """
     deleted = deleted_references(call, cache_edits_beta)
     messages, applied = _edited_messages(call, deleted)
@@ -168,7 +168,7 @@ def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None
     owner = _owner(call.caller.key)
     chain = _Chain(owner, deleted=frozenset())
     chain.mix(call.model.id, settings.thinking_before("tools"))
-    # Switching a web tool on or off keeps the other tools' cache, so web tools come with the system section.
+    # Toggling a web tool keeps the cache of the other tools, so web tools belong to the system section.
     chain.extend([tool for tool in tools if not _is_web_tool(tool)], b"T", b"T")
     chain.mix(settings.speed, settings.format, has_citations, settings.thinking_before("system"))
     chain.extend([tool for tool in tools if _is_web_tool(tool)], b"W", b"W")
@@ -198,10 +198,10 @@ def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None
 
 @attrs.frozen(kw_only=True)
 class _Settings:
-    """The parameters that are part of the cache key; a default said aloud equals one left out."""
+    """Parameters that are part of the cache key; an explicit default equals an omitted one."""
 
     section: str
-    """Where a change of thinking or effort begins to matter."""
+    """Section from which a change of thinking or effort invalidates the cache."""
     thinking: Any
     effort: Any
     tool_choice: Any
@@ -241,7 +241,7 @@ def _tool_choice(value: Any) -> Any:
 
 
 def _digest(*parts: bytes) -> bytes:
-    # Each part goes in with its length, so that no two lists of parts run together.
+    # Length prefixes keep different lists of parts from having equal bytes.
     framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return blake2b(framed, digest_size=DIGEST_SIZE).digest()
 
@@ -267,9 +267,9 @@ def _without_stale_thinking(messages: tuple[RequestMessage, ...]) -> tuple[Reque
 
 
 def _features(messages: Sequence[RequestMessage]) -> tuple[bool, bool]:
-    """Whether there is an image anywhere, and whether citations are switched on anywhere."""
+    """Return whether any block is an image, and whether any block enables citations."""
     rich = [block for message in messages for block in message.content if block["type"] in RICH]
-    # The list grows under the loop: parts are looked into as their holders are.
+    # The loop appends nested parts to the list it iterates over.
     for block in rich:
         holder = block.get("source") if block["type"] == "document" else block
         content = holder.get("content") if isinstance(holder, dict) else None

@@ -15,7 +15,7 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 
 def count_pages(data: Any) -> int:
-    """Pages of the PDF that is *data* in base64; 0 where they are packed away, or it is none."""
+    """Count the pages of a base64-encoded PDF; 0 if they are compressed or *data* is no PDF."""
     if not isinstance(data, str):
         return 0
     try:
@@ -25,22 +25,22 @@ def count_pages(data: Any) -> int:
 
 
 BYTES_PER_TOKEN = 4
-"""Of text in UTF-8; a part of a token counts as one."""
+"""Bytes of UTF-8 text in a token, rounded up."""
 BYTES_PER_JSON_TOKEN = 3
 IMAGE = 1_600
 DOCUMENT = 2_000
-"""A document whose text the server cannot see: a page of a PDF, or one that is elsewhere."""
+"""Tokens of a PDF page, or of a document that the server cannot read."""
 TOOL_BLOCK = 4
-"""What a tool_use or tool_result costs beside its content."""
+"""Tokens of a tool_use or tool_result in addition to its content."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def count_block(block: Block, encoded: bytes | None = None) -> int:
-    """Tokens of one content block, system block or tool definition; its cache marker never counts.
+    """Return the tokens of one content block, system block or tool definition, without its cache marker.
 
-    *encoded* is the block's canonical form, if the caller has it already. A block of unknown type or shape
-    counts by its bytes, so nothing that parses as JSON fails here.
+    *encoded* is the canonical form of the block, if already known. A block of unknown type or shape counts by its
+    bytes, so any valid JSON is accepted.
     """
     kind = block.get("type")
     counter = _COUNTERS.get(kind) if isinstance(kind, str) else None
@@ -51,12 +51,12 @@ def count_block(block: Block, encoded: bytes | None = None) -> int:
 
 
 def count_blocks(blocks: Iterable[Block]) -> int:
-    """Tokens of all *blocks*: the sum of their own."""
+    """Return the tokens of all *blocks*."""
     return sum(map(count_block, blocks))
 
 
 def is_deferred(tool: Block) -> bool:
-    """Whether a tool definition waits outside the prompt: it costs nothing and is part of no prefix."""
+    """True if a tool definition is deferred: outside the prompt and without tokens."""
     return tool.get("defer_loading") is True
 
 
@@ -119,6 +119,6 @@ _COUNTERS: dict[str, Callable[[Block], int | None]] = {
     "document": _count_document,
     "tool_use": _count_tool_use,
     "tool_result": _count_tool_result,
-    # An instruction to the cache, never seen by the model.
+    # An instruction for the cache, which the model does not see.
     "cache_edits": lambda _: 0,
 }

@@ -13,54 +13,54 @@ import trio
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
 
 RECEIVE_BYTES = 64 * 1024
-"""Asked of the socket at a time; also what a peer may send ahead while it waits for its answer."""
+"""Maximum bytes of one read, and of what a client may send ahead while it waits for an answer."""
 
 LINGER_BYTES = 64 * 1024 * 1024
-"""Read and thrown away after the last answer: twice the largest body a client may be in the middle of sending."""
+"""Maximum bytes discarded after the last answer: twice the largest body that a client may still be sending."""
 
 Headers = Sequence[tuple[str, str]]
 
 
 class ClientGone(Exception):
-    """The peer closed or reset the connection, or stopped reading; nobody is left to answer."""
+    """The client closed or reset the connection, or stopped reading, so no answer can be sent."""
 
 
 @attrs.frozen(kw_only=True)
 class HttpLimits:
-    """What one peer may ask of the server; times in seconds."""
+    """Limits for one client; times in seconds."""
 
     headers_within: float = 10.0
     """From accept to the first byte, and from the first byte of a request to the end of its headers."""
     body_within: float = 60.0
     idle: float = 75.0
-    """Keep-alive without a new request."""
+    """Keep-alive time without a new request."""
     body: int = 32 * 1024 * 1024
     header_bytes: int = 64 * 1024
     connections: int = 4096
-    """Served at once; those beyond wait in the kernel's queue."""
+    """Connections served concurrently; further ones wait in the kernel's queue."""
     write_within: float = 60.0
-    """For one write to be taken by the peer's kernel; a peer that stops reading is dropped after it."""
+    """Time limit of one write; a client that stops reading is dropped after it."""
     linger: float = 2.0
-    """After the last answer, for the peer to read it and close."""
+    """Time after the last answer in which the client may read it and close."""
 
 
 @attrs.frozen(kw_only=True)
 class HttpRequest:
-    """A request that has arrived whole."""
+    """A completely received request."""
 
     method: str
     path: str
-    """Percent-decoded; escapes that are none stay as they came."""
+    """Percent-decoded path; invalid escapes are kept."""
     query: Mapping[str, str]
-    """Of a name given twice, the last value."""
+    """Query parameters; the last value of a repeated name."""
     headers: Mapping[str, str]
-    """Names in lower case; values of a name given twice are joined by a comma."""
+    """Headers by lower-case name; values of a repeated name are joined by a comma."""
     body: bytes
 
 
 @attrs.define(eq=False)
 class HttpConnection:
-    """A peer's stream with its protocol state; owned by one task, which must close it."""
+    """A client's connection with its protocol state; the task that owns it must close it."""
 
     stream: trio.SocketStream
     limits: HttpLimits
@@ -74,10 +74,10 @@ class HttpConnection:
         self._timeout = self.limits.headers_within
 
     async def read_request(self) -> HttpRequest:
-        """Wait for the next request.
+        """Read the next request.
 
-        Raises `ApiError` for one that cannot be accepted, to be answered as the connection's last, and
-        `ClientGone` when no more is coming.
+        Raises `ApiError` for an unacceptable request, whose error must be the last answer of the connection, and
+        `ClientGone` if the client has closed.
         """
         self._headless = False
         try:
@@ -92,7 +92,7 @@ class HttpConnection:
         return HttpRequest(method=method, path=path, query=query, headers=headers, body=body)
 
     def begin_next(self) -> bool:
-        """Make ready for another request; False when this connection has served its last."""
+        """Prepare for another request; False if the connection can serve no more."""
         done = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
         if done and self._intact:
             self._protocol.start_next_cycle()
@@ -101,30 +101,30 @@ class HttpConnection:
         return False
 
     async def send_whole(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer in one write, with the body's length; HEAD gets the length alone."""
+        """Send a complete answer in one write, with a content-length; HEAD gets no body."""
         length = () if status == 204 else (("content-length", str(len(body))),)
         response = h11.Response(status_code=status, headers=[*headers, *length])
         content = b"" if self._headless or status in (204, 304) else body
         await self._send(response, h11.Data(data=content), h11.EndOfMessage())
 
     async def send_head(self, status: int, headers: Headers) -> None:
-        """Begin an answer of unknown length."""
+        """Start an answer of unknown length."""
         await self._send(h11.Response(status_code=status, headers=list(headers)))
 
     async def send_part(self, data: bytes) -> None:
-        """Continue it with one write; nothing is written for HEAD or for no bytes."""
+        """Write *data* as part of the started answer; does nothing for HEAD or for no bytes."""
         if data and not self._headless:
             await self._send(h11.Data(data=data))
 
     async def send_end(self) -> None:
-        """End it."""
+        """End the started answer."""
         await self._send(h11.EndOfMessage())
 
     async def wait_gone(self) -> None:
-        """Return when the peer has closed or reset.
+        """Return when the client has closed or reset the connection.
 
-        Bytes that come instead are kept for the next request. A peer that sends more than `RECEIVE_BYTES`
-        ahead is not read further, and its going is then first noticed by a write.
+        Bytes received instead are kept for the next request. After `RECEIVE_BYTES` of them, reading stops and only a
+        write notices that the client has closed.
         """
         with contextlib.suppress(ClientGone):
             while len(self._protocol.trailing_data[0]) < RECEIVE_BYTES:
@@ -132,19 +132,20 @@ class HttpConnection:
             await trio.sleep_forever()
 
     def close(self) -> None:
-        """Close now; may be done twice."""
+        """Close immediately; may be called twice."""
         self.stream.socket.close()
 
     def reset(self) -> None:
-        """Close now; the peer sees a TCP reset instead of an end."""
+        """Close immediately with a TCP reset."""
         with contextlib.suppress(OSError):
             self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     async def close_gently(self) -> None:
-        """Send the end and read what the peer still sends, within bounds.
+        """Close the sending side and discard what the client still sends, within limits.
 
-        Closing with unread bytes in the kernel is a reset, which can destroy an answer the peer has not read.
+        Closing a socket with unread bytes in the kernel resets it, which can destroy an answer that the client has not
+        read.
         """
         left = LINGER_BYTES
         with trio.move_on_after(self.limits.linger), contextlib.suppress(*_GONE):
@@ -168,14 +169,14 @@ class HttpConnection:
         return event
 
     async def _receive_first(self) -> None:
-        with trio.move_on_after(self._timeout) as patience:
+        with trio.move_on_after(self._timeout) as limit:
             await self._receive()
-        if patience.cancelled_caught:
+        if limit.cancelled_caught:
             raise ClientGone
 
     def _accept_head(self, head: h11.Request) -> dict[str, str]:
         headers = _join_headers(head)
-        # What arrives whole in one read was never an incomplete event to h11, so its size is checked here.
+        # h11 does not limit headers that arrive complete in one read, so their size is checked here.
         if sum(map(len, headers)) + sum(map(len, headers.values())) + len(head.target) > self.limits.header_bytes:
             raise self._headers_too_large()
         if head.method == b"CONNECT":
@@ -185,7 +186,7 @@ class HttpConnection:
         return headers
 
     async def _read_body(self) -> bytes:
-        # One growing buffer: a list of parts would cost a peer's one-byte chunks sixty bytes each.
+        # One growing buffer: a list of chunks would cost sixty bytes for each one-byte chunk.
         body = bytearray()
         whole = self._collect(body)
         if not whole:
@@ -198,7 +199,7 @@ class HttpConnection:
         return bytes(body)
 
     def _collect(self, body: bytearray) -> bool:
-        """Move what has arrived of the body to *body*; True when that was all."""
+        """Move the received part of the body to *body*; True if the body is complete."""
         while (event := self._protocol.next_event()) is not h11.NEED_DATA:
             if isinstance(event, h11.EndOfMessage):
                 return True
@@ -228,7 +229,7 @@ class HttpConnection:
         pieces: list[bytes] = []
         for event in events:
             pieces += self._protocol.send_with_data_passthrough(event) or ()
-        # A write that is cut short, by cancellation too, leaves a stream that nothing may be added to.
+        # After an incomplete write, also by cancellation, nothing more may be sent on this connection.
         self._intact = False
         try:
             with trio.fail_after(self.limits.write_within):
@@ -271,7 +272,7 @@ def _join_headers(head: h11.Request) -> dict[str, str]:
 
 def _split_target(target: str) -> tuple[str, dict[str, str]]:
     if target.startswith(("http://", "https://")):
-        # The absolute form that proxies are sent; every server must take it.
+        # Clients send the absolute form to proxies; every server must accept it.
         target = "/" + target.split("://", 1)[1].partition("/")[2]
     path, _, query = target.partition("?")
     return unquote(path), dict(parse_qsl(query, keep_blank_values=True)) if query else {}

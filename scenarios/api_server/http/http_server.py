@@ -18,45 +18,45 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 @attrs.define(eq=False)
 class Responder:
-    """The answer to one request: sent whole, or started, written and finished.
+    """The answer to one request: sent complete, or started, written and finished.
 
-    Every method raises `ClientGone` when the peer cannot be reached. A write that is cancelled half-way leaves
-    the answer cut off; later ones then raise `ClientGone` too.
+    Every method raises `ClientGone` if the client cannot be reached. A cancelled write leaves an incomplete answer;
+    later writes then raise `ClientGone` too.
     """
 
     _connection: HttpConnection
     begun: bool = False
-    """Whether bytes of the answer may have left."""
+    """True if bytes of the answer may have been sent."""
 
     async def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Answer whole, with a content-length, in one socket write."""
+        """Send a complete answer, with a content-length, in one write."""
         self.begun = True
         await self._connection.send_whole(status, headers, body)
 
     async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Begin a stream: chunked, or until close for HTTP/1.0."""
+        """Start a streamed answer: chunked, or until close for HTTP/1.0."""
         self.begun = True
         await self._connection.send_head(status, headers)
 
     async def write(self, data: bytes) -> None:
-        """Add *data* to the stream in one socket write."""
+        """Add *data* to the streamed answer in one write."""
         await self._connection.send_part(data)
 
     async def finish(self) -> None:
-        """End the stream; the connection is then ready for another request."""
+        """End the streamed answer; the connection is then ready for another request."""
         await self._connection.send_end()
 
     async def abort(self) -> None:
-        """Drop the connection at once with a TCP reset; what the peer has not yet read is lost."""
+        """Drop the connection immediately with a TCP reset; data that the client has not read is lost."""
         self._connection.reset()
         await trio.lowlevel.checkpoint()
 
     @contextlib.asynccontextmanager
     async def while_connected(self) -> AsyncIterator[None]:
-        """Cancel the body and raise `ClientGone` when the peer closes.
+        """Cancel the block and raise `ClientGone` when the client closes.
 
-        Costs a task, so it belongs around waits only. A peer that merely closed its sending side counts as
-        gone: the two look alike. An error of the body leaves as it was raised, never in a group.
+        Needs a task of its own, so use it around waits only. A client that closed only its sending side counts as gone,
+        because the two cases look the same. An exception of the block is raised as it is, never in a group.
         """
         gone = False
         failure: Exception | None = None
@@ -71,7 +71,7 @@ class Responder:
             nursery.start_soon(watch, nursery.cancel_scope)
             try:
                 yield
-            except Exception as exc:  # noqa: BLE001 - carried past the nursery, which would put it in a group
+            except Exception as exc:  # noqa: BLE001 - re-raised after the nursery, which would put it in a group
                 failure = exc
             nursery.cancel_scope.cancel()
         if failure is not None:
@@ -81,18 +81,18 @@ class Responder:
 
 
 class Application(Protocol):
-    """What answers requests."""
+    """Handler of the requests that `serve_http` receives."""
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
         """Answer *request*.
 
-        `ClientGone` may leave it, alone or in a group; anything else that does ends the server. An answer that
-        is not finished on return is cut off by closing the connection.
+        May raise `ClientGone`, alone or in a group; any other exception ends the server. An answer that is unfinished
+        on return is cut off by closing the connection.
         """
         ...
 
     def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """Headers and body of the answer to what never became a request."""
+        """Return the headers and body of the answer to an unreadable request."""
         ...
 
 
@@ -106,16 +106,16 @@ async def serve_http(
 ) -> None:
     """Serve *application* until cancelled, which closes every connection; reports the port once it listens.
 
-    Raises `ValueError` for a host that is not loopback, and `OSError` when the port cannot be had.
+    Raises `ValueError` for a host that is not loopback, and `OSError` if the port cannot be bound.
     """
     address = _loopback(host)
     _raise_descriptor_limit()
     (listener,) = await trio.open_tcp_listeners(port, host=address)
     slots = trio.Semaphore(limits.connections)
-    # Closed without the checkpoint of `aclose`, where a cancellation would take the place of an application's error.
-    with contextlib.closing(listener.socket) as door:
+    # Closed without the checkpoint of `aclose`, where a cancellation would replace an exception of the application.
+    with contextlib.closing(listener.socket) as listening:
         async with trio.open_nursery() as nursery:
-            task_status.started(door.getsockname()[1])
+            task_status.started(listening.getsockname()[1])
             while True:
                 await slots.acquire()
                 connection = HttpConnection(await _accept(listener), limits)
@@ -135,7 +135,7 @@ def _loopback(host: str) -> str:
 def _raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # A kernel may refuse its own hard limit when that is infinite; the soft one then has to do.
+        # A kernel may refuse its own infinite hard limit; the soft limit then stays.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -147,7 +147,7 @@ async def _accept(listener: trio.SocketListener) -> trio.SocketStream:
         except OSError as exc:
             if exc.errno not in _EXHAUSTED:
                 raise
-        # Connections that end give descriptors back; until then the queue is the kernel's.
+        # Wait for closing connections to return descriptors; new ones wait in the kernel's queue.
         await trio.sleep(0.1)
 
 
@@ -159,13 +159,13 @@ async def _serve_connection(application: Application, connection: HttpConnection
     except* ClientGone:
         pass
     finally:
-        # Again without a checkpoint.
+        # Without a checkpoint, as in `serve_http`.
         connection.close()
         slots.release()
 
 
 async def _serve_request(application: Application, connection: HttpConnection) -> bool:
-    """Answer one request; False when it was the connection's last."""
+    """Answer one request; False if it was the last of the connection."""
     try:
         request = await connection.read_request()
     except ApiError as error:
@@ -173,7 +173,7 @@ async def _serve_request(application: Application, connection: HttpConnection) -
         await connection.send_whole(error.status, [*headers, ("connection", "close")], body)
         return False
     handling = application.handle(request, Responder(connection))
-    # A stream may last for minutes; its request's body must not.
+    # Free the request: a streamed answer may take minutes.
     del request
     await handling
     return connection.begin_next()

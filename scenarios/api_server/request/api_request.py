@@ -11,31 +11,31 @@ from coterie.agents.loop.model.catalog import Model, ModelTable
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request, not_found
 
 Block = dict[str, Any]
-"""One content block, tool definition or system block as JSON; key order is as received."""
+"""One content block, tool definition or system block as JSON, with keys in the received order."""
 
 ROLES = ("user", "assistant", "system")
 
 
 @attrs.frozen(kw_only=True)
 class ApiCaller:
-    """Who sent a request, from its headers."""
+    """Client of a request, parsed from its headers."""
 
     key: str
-    """The API key: caches and rate limits are kept apart by it."""
+    """API key; separates caches and rate limits."""
     version: str = "2026-10-21"
     betas: frozenset[str] = frozenset()
     agent: str | None = None
     incarnation: int | None = None
     purpose: str = "turn"
     turn: int | None = None
-    """Counts an agent's requests of one purpose from 1; a retry repeats the number."""
+    """Number of the agent's request for this purpose, from 1; a retry repeats the number."""
     retry: int = 0
-    """How often the SDK itself has sent this request before."""
+    """Number of earlier attempts by the SDK."""
 
 
 @attrs.frozen(kw_only=True)
 class RequestMessage:
-    """One message; string content has become a single text block."""
+    """One message; string content is converted to a text block."""
 
     role: Literal["user", "assistant", "system"]
     content: tuple[Block, ...]
@@ -43,30 +43,30 @@ class RequestMessage:
 
 @attrs.frozen(kw_only=True)
 class ApiRequest:
-    """A parsed request: shapes are right, the rules of the API are not yet checked."""
+    """A request with valid JSON types; the rules of the API are not checked yet."""
 
     caller: ApiCaller
     model: Model
     model_name: str
-    """The model as the client wrote it; replies repeat it."""
+    """Model name as sent; replies repeat it."""
     max_tokens: int
     tools: tuple[Block, ...] = ()
     system: tuple[Block, ...] = ()
     messages: tuple[RequestMessage, ...] = ()
     stream: bool = False
     params: Mapping[str, Any] = attrs.field(factory=dict)
-    """Every other top-level parameter as sent: tool_choice, thinking, output_config, cache_control ..."""
+    """All other top-level parameters as sent: tool_choice, thinking, output_config, cache_control ..."""
 
     @functools.cached_property
     def block_types(self) -> frozenset[str]:
-        """The types of all blocks in messages: a rule about a type that is not there need not look for it."""
+        """Types of all blocks in messages, so that rules can skip types that do not occur."""
         return frozenset([block["type"] for message in self.messages for block in message.content])
 
 
 def parse_request(body: bytes, caller: ApiCaller, models: ModelTable, *, needs_max_tokens: bool = True) -> ApiRequest:
-    """Read *body*; unknown fields are kept in `params`.
+    """Parse *body*; unknown fields are kept in `params`.
 
-    Raises `ApiError`: 400 with the path of what has the wrong shape, 404 for an unknown model.
+    Raises `ApiError`: 400 with the path of a value of a wrong type, 404 for an unknown model.
     """
     fields = _object(body)
     name = _pop_field(fields, "model", str)
@@ -103,8 +103,8 @@ def _pop_field(fields: dict[str, Any], name: str, kind: type) -> Any:
         raise invalid_request(f"{name}: Field required")
     value = fields.pop(name)
     if not isinstance(value, kind):
-        wanted = {str: "string", list: "list", int: "integer"}[kind]
-        raise invalid_request(f"{name}: Input should be a valid {wanted}")
+        expected = {str: "string", list: "list", int: "integer"}[kind]
+        raise invalid_request(f"{name}: Input should be a valid {expected}")
     return value
 
 
@@ -140,16 +140,15 @@ def _message(value: Any, index: int) -> RequestMessage:
     if role not in ROLES:
         raise invalid_request(f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'")
     if content.__class__ is list and all(b.__class__ is dict and b.get("type").__class__ is str for b in content):
-        return RequestMessage(
-            role=role, content=tuple(content)
-        )  # the path of what is wrong is made only when something is
+        # Fast path: the error path of each block is built only if a block is invalid.
+        return RequestMessage(role=role, content=tuple(content))
     if "content" not in value:
         raise invalid_request(f"messages.{index}.content: Field required")
     return RequestMessage(role=role, content=_content(content, f"messages.{index}.content"))
 
 
 def _content(value: Any, path: str) -> tuple[Block, ...]:
-    """A string means exactly what one text block means."""
+    """Convert string content to one text block."""
     if isinstance(value, str):
         return ({"type": "text", "text": value},)
     return _blocks(value, path)
@@ -170,7 +169,7 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 
 
 def parse_caller(headers: Mapping[str, str]) -> ApiCaller:
-    """The caller of a request. Raises `ApiError`: 401 without a key, 400 for a version the API never had."""
+    """Parse the client from *headers*. Raises `ApiError`: 401 without a key, 400 for an unknown API version."""
     version = headers.get("anthropic-version", "")
     if version not in VERSIONS:
         known = " or ".join(VERSIONS)

@@ -10,8 +10,8 @@ _encoder = msgspec.json.Encoder()
 
 
 def canonical_block(block: Block) -> bytes:
-    """Compact JSON of *block* without its cache markers; key order inside is kept, because it is part of the key."""
-    # Most blocks of a history have neither, and this runs for all of them.
+    """Return compact JSON of *block* without cache markers; key order is kept, because it is part of the cache key."""
+    # Fast path for most blocks of a history; this runs for every block.
     if "content" not in block and "cache_control" not in block:
         return _encoder.encode(block)
     return _encoder.encode(_unmarked(block))
@@ -31,8 +31,8 @@ def _unmarked(block: Block) -> Block:
 
 
 def has_marked_part(parts: list[Any]) -> bool:
-    """Whether a cache marker, be it null, stands inside a block, on one of its *parts*."""
-    for part in parts:  # noqa: SIM110 - run for every tool result of a history, where a generator costs twice as much
+    """True if one of *parts*, the content of a block, has a cache marker, also a null one."""
+    for part in parts:  # noqa: SIM110 - a hot loop, in which a generator costs twice as much
         if isinstance(part, dict) and "cache_control" in part:
             return True
     return False

@@ -5,7 +5,7 @@ import attrs
 
 @attrs.define(eq=False)
 class ApiError(Exception):
-    """An answer other than 200; becomes the API's error envelope."""
+    """An error answer, sent in the API's error envelope."""
 
     status: int
     kind: str
@@ -18,10 +18,10 @@ class ApiError(Exception):
 
 
 def invalid_request(message: str) -> ApiError:
-    """400: the request breaks a documented rule."""
+    """Return a 400 error: the request breaks a documented rule."""
     return ApiError(400, "invalid_request_error", message)
 
 
 def not_found(message: str) -> ApiError:
-    """404: no such path, model or control."""
+    """Return a 404 error: no such path, model or control."""
     return ApiError(404, "not_found_error", message)

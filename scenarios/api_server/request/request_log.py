@@ -10,7 +10,7 @@ from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.usage import Usage
 
 KEPT = 10_000
-"""Requests the log holds; the oldest leave first."""
+"""Maximum number of log entries; the oldest are dropped first."""
 
 CacheState = Literal["off", "hit", "partial", "miss"]
 """off: nothing was cacheable; hit: read, nothing written; partial: read and written; miss: written only."""
@@ -21,12 +21,12 @@ class RequestLogEntry:
     """One answered request. A refused one has `error` and no usage."""
 
     number: int
-    """Counts the requests of this server from 1."""
+    """Number of the request on this server, from 1."""
     request_id: str
     time: float
-    """When the request began, by the server's clock."""
+    """Start of the request, by the server's clock."""
     seconds: float
-    """How long the answer took, in real time."""
+    """Duration of the answer in real time."""
     path: str
     status: int
     error: str | None = None
@@ -37,29 +37,29 @@ class RequestLogEntry:
     model: str | None = None
     message_id: str | None = None
     reply: str | None = None
-    """Which reply of the script answered, for example `default[2]`."""
+    """Script reply that answered, for example `default[2]`."""
     fault: str | None = None
     stop_reason: str | None = None
     stream: bool = False
     usage: dict[str, Any] | None = None
     cost: tuple[Model, Usage] | None = None
-    """What the cost is worked out from when somebody reads the log."""
+    """Model and usage from which the cost is computed when the log is read."""
     tools_hash: bytes = b""
     system_hash: bytes = b""
     prefix_hash: bytes = b""
-    """Of the prefix that ends with the tools, the system and the messages; equal prefixes share cache entries."""
+    """Hash of the prefix of tools, system and messages; requests with equal prefixes share cache entries."""
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Format the entry as one line."""
         fields = self.to_mapping()
-        who = f"{self.agent or '-'} {self.purpose or ''} {self.turn or ''}".split()
+        agent = f"{self.agent or '-'} {self.purpose or ''} {self.turn or ''}".split()
         outcome = self.error or (f"{self.reply} {self.stop_reason}" if self.reply else "")
         cost = f"cache {fields['cache']}, ${fields['cost_usd']}" if fields["cost_usd"] else ""
-        parts = (f"{self.number:>4}", str(self.status), self.path, *who, outcome, self.fault or "", cost)
+        parts = (f"{self.number:>4}", str(self.status), self.path, *agent, outcome, self.fault or "", cost)
         return "  ".join(part for part in (*parts, f"{1e3 * self.seconds:.0f} ms") if part)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The entry as its readers see it: cost as exact dollars, hashes in hexadecimal, and what the cache did."""
+        """Return the entry as JSON data: cost in exact dollars, hashes in hexadecimal, and the cache result."""
         fields = attrs.asdict(self, recurse=False)
         for name in ("tools_hash", "system_hash", "prefix_hash"):
             fields[name] = fields[name].hex() or None
@@ -78,23 +78,23 @@ def _cache_state(usage: Usage) -> CacheState:
 
 @attrs.define(eq=False)
 class RequestLog:
-    """A bounded log in memory."""
+    """A bounded request log in memory."""
 
     _entries: OrderedDict[int, RequestLogEntry] = attrs.field(factory=OrderedDict)
     _count: int = 0
 
     def next_number(self) -> int:
-        """The number of the request that has just arrived."""
+        """Return the number of a request that has just arrived."""
         self._count += 1
         return self._count
 
     def put(self, entry: RequestLogEntry) -> None:
-        """Keep *entry* in place of an earlier one of its number, or else of the oldest when the log is full."""
+        """Store *entry*, replacing one of the same number; drops the oldest entry if the log is full."""
         self._entries[entry.number] = entry
         if len(self._entries) > KEPT:
             self._entries.popitem(last=False)
 
     def to_bytes(self, since: int = 0) -> bytes:
-        """JSON of all entries numbered above *since*, in the order they were answered."""
+        """Return all entries numbered above *since* as JSON, in the order of their answers."""
         entries = [entry.to_mapping() for entry in self._entries.values() if entry.number > since]
         return msgspec.json.encode({"requests": entries})

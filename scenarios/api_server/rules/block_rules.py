@@ -30,10 +30,9 @@ KNOWN_TYPES = (
     "tool_result",
     "tool_use",
 )
-"""How the type of every server tool's result ends."""
 
 PART_TYPES = ("document", "image", "search_result", "text", "tool_reference")
-"""What the content of a `tool_result` may hold."""
+"""Block types allowed in the content of a `tool_result`."""
 
 FIELDS: Mapping[str, Fields] = {
     "text": {"text": str},
@@ -49,7 +48,7 @@ SIGNED: Mapping[str, Fields] = {
     "thinking": {"signature": str},
     "redacted_thinking": {"data": str},
 }
-"""What thinking is recognised by, where that matters."""
+"""Fields with the signature of a thinking block; strict mode requires them."""
 
 SOURCES: Mapping[str, Mapping[str, Fields]] = {
     "image": {
@@ -73,25 +72,25 @@ MEDIA_TYPES: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 MOST_PAGES, FEWER_PAGES = 600, 100
 LONG_WINDOW = 1_000_000
-"""Pages of PDFs in one request: more for models whose window has a million tokens."""
+"""Page limits for PDFs in one request; models with a window of a million tokens have the higher one."""
 
 TYPE_NAMES: Mapping[type, str] = {str: "string", dict: "dictionary", list: "list"}
 
 
 def unknown_tag(path: str, tag: object, known: Iterable[str]) -> ApiError:
-    """400 for a `type` that is none of *known*."""
+    """Return the 400 error for a `type` that is not in *known*."""
     return invalid_request(
         f"{path}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {quoted(known)}"
     )
 
 
 def quoted(names: Iterable[str]) -> str:
-    """*names* as the API lists them in its messages."""
+    """Format *names* as the API lists them in its messages."""
     return ", ".join(f"'{name}'" for name in names)
 
 
 def blocks_have_their_fields(call: ApiRequest) -> None:
-    """Every block has the fields that pairing, counting and caching read, each of its type."""
+    """Check that every block has the fields of its type that pairing, counting and caching read."""
     for index, block in enumerate(call.system):
         _has_fields(block, f"system.{index}")
     for path, block in _blocks(call, FIELDS):
@@ -101,7 +100,7 @@ def blocks_have_their_fields(call: ApiRequest) -> None:
 
 
 def block_types_are_known(call: ApiRequest) -> None:
-    """A block of a type nobody documented is refused with the list of those that are."""
+    """Check that every block type is documented."""
     for index, block in enumerate(call.system):
         if block["type"] != "text":
             raise unknown_tag(f"system.{index}", block["type"], ("text",))
@@ -113,20 +112,20 @@ def block_types_are_known(call: ApiRequest) -> None:
 
 
 def thinking_is_signed(call: ApiRequest) -> None:
-    """Thinking carries the field that says where it comes from."""
+    """Check that thinking blocks have a signature field."""
     for path, block in _blocks(call, SIGNED):
         _are_of_type(block, SIGNED[block["type"]], f"{path}.{block['type']}")
 
 
 def sources_are_complete(call: ApiRequest) -> None:
-    """Images and documents name a known kind of source with all its fields."""
+    """Check that images and documents have a known source type with all its fields."""
     for path, block in itertools.chain(_blocks(call, SOURCES), _parts(call)):
         if block["type"] in SOURCES:
             _source_is_complete(block, f"{path}.{block['type']}.source")
 
 
 def pdf_pages_are_few_enough(call: ApiRequest) -> None:
-    """All PDFs of a request together have no more pages than the model takes."""
+    """Check that the PDFs of a request have no more pages than the model allows."""
     if call.block_types.isdisjoint({"document", "tool_result"}):
         return
     documents = (part for _, part in itertools.chain(_blocks(call, {"document"}), _parts(call)))
@@ -138,7 +137,7 @@ def pdf_pages_are_few_enough(call: ApiRequest) -> None:
 
 
 def _blocks(call: ApiRequest, types: Collection[str]) -> Iterator[tuple[str, Block]]:
-    """The blocks of these *types* in messages, each with its path."""
+    """Yield the blocks of these *types* in messages, each with its path."""
     if call.block_types.isdisjoint(types):
         return
     for number, message in enumerate(call.messages):
@@ -148,7 +147,7 @@ def _blocks(call: ApiRequest, types: Collection[str]) -> Iterator[tuple[str, Blo
 
 
 def _parts(call: ApiRequest) -> Iterator[tuple[str, Block]]:
-    """The blocks inside tool results, each with its path."""
+    """Yield the blocks inside tool results, each with its path."""
     for path, block in _blocks(call, ("tool_result",)):
         content = block.get("content")
         for index, part in enumerate(content if isinstance(content, list) else ()):

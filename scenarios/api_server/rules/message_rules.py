@@ -11,32 +11,32 @@ OWNERS = {
     "server_tool_use": "assistant",
     "cache_edits": "user",
 }
-"""The one role whose messages may hold such a block; pairing sees to tool calls and results."""
+"""The only role whose messages may contain the block type; pairing checks tool calls and results."""
 
 CONTINUABLE = frozenset({"server_tool_use", "compaction"})
-"""A last assistant message with one of these is a paused reply that is sent back, not a prefill."""
+"""Block types that mark a last assistant message as a paused reply sent back, not a prefill."""
 
 
 def first_message_is_from_user(call: ApiRequest) -> None:
-    """The assistant begins only where a compaction block stands for what was said before."""
+    """Check that the first message is the user's, or starts with a compaction block."""
     first = call.messages[0]
     if first.role == "assistant" and not _holds(first, frozenset({"compaction"})):
         raise invalid_request('messages: first message must use the "user" role')
 
 
 def prefill_is_allowed(call: ApiRequest) -> None:
-    """Models that do not continue a begun reply need the user's message last."""
-    spoken = [message for message in call.messages if message.role != "system"]
-    if "prefill" not in call.model.refuses or not spoken or spoken[-1].role != "assistant":
+    """Check that the last message is the user's, for models that do not continue a started reply."""
+    turns = [message for message in call.messages if message.role != "system"]
+    if "prefill" not in call.model.refuses or not turns or turns[-1].role != "assistant":
         return
-    if not _holds(spoken[-1], CONTINUABLE):
+    if not _holds(turns[-1], CONTINUABLE):
         raise invalid_request(
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
 
 
 def nothing_is_empty(call: ApiRequest) -> None:
-    """Messages have content and text blocks have text; only a last assistant message may be empty."""
+    """Check that messages and text blocks are not empty; only a last assistant message may be."""
     if any(_is_empty_text(block) for block in call.system):
         raise invalid_request("system: text content blocks must be non-empty")
     last = len(call.messages) - 1
@@ -53,13 +53,13 @@ def nothing_is_empty(call: ApiRequest) -> None:
 
 
 def block_positions_are_valid(call: ApiRequest) -> None:
-    """Thinking is the assistant's; the newest version of the API also minds documents and citations."""
+    """Check the roles of thinking blocks; the newest API version also restricts documents and citations."""
     is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
-            fault = _misplaced(block, message.role) or (is_newest and _misplaced_since_newest(block, message.role))
-            if fault:
-                raise invalid_request(f"messages.{number}.content.{index}{fault}")
+            problem = _misplaced(block, message.role) or (is_newest and _misplaced_since_newest(block, message.role))
+            if problem:
+                raise invalid_request(f"messages.{number}.content.{index}{problem}")
 
 
 def _misplaced(block: Block, role: str) -> str | None:

@@ -22,7 +22,7 @@ READ_AS: Mapping[str, type] = {
     "thread": dict,
     "tool_choice": dict,
 }
-"""Parameters the server looks into, which must therefore have their JSON type; null counts as absent."""
+"""Parameters that the server reads, with their JSON type; null counts as absent."""
 
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -32,7 +32,7 @@ SMALLEST_BUDGET = 1024
 
 
 def values_have_their_type(call: ApiRequest) -> None:
-    """What the server reads of a parameter can be read."""
+    """Check the JSON types of the parameters that the server reads."""
     for name, value in call.params.items():
         if name in READ_AS:
             _is_a(value, READ_AS[name], name)
@@ -47,7 +47,7 @@ def values_have_their_type(call: ApiRequest) -> None:
 
 
 def sampling_is_allowed(call: ApiRequest) -> None:
-    """The newest version of the API and some models have no sampling parameters, not even at their default."""
+    """Check that the API version and the model allow sampling parameters."""
     for name in SAMPLING:
         value = call.params.get(name)
         if value is None:
@@ -60,7 +60,7 @@ def sampling_is_allowed(call: ApiRequest) -> None:
 
 
 def effort_is_known(call: ApiRequest) -> None:
-    """`output_config.effort` is one of the five levels, and the model takes one."""
+    """Check that `output_config.effort` is a known level and supported by the model."""
     effort = (call.params.get("output_config") or {}).get("effort")
     if effort is not None and effort not in EFFORTS:
         raise invalid_request(f"output_config.effort: Input should be {quoted(EFFORTS)}")
@@ -69,7 +69,7 @@ def effort_is_known(call: ApiRequest) -> None:
 
 
 def output_format_is_supported(call: ApiRequest) -> None:
-    """The format is a JSON schema of the supported subset, and where this version of the API wants it."""
+    """Check that the output format is a supported JSON schema in the field of this API version."""
     if call.params.get("output_format") is not None and call.caller.version == NEWEST_VERSION:
         raise invalid_request("output_format: Extra inputs are not permitted. Use `output_config.format`.")
     located = _output_format(call)
@@ -84,14 +84,14 @@ def output_format_is_supported(call: ApiRequest) -> None:
 
 
 def stop_sequences_are_not_empty(call: ApiRequest) -> None:
-    """A stop sequence that is only white space would stop everything."""
+    """Check that no stop sequence is empty or only white space."""
     for stop in call.params.get("stop_sequences") or ():
         if not stop.strip():
             raise invalid_request("stop_sequences: each stop sequence must contain non-whitespace")
 
 
 def thinking_is_supported(call: ApiRequest) -> None:
-    """The configuration is of a known kind, one this model offers, with the fields it needs."""
+    """Check that the thinking type is known, supported by the model and has its fields."""
     thinking = call.params.get("thinking")
     if thinking is None:
         return
@@ -107,7 +107,7 @@ def thinking_is_supported(call: ApiRequest) -> None:
 
 
 def max_tokens_fit_the_model(call: ApiRequest) -> None:
-    """No reply is longer than the model's longest."""
+    """Check `max_tokens` against the model's limit."""
     if call.max_tokens > call.model.max_output:
         raise invalid_request(
             f"max_tokens: {call.max_tokens} > {call.model.max_output}, "
@@ -116,7 +116,7 @@ def max_tokens_fit_the_model(call: ApiRequest) -> None:
 
 
 def prewarming_asks_for_no_output(call: ApiRequest) -> None:
-    """`max_tokens: 0` only fills the cache, so nothing in the request may be about a reply."""
+    """Check that a request with `max_tokens: 0`, which only fills the cache, has no parameter about output."""
     if call.max_tokens > 0:
         return
     if call.stream:
@@ -130,7 +130,7 @@ def prewarming_asks_for_no_output(call: ApiRequest) -> None:
 
 
 def budget_leaves_room_for_text(call: ApiRequest) -> None:
-    """The thinking budget is part of `max_tokens`."""
+    """Check that the thinking budget is less than `max_tokens`."""
     if _kind(call, "thinking") == "enabled" and call.params["thinking"]["budget_tokens"] >= call.max_tokens:
         raise invalid_request("`max_tokens` must be greater than `thinking.budget_tokens`.")
 

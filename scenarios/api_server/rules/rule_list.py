@@ -7,14 +7,14 @@ from coterie.scenarios.api_server.request.errors import invalid_request
 from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_pairing, tool_rules
 
 Rule = Callable[[ApiRequest], None]
-"""Returns when the call keeps it, raises `ApiError` (400) when not."""
+"""Returns if the request follows the rule; raises `ApiError` (400) otherwise."""
 
 SHAPES: tuple[Rule, ...] = (
     parameter_rules.values_have_their_type,
     block_rules.blocks_have_their_fields,
     tool_pairing.every_tool_use_has_its_result,
 )
-"""Without these no reply can be computed: they hold in lenient mode too."""
+"""Rules of lenient mode too: no reply can be computed for a request that breaks one."""
 
 PARAMETERS: tuple[Rule, ...] = (
     parameter_rules.sampling_is_allowed,
@@ -43,14 +43,14 @@ OUTPUT: tuple[Rule, ...] = (
     parameter_rules.prewarming_asks_for_no_output,
     parameter_rules.budget_leaves_room_for_text,
 )
-"""The strict rules: what the API refuses although a reply could be computed."""
+"""Strict rules: the API refuses a request that breaks one, although a reply could be computed."""
 
 
 def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> None:
-    """Raise `ApiError` (400) with the first rule that *call* breaks.
+    """Raise `ApiError` (400) for the first rule that *call* breaks.
 
-    Lenient mode takes any documented parameter whatever its value; a parameter nobody knows is tolerated in
-    both. *counting* leaves out the rules about `max_tokens`, which a request to count tokens does not have.
+    Lenient mode accepts any value of a documented parameter; both modes accept unknown parameters. *counting* skips the
+    rules about `max_tokens`, which a request to count tokens does not have.
     """
     for rule in SHAPES:
         rule(call)
@@ -60,7 +60,7 @@ def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> 
 
 
 def _strict_rules(call: ApiRequest, *, counting: bool) -> Iterator[Rule]:
-    """The strict rules that can apply: most requests have few parameters, and many no tools."""
+    """Yield the strict rules that can apply; most requests have few parameters, many have no tools."""
     if call.params:
         yield from PARAMETERS
     if call.tools or "tool_choice" in call.params:
@@ -71,6 +71,6 @@ def _strict_rules(call: ApiRequest, *, counting: bool) -> Iterator[Rule]:
 
 
 def check_size(call: ApiRequest, prompt_tokens: int) -> None:
-    """Raise `ApiError` (400) if the prompt alone is larger than the model's window."""
+    """Raise `ApiError` (400) if the prompt alone exceeds the model's window."""
     if prompt_tokens > call.model.window:
         raise invalid_request(f"prompt is too long: {prompt_tokens} tokens > {call.model.window} maximum")

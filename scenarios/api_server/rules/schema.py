@@ -16,34 +16,34 @@ UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
     "number": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
     "integer": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
 }
-"""Keywords refused by the type they bound. Annotations and `format` are taken and mean nothing."""
+"""Unsupported keywords by type. Annotations and `format` are accepted and ignored."""
 
 UNSUPPORTED_ANYWHERE = ("dependentSchemas", "else", "if", "not", "oneOf", "then")
 DEFINITIONS = ("$defs", "definitions")
 SIZE_LIMIT = 10_000
 HEIGHT_LIMIT = 100
-"""Sub-schemas in all and above each other, references written out; a larger schema is too complex."""
+"""Limits of the number and depth of sub-schemas, with references expanded."""
 
 
 def check_schema(schema: Any, path: str) -> None:
-    """Raise `ApiError` (400) with the place in *schema* that the API does not support.
+    """Raise `ApiError` (400) with the path of an unsupported part of *schema*.
 
-    What passes is finite and small, so that `violations` ends soon on it.
+    An accepted schema is finite and small, so `violations` terminates quickly on it.
     """
     _SchemaCheck(root=schema).check(schema, path, ())
 
 
 def violations(value: Any, schema: Any) -> list[str]:
-    """Where *value* is not what *schema* asks for, each with its JSON path; empty when it is.
+    """Return the differences between *value* and *schema*, each with its JSON path; empty if *value* is valid.
 
-    Keywords outside the supported subset are ignored, and a reference that leads nowhere is a violation.
+    Keywords outside the supported subset are ignored; an unresolved reference is a violation.
     """
     return list(_violations(value, schema, "$", schema, ()))
 
 
 @attrs.frozen(kw_only=True)
 class _Extent:
-    """How large a schema is with its references written out."""
+    """Size of a schema with its references expanded."""
 
     size: int = 1
     height: int = 1
@@ -54,13 +54,13 @@ class _Extent:
 
 @attrs.define(eq=False)
 class _SchemaCheck:
-    """One walk over a schema; each definition is measured once, however often it is referred to."""
+    """One walk over a schema; each definition is measured once."""
 
     root: Any
     known: dict[str, _Extent] = attrs.field(factory=dict)
 
     def check(self, schema: Any, path: str, trail: tuple[str, ...], depth: int = 1) -> _Extent:
-        """Measure *schema*; *trail* holds the references that are being followed."""
+        """Check *schema* and return its size; *trail* holds the references being followed."""
         if depth > HEIGHT_LIMIT:
             raise _too_complex(path)
         if not isinstance(schema, dict):
@@ -107,10 +107,10 @@ def _keywords_are_supported(schema: Mapping[str, Any], path: str) -> None:
         raise invalid_request(f"{path}.required: Input should be a list of strings")
 
 
-def _refuse_keywords(schema: Mapping[str, Any], keywords: Sequence[str], words: str, path: str) -> None:
+def _refuse_keywords(schema: Mapping[str, Any], keywords: Sequence[str], subject: str, path: str) -> None:
     found = [name for name in keywords if name in schema]
     if found:
-        raise invalid_request(f"{path}: {words} {', '.join(found)} are not supported")
+        raise invalid_request(f"{path}: {subject} {', '.join(found)} are not supported")
 
 
 def _types(schema: Mapping[str, Any], path: str) -> list[Any]:
@@ -130,7 +130,7 @@ def _literals_are_plain(schema: Mapping[str, Any], path: str) -> None:
 
 
 def _parts(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """The schemas inside *schema*, with their places. Raises `ApiError` if a container has the wrong shape."""
+    """Yield the sub-schemas of *schema* with their paths. Raises `ApiError` if a container has the wrong type."""
     for keyword in ("properties", *DEFINITIONS):
         named = schema.get(keyword, {})
         if not isinstance(named, dict):
@@ -148,7 +148,7 @@ def _parts(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _resolve(reference: str, root: Any) -> Any:
-    """The definition that a local *reference* names, or None."""
+    """Return the definition that a local *reference* names, or None."""
     keyword, _, name = reference.removeprefix("#/").partition("/")
     if keyword not in DEFINITIONS or not isinstance(root, dict):
         return None
@@ -157,7 +157,7 @@ def _resolve(reference: str, root: Any) -> Any:
 
 
 def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str, ...]) -> Iterator[str]:
-    """*trail* holds the references followed for this very value: one that comes again leads nowhere."""
+    """Yield the violations of *value*; *trail* holds the references followed for it, so that a cycle ends."""
     if schema is False:
         yield f"{path}: no value is allowed here"
     if not isinstance(schema, dict):
@@ -186,7 +186,7 @@ def _referred_violations(value: Any, reference: str, path: str, root: Any, trail
 
 
 def _own_violations(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """What is wrong with *value* itself, whatever it contains."""
+    """Yield the violations of *value* itself, not of its parts."""
     types = _listed(schema, "type") or [schema.get("type")]
     if types != [None] and not any(_is_of_type(value, kind) for kind in types):
         yield f"{path}: expected {' or '.join(map(str, types))}, found {_type_of(value)}"
@@ -229,7 +229,7 @@ def _is_of_type(value: Any, kind: Any) -> bool:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Equality of JSON values: 1 is 1.0, but true is not 1."""
+    """Compare JSON values: 1 equals 1.0, but true does not equal 1."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     return bool(value == other)

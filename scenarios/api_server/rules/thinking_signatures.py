@@ -19,12 +19,12 @@ MAC_SIZE = 16
 
 ThinkingKind = Literal["thinking", "omitted", "redacted"]
 KINDS: tuple[ThinkingKind, ...] = ("thinking", "omitted", "redacted")
-"""Omitted: thinking whose text was not shown. The order is part of the written form."""
+"""The kind `omitted` is thinking whose text was not shown. The index in this tuple is part of the signature."""
 
 
 @attrs.frozen(kw_only=True)
 class ThinkingSignature:
-    """Which model thought, what, and behind which prefix."""
+    """Model, text and conversation prefix that a thinking block is bound to."""
 
     kind: ThinkingKind
     model: str
@@ -38,49 +38,49 @@ def _key_from(secret: bytes) -> bytes:
 
 @attrs.frozen
 class ThinkingKey:
-    """Writes signatures and reads only its own; equal secrets make equal keys."""
+    """Writes signatures and reads only its own; equal secrets give equal keys."""
 
     _key: bytes = attrs.field(alias="secret", converter=_key_from, repr=False)
 
     def mac_of(self, text: str) -> bytes:
-        """The MAC over a block's text."""
+        """Return the MAC of a block's text."""
         return self._mac(b"text", text.encode())
 
     def prefix_mac(self) -> hashlib.blake2b:
-        """A running MAC for the prefix of a conversation, with nothing in it yet."""
+        """Return a running MAC for the prefix of a conversation, still empty."""
         return hashlib.blake2b(key=self._key, person=b"prefix", digest_size=MAC_SIZE)
 
     def write(self, signature: ThinkingSignature) -> str:
-        """*signature* in base64, sealed so that no byte of it can change."""
-        said = (
+        """Return *signature* in base64, with a MAC over all of it."""
+        content = (
             bytes([KINDS.index(signature.kind)]) + signature.text_mac + signature.prefix_mac + signature.model.encode()
         )
-        return base64.b64encode(self._mac(b"seal", said) + said).decode()
+        return base64.b64encode(self._mac(b"seal", content) + content).decode()
 
     def read(self, text: str) -> ThinkingSignature | None:
-        """What *text* says, or None if it is not exactly what `write` gave."""
+        """Parse a signature; None if *text* is not exactly what `write` returned."""
         try:
             raw = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             return None
-        seal, said = raw[:MAC_SIZE], raw[MAC_SIZE:]
-        if not hmac.compare_digest(seal, self._mac(b"seal", said)):
+        seal, content = raw[:MAC_SIZE], raw[MAC_SIZE:]
+        if not hmac.compare_digest(seal, self._mac(b"seal", content)):
             return None
         signature = ThinkingSignature(
-            kind=KINDS[said[0]],
-            text_mac=said[1 : 1 + MAC_SIZE],
-            prefix_mac=said[1 + MAC_SIZE : 1 + 2 * MAC_SIZE],
-            model=said[1 + 2 * MAC_SIZE :].decode(),
+            kind=KINDS[content[0]],
+            text_mac=content[1 : 1 + MAC_SIZE],
+            prefix_mac=content[1 + MAC_SIZE : 1 + 2 * MAC_SIZE],
+            model=content[1 + 2 * MAC_SIZE :].decode(),
         )
-        # Base64 has several spellings of the same bytes; only one was written.
+        # Several base64 texts decode to the same bytes; only the one that `write` returned is valid.
         return signature if self.write(signature) == text else None
 
-    def _mac(self, purpose: bytes, said: bytes) -> bytes:
-        return hashlib.blake2b(said, key=self._key, person=purpose, digest_size=MAC_SIZE).digest()
+    def _mac(self, purpose: bytes, content: bytes) -> bytes:
+        return hashlib.blake2b(content, key=self._key, person=purpose, digest_size=MAC_SIZE).digest()
 
 
 SIGNED_IN = {"thinking": "signature", "redacted_thinking": "data"}
-"""The field of each kind of thinking block that holds its signature."""
+"""Field with the signature, by type of thinking block."""
 
 BOUND_FIELDS = {
     "text": ("text",),
@@ -88,7 +88,7 @@ BOUND_FIELDS = {
     "thinking": ("signature",),
     "redacted_thinking": ("data",),
 }
-"""What binds of a block the model wrote: clients send it back with other fields reordered, added or left out."""
+"""Fields of a block that are part of the prefix MAC; clients may reorder, add or omit other fields."""
 
 CANNOT_BE_MODIFIED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
@@ -99,31 +99,31 @@ BOUND_ELSEWHERE = "The block is bound to a different conversation"
 
 @attrs.define(eq=False)
 class ThinkingSigner:
-    """Signs the thinking of replies, and refuses what comes back changed, incomplete or from elsewhere.
+    """Signs the thinking of replies, and refuses thinking that is changed, incomplete or from another conversation.
 
-    The same secret gives the same signatures, so blocks outlive the server. What it was told to remember does
-    not: a message it has forgotten is only checked block by block.
+    Equal secrets give equal signatures, so blocks stay valid over a restart of the server. Remembered replies do not:
+    the thinking of a forgotten reply is only checked block by block.
     """
 
     _key: ThinkingKey = attrs.field(alias="secret", converter=ThinkingKey)
     remembered: int = attrs.field(default=20_000, kw_only=True)
-    """How many tool calls are remembered; the longest unused is forgotten first."""
+    """Maximum number of remembered tool calls; the least recently used is forgotten first."""
     _replies: OrderedDict[str, tuple[str, ...]] = attrs.field(init=False, factory=OrderedDict)
 
     def sign(self, call: ApiRequest, thinking_text: str, earlier_blocks: Sequence[Block]) -> str:
-        """The `signature` of a thinking block that comes after *earlier_blocks* in the reply to *call*.
+        """Return the `signature` of a thinking block after *earlier_blocks* in the reply to *call*.
 
-        *call* is as it was received, before any context editing. Empty text is that of an omitted block:
-        whatever a client later puts in its place is ignored.
+        *call* is the request as received, before context editing. Empty text means an omitted block: any text that a
+        client sends in its place is ignored.
         """
         return self._signature("thinking" if thinking_text else "omitted", call, thinking_text, earlier_blocks)
 
     def redact(self, call: ApiRequest, thinking_text: str, earlier_blocks: Sequence[Block]) -> str:
-        """The `data` of a redacted_thinking block, likewise."""
+        """Return the `data` of a redacted_thinking block; arguments as for `sign`."""
         return self._signature("redacted", call, thinking_text, earlier_blocks)
 
     def remember(self, tool_use_ids: Iterable[str], blocks: Sequence[Block]) -> None:
-        """Keep which thinking stood in the reply that made these tool calls; *blocks* is the whole reply."""
+        """Remember the thinking in the reply that made these tool calls; *blocks* is the whole reply."""
         signed = tuple(_signed(block) for block in blocks if block["type"] in SIGNED_IN)
         for name in tool_use_ids if signed else ():
             self._replies[name] = signed
@@ -132,9 +132,9 @@ class ThinkingSigner:
             self._replies.popitem(last=False)
 
     def check(self, call: ApiRequest) -> None:
-        """Raise `ApiError` (400) for the first thinking block that may not stand where it does.
+        """Raise `ApiError` (400) for the first thinking block that is invalid where it is.
 
-        Blocks of another model are ignored. The call must have passed the rules about shapes.
+        Blocks of other models are ignored. *call* must have passed the rules of lenient mode.
         """
         run = _open_tool_loop(call) if self._replies else None
         if run is not None:
@@ -174,14 +174,14 @@ class ThinkingSigner:
         )
 
     def _begin_prefix(self, call: ApiRequest) -> hashlib.blake2b:
-        """Tools that load later are not in the prompt yet."""
+        """Start a prefix MAC with tools and system; deferred tools are not in the prompt yet."""
         prefix = self._key.prefix_mac()
         _extend(prefix, "tools", [tool for tool in call.tools if tool.get("defer_loading") is not True])
         _extend(prefix, "system prompt", call.system)
         return prefix
 
     def _thinking_blocks(self, call: ApiRequest) -> Iterator[tuple[str, Block, bytes]]:
-        """Every thinking block with its path and the MAC of its prefix, in one pass that ends at the last."""
+        """Yield every thinking block with its path and prefix MAC, in one pass that ends at the last block."""
         if call.block_types.isdisjoint(SIGNED_IN):
             return
         left = sum(block["type"] in SIGNED_IN for message in call.messages for block in message.content)
@@ -196,38 +196,38 @@ class ThinkingSigner:
                 _extend(prefix, message.role, [block])
 
     def _check_complete(self, run: MessageRun, call: ApiRequest) -> None:
-        """The thinking of *run* is all that its replies had, unchanged and in order."""
-        wanted = self._remembered_thinking(run, call.model.id)
-        if not wanted:
+        """Check that *run* has all thinking of its replies, unchanged and in order."""
+        expected = self._remembered_thinking(run, call.model.id)
+        if not expected:
             return
         found = list(run.blocks(*SIGNED_IN))
         if len(run.messages) > 1:
-            # Among merged messages may be replies without tool calls, whose thinking nobody remembers.
-            found = [(path, block) for path, block in found if _signed(block) in wanted]
+            # Merged messages may include replies without tool calls, whose thinking is not remembered.
+            found = [(path, block) for path, block in found if _signed(block) in expected]
         for position, (path, block) in enumerate(found):
-            if position >= len(wanted) or not self._is_original(block, wanted[position]):
+            if position >= len(expected) or not self._is_original(block, expected[position]):
                 raise invalid_request(f"{path}: {CANNOT_BE_MODIFIED}")
-        if len(found) < len(wanted):
+        if len(found) < len(expected):
             raise invalid_request(f"messages.{run.messages[0][0]}.content.0: {CANNOT_BE_MODIFIED}")
 
     def _remembered_thinking(self, run: MessageRun, model: str) -> list[str]:
-        wanted: dict[str, None] = {}
+        expected: dict[str, None] = {}
         for name in run.tool_use_ids():
             for signed in self._replies.get(name, ()):
                 signature = self._key.read(signed)
                 if signature is None or signature.model == model:
-                    wanted[signed] = None
+                    expected[signed] = None
             if name in self._replies:
                 self._replies.move_to_end(name)
-        return list(wanted)
+        return list(expected)
 
-    def _is_original(self, block: Block, wanted: str) -> bool:
+    def _is_original(self, block: Block, expected: str) -> bool:
         signature = self._read(block)
-        return _signed(block) == wanted and signature is not None and self._is_unchanged(block, signature)
+        return _signed(block) == expected and signature is not None and self._is_unchanged(block, signature)
 
 
 def _open_tool_loop(call: ApiRequest) -> MessageRun | None:
-    """The latest assistant message, if the request answers its tool calls and goes on thinking."""
+    """Return the latest assistant message if the request answers its tool calls with thinking enabled."""
     runs = merged_runs(call.messages)
     if len(runs) < 2 or not runs[-1].leading_results():
         return None
@@ -240,7 +240,7 @@ def _signed(block: Block) -> str:
 
 
 def _extend(prefix: hashlib.blake2b, role: str, blocks: Iterable[Block]) -> None:
-    """Add *blocks* one by one under their role, so that merging or splitting messages changes nothing."""
+    """Add *blocks* one by one with their role, so that merging or splitting messages does not change the MAC."""
     for block in blocks:
         if block.get("type") == "cache_edits":
             continue

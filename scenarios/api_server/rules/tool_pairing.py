@@ -1,4 +1,4 @@
-"""Rules over tool calls and results: each call has exactly one result, at once."""
+"""Rules over tool calls and results: the message after a call has exactly one result for it."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -12,25 +12,25 @@ from coterie.scenarios.api_server.request.errors import invalid_request
 
 @attrs.frozen(kw_only=True)
 class MessageRun:
-    """Consecutive messages of one role: the API reads them as one message."""
+    """Consecutive messages of one role, which the API reads as one message."""
 
     role: str
     messages: tuple[tuple[int, RequestMessage], ...]
-    """Each with its index in the request."""
+    """Messages with their index in the request."""
 
     def blocks(self, *types: str) -> Iterator[tuple[str, Block]]:
-        """The blocks of these *types*, each with its path in the request."""
+        """Yield the blocks of these *types*, each with its path in the request."""
         for number, message in self.messages:
             for index, block in enumerate(message.content):
                 if block["type"] in types:
                     yield f"messages.{number}.content.{index}", block
 
     def tool_use_ids(self) -> list[str]:
-        """The ids of its tool calls, in order."""
+        """Return the ids of the tool calls, in order."""
         return [block["id"] for _, message in self.messages for block in message.content if block["type"] == "tool_use"]
 
     def leading_results(self) -> list[str]:
-        """The ids answered before anything else is said; cache edits say nothing."""
+        """Return the ids of the tool results before any other block; cache edits do not count."""
         blocks = (block for _, message in self.messages for block in message.content)
         spoken = (block for block in blocks if block["type"] != "cache_edits")
         return [
@@ -39,14 +39,14 @@ class MessageRun:
 
 
 def merged_runs(messages: Sequence[RequestMessage]) -> list[MessageRun]:
-    """The conversation as the API merges it; `system` messages are not part of the alternation."""
+    """Group *messages* by role as the API merges them; `system` messages do not separate groups."""
     spoken = [(number, message) for number, message in enumerate(messages) if message.role != "system"]
     groups = itertools.groupby(spoken, key=lambda item: item[1].role)
     return [MessageRun(role=role, messages=tuple(group)) for role, group in groups]
 
 
 def every_tool_use_has_its_result(call: ApiRequest) -> None:
-    """Results stand at the head of the user message behind their calls, one for each call and none besides."""
+    """Check that results are at the start of the user message after their calls, exactly one for each call."""
     if call.block_types.isdisjoint(("tool_use", "tool_result")):
         return
     _tool_blocks_have_their_role(call)

@@ -9,14 +9,14 @@ from coterie.scenarios.api_server.rules.schema import check_schema
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 BUILT_IN = re.compile(r"[a-z][a-z0-9_]*_20\d{6}|mcp_toolset|tool_search_tool_(bm25|regex)")
-"""Types the API knows the schema of; all but a few carry the date of their version."""
+"""Type names of tools whose schema the API knows; most end with the date of their version."""
 
 CHOICES = ("auto", "any", "tool", "none")
 FORCED = ("any", "tool")
 
 
 def tools_are_well_formed(call: ApiRequest) -> None:
-    """A tool of one's own has a name and an object schema; a strict one keeps to the supported subset."""
+    """Check that custom tools have a name and an object schema, and strict ones only supported keywords."""
     for index, tool in enumerate(call.tools):
         kind = tool.get("type")
         if kind is None or kind == "custom":
@@ -26,14 +26,14 @@ def tools_are_well_formed(call: ApiRequest) -> None:
 
 
 def tool_names_are_unique(call: ApiRequest) -> None:
-    """No two tools answer to one name; toolsets have none."""
+    """Check that tool names are unique; toolsets have no name."""
     names = [tool["name"] for tool in call.tools if isinstance(tool.get("name"), str)]
     if len(names) != len(set(names)):
         raise invalid_request("tools: Tool names must be unique.")
 
 
 def tool_choice_is_possible(call: ApiRequest) -> None:
-    """The choice is of a known kind, names a tool of this request, and is one the model can be held to."""
+    """Check that the choice has a known type, names a tool of this request and is supported by the model."""
     choice = call.params.get("tool_choice")
     if choice is None:
         return

@@ -29,7 +29,7 @@ ERROR_STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The API's error types and the status each comes with."""
+"""Error types of the API and their status codes."""
 
 _WHOM = ("kind", "count", "agent", "purpose", "turn", "model", "probability")
 _TAKES: dict[str, tuple[str, ...]] = {
@@ -46,38 +46,38 @@ _TAKES: dict[str, tuple[str, ...]] = {
 
 @attrs.frozen(kw_only=True)
 class HttpFault:
-    """One way a request goes wrong, whom it strikes and how often."""
+    """A fault, the requests that it affects and how often."""
 
     kind: HttpFaultKind
     count: int | None = 1
-    """How many requests it strikes; None is all of them."""
+    """Number of requests that the fault affects; None for all."""
     agent: str | None = None
     purpose: str | None = None
     turn: int | None = None
     model: str | None = None
-    """Part of a model's id."""
+    """Part of the id of the model."""
     probability: float = 1.0
     retry_after: float | None = None
-    """Seconds the client is told to wait."""
+    """Value of the `retry-after` header in seconds."""
     after: int = 3
-    """Stream events that come through before the fault."""
+    """Number of stream events sent before the fault."""
     seconds: float | None = None
-    """`slow`: between events. `stall`: of silence; None is until the client goes."""
+    """`slow`: pause between events. `stall`: length of the pause; None until the client disconnects."""
     status: int | None = None
-    """Of `error`."""
+    """Status code of the kind `error`."""
     error: str | None = None
-    """The API's error type; None is the usual one of the kind."""
+    """Error type of the API; None for the default of the kind."""
 
     @classmethod
     def from_mapping(cls, value: object) -> "HttpFault":
-        """A fault as a script or a client writes it: a kind alone, or a mapping.
+        """Parse a fault of a script or a control request: a kind alone, or a mapping.
 
-        Raises `ValueError` with what is wrong and the nearest right word.
+        Raises `ValueError` with the problem and the closest known name.
         """
         fields = {"kind": value} if isinstance(value, str) else value
         if not isinstance(fields, Mapping):
             known = known_names_hint("", get_args(HttpFaultKind))
-            raise ValueError(  # noqa: TRY004 - one error for all that is wrong with what the user wrote
+            raise ValueError(  # noqa: TRY004 - one error type for all invalid input
                 f"a fault is a kind or a mapping with a kind; {known}"
             )
         kind = _kind(fields.get("kind"))
@@ -86,7 +86,7 @@ class HttpFault:
         return cls(**{**_implied(checked), **checked})
 
     def matches(self, caller: ApiCaller, model: str | None = None) -> bool:
-        """Whether this is a request the fault is meant for, whatever its count and probability."""
+        """True if the fault applies to this request, regardless of its count and probability."""
         return (
             self.agent in (None, caller.agent)
             and self.purpose in (None, caller.purpose)
@@ -95,7 +95,7 @@ class HttpFault:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """The mapping that `from_mapping` reads back as this fault."""
+        """Return the mapping that `from_mapping` parses to this fault."""
         takes = (*_WHOM, *_TAKES[self.kind])
         fields = {key: value for key, value in attrs.asdict(self).items() if key in takes and value is not None}
         return {**fields, "count": "always" if self.count is None else self.count}
@@ -119,14 +119,14 @@ class _Rule:
 
 @attrs.define(eq=False)
 class HttpFaultPlan:
-    """The faults of a running server, in order; the same seed and requests give the same faults."""
+    """Faults of a running server, in order; equal seeds and requests give equal faults."""
 
     seed: int = 0
     _rules: dict[int, _Rule] = attrs.field(factory=dict, init=False)
     _added: int = attrs.field(default=0, init=False)
 
     def add(self, fault: HttpFault) -> int:
-        """Put *fault* behind the others and return its id. Raises `ApiError` when there are too many."""
+        """Append *fault* and return its id. Raises `ApiError` if there are too many faults."""
         if len(self._rules) >= FAULT_LIMIT:
             raise invalid_request(f"there are {FAULT_LIMIT:,} faults already; clear them first")
         self._added += 1
@@ -135,15 +135,15 @@ class HttpFaultPlan:
         return self._added
 
     def next_fault(self, caller: ApiCaller, model: str | None = None) -> HttpFault | None:
-        """The fault that strikes this request, counted down: the first that is meant for it and draws so."""
+        """Return the first fault that applies to this request and is drawn, and decrement its count."""
         return next((rule.fault for rule in self._rules.values() if rule.take(caller, model)), None)
 
     def clear(self) -> None:
-        """Forget every fault; ids go on counting."""
+        """Remove all faults; their ids are not reused."""
         self._rules.clear()
 
     def list(self) -> tuple[dict[str, Any], ...]:
-        """Every fault as JSON, with its id and how many strikes remain (null: no limit)."""
+        """Return all faults as JSON data, with id and remaining count (null: no limit)."""
         return tuple(
             {"id": number, **rule.fault.to_mapping(), "remaining": rule.remaining}
             for number, rule in self._rules.items()
@@ -151,7 +151,7 @@ class HttpFaultPlan:
 
 
 def _implied(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What the kind says without being told; an error's status and type follow from each other."""
+    """Return the default fields of a fault kind; an error's status and type follow from each other."""
     if fields["kind"] == "slow":
         return {"seconds": SLOW_SECONDS}
     if fields["kind"] != "error":
@@ -177,7 +177,7 @@ def _check_keys(fields: Mapping[Any, object], kind: HttpFaultKind) -> None:
             continue
         if key in _CHECKS:
             takers = sorted(kind for kind, takes in _TAKES.items() if key in takes)
-            raise ValueError(f"the fault {kind} takes no {key!r}; it belongs to {', '.join(takers)}")
+            raise ValueError(f"the fault {kind} takes no {key!r}; {key!r} belongs to {', '.join(takers)}")
         raise ValueError(f"a fault has no {key!r}; {known_names_hint(str(key), (*_WHOM, *_TAKES[kind]))}")
 
 

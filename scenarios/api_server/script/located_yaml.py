@@ -1,7 +1,7 @@
-"""YAML parser whose values know their lines.
+"""YAML parser whose values carry their line numbers.
 
-Plain scalars follow the core schema of YAML 1.2 (`no` and `12:30` are text). The tree is built from the
-parser's events: composing recurses in C, and a file of brackets would end the process.
+Plain scalars follow the core schema of YAML 1.2 (`no` and `12:30` are text). The tree is built from parser events,
+because composing nodes recurses in C and a deeply nested file would crash the process.
 """
 
 import difflib
@@ -15,7 +15,7 @@ import yaml
 
 DEPTH_LIMIT = 64
 NODE_LIMIT = 200_000
-"""Values a file may hold once its aliases are followed."""
+"""Maximum number of values in a file, with aliases expanded."""
 
 _NULL = re.compile(r"|~|null|Null|NULL")
 _TRUE = re.compile(r"true|True|TRUE")
@@ -29,7 +29,7 @@ Scalar = None | bool | int | float | str
 
 @attrs.define(eq=False)
 class LineInvalid(Exception):
-    """What stands on *line* cannot be used; the reader of the whole file adds the file's name."""
+    """An invalid value on *line*; the caller adds the file name."""
 
     line: int
     reason: str
@@ -40,65 +40,65 @@ class LineInvalid(Exception):
 
 @attrs.frozen(kw_only=True)
 class YamlNode:
-    """One value of a file. The accessors give it in the asked form or raise `LineInvalid`."""
+    """One value of a file. Its accessors return the value in the requested type or raise `LineInvalid`."""
 
     name: str
-    """The key it stands under; an item of a list has its number too, from 1: `tools[2]`."""
+    """Key of the value; an item of a list also has its number, from 1: `tools[2]`."""
     line: int
     value: "Scalar | tuple[YamlNode, ...] | dict[str, YamlNode]"
     spelling: str = ""
-    """A scalar as written."""
+    """Scalar text as written in the file."""
     key_lines: Mapping[str, int] = attrs.field(factory=dict)
 
     def refuse(self, reason: str) -> LineInvalid:
-        """The error to raise about this value."""
+        """Return an error about this value."""
         return LineInvalid(self.line, reason)
 
-    def refuse_as(self, wanted: str) -> LineInvalid:
-        """The error for a value of the wrong kind."""
-        return self.refuse(f"{self.name} must be {wanted}, not {self._described()}")
+    def refuse_as(self, expected: str) -> LineInvalid:
+        """Return an error for a value of the wrong type."""
+        return self.refuse(f"{self.name} must be {expected}, not {self._described()}")
 
     def is_scalar(self) -> bool:
-        """Whether this is neither a list nor a mapping nor nothing at all."""
+        """True if the value is a string, number or boolean."""
         return self.value is not None and not isinstance(self.value, tuple | dict)
 
-    def text(self, wanted: str = "text") -> str:
-        """A scalar as it is spelled, so that `42` and `true` are good text; never empty."""
+    def text(self, expected: str = "text") -> str:
+        """Return a non-empty scalar as written, so that `42` and `true` are valid text."""
         if not self.is_scalar() or not self.spelling:
-            raise self.refuse_as(wanted)
+            raise self.refuse_as(expected)
         return self.spelling
 
     def seconds(self) -> float:
-        """A number of seconds, zero or more."""
+        """Return a number of seconds, 0 or more."""
         if not isinstance(self.value, int | float) or isinstance(self.value, bool) or self.value < 0:
             raise self.refuse_as("a number of seconds")
         return float(self.value)
 
-    def count(self, wanted: str = "a whole number from 1") -> int:
-        """A whole number from 1."""
+    def count(self, expected: str = "a whole number from 1") -> int:
+        """Return a whole number from 1."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 1:
-            raise self.refuse_as(wanted)
+            raise self.refuse_as(expected)
         return self.value
 
-    def items(self, wanted: str = "a list") -> "tuple[YamlNode, ...]":
-        """The items of a list that has some."""
+    def items(self, expected: str = "a list") -> "tuple[YamlNode, ...]":
+        """Return the items of a non-empty list."""
         if not isinstance(self.value, tuple):
-            raise self.refuse_as(wanted)
+            raise self.refuse_as(expected)
         if not self.value:
-            raise self.refuse(f"{self.name} is an empty list; expected {wanted}")
+            raise self.refuse(f"{self.name} is an empty list; expected {expected}")
         return self.value
 
-    def fields(self, wanted: str = "a mapping") -> "dict[str, YamlNode]":
-        """The values of a mapping that has some."""
+    def fields(self, expected: str = "a mapping") -> "dict[str, YamlNode]":
+        """Return the values of a non-empty mapping."""
         if not isinstance(self.value, dict):
-            raise self.refuse_as(wanted)
+            raise self.refuse_as(expected)
         if not self.value:
-            raise self.refuse(f"{self.name} is an empty mapping; expected {wanted}")
+            raise self.refuse(f"{self.name} is an empty mapping; expected {expected}")
         return self.value
 
-    def known_fields(self, known: Iterable[str], wanted: str = "a mapping") -> "dict[str, YamlNode]":
-        """Like `fields`; a key that is not *known* is refused on its own line, with the nearest one."""
-        fields, known = self.fields(wanted), sorted(known)
+    def known_fields(self, known: Iterable[str], expected: str = "a mapping") -> "dict[str, YamlNode]":
+        """Return the values of a mapping; an unknown key is an error on its line, with the closest known key."""
+        fields, known = self.fields(expected), sorted(known)
         for key in fields:
             if key not in known:
                 hint = known_names_hint(key, known)
@@ -106,7 +106,7 @@ class YamlNode:
         return fields
 
     def plain(self) -> Any:
-        """The value as JSON would hold it, without lines."""
+        """Return the value as JSON data, without lines."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, tuple):
@@ -122,23 +122,23 @@ class YamlNode:
 
 
 def known_names_hint(word: str, known: Iterable[str]) -> str:
-    """The hint about a word that is not *known*: the nearest one, or all of them."""
+    """Return a hint for an unknown word: the closest known word, or all of them."""
     words = sorted(known)
     near = difflib.get_close_matches(word, words, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(words)}"
 
 
 def shorten(text: str, length: int) -> str:
-    """*text* in quotes on one line, its middle left out when it is longer than *length*."""
+    """Return *text* quoted on one line, with the middle omitted if it is longer than *length*."""
     half = length // 2
     return repr(text if len(text) <= length else f"{text[:half]} ... {text[-half:]}")
 
 
 def read_yaml(text: str, name: str) -> YamlNode | None:
-    """The single document of *text*, called *name* in errors; None when there is nothing but comments.
+    """Parse the single document of *text*, called *name* in errors; None if there are only comments.
 
-    Raises `LineInvalid` for all that cannot be read: bad YAML, a key given twice, an unknown tag or alias,
-    more than `DEPTH_LIMIT` levels or `NODE_LIMIT` values.
+    Raises `LineInvalid` for invalid YAML, a repeated key, an unknown tag or alias, more than `DEPTH_LIMIT` levels or
+    more than `NODE_LIMIT` values.
     """
     try:
         return _Reader(yaml.parse(text, Loader=yaml.CBaseLoader)).document(name)
@@ -153,7 +153,7 @@ def read_yaml(text: str, name: str) -> YamlNode | None:
 
 
 def _line_of(exc: yaml.MarkedYAMLError, text: str) -> int:
-    # The end of the file is a line that no editor shows.
+    # The mark may be behind the last line that an editor shows.
     last = len(text.rstrip("\n").split("\n"))
     return min(exc.problem_mark.line + 1, last) if exc.problem_mark else 1
 
@@ -161,27 +161,27 @@ def _line_of(exc: yaml.MarkedYAMLError, text: str) -> int:
 def _problem(exc: yaml.MarkedYAMLError) -> str:
     if not exc.context or not exc.context_mark:
         return exc.problem or str(exc)
-    return f"{exc.problem} {exc.context} that begins on line {exc.context_mark.line + 1}"
+    return f"{exc.problem} {exc.context} that starts on line {exc.context_mark.line + 1}"
 
 
 @attrs.define(eq=False)
 class _Reader:
-    """Builds the tree from the parser's events; alive while one text is read."""
+    """Builds the tree of one text from parser events."""
 
     events: Iterator[Any]
     anchors: dict[str, tuple[YamlNode, int]] = attrs.field(factory=dict)
-    """Each anchored node with the number of values in it."""
+    """Anchored nodes with the number of values in them."""
     made: int = 0
 
     def document(self, name: str) -> YamlNode | None:
-        next(self.events)  # the stream's start
+        next(self.events)  # start of the stream
         if isinstance(next(self.events), yaml.StreamEndEvent):
             return None
         root = self.node(next(self.events), name, DEPTH_LIMIT)
-        next(self.events)  # the document's end
+        next(self.events)  # end of the document
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise LineInvalid(after.start_mark.line + 1, "a second document begins; expected only one")
+            raise LineInvalid(after.start_mark.line + 1, "a second document starts here; expected only one")
         return root
 
     def node(self, event: Any, name: str, depth: int) -> YamlNode:
@@ -211,7 +211,7 @@ class _Reader:
 
     def built(self, event: Any, name: str, line: int, depth: int) -> YamlNode:
         if event.tag is not None and not (isinstance(event, yaml.ScalarEvent) and event.tag in _TEXT_TAGS):
-            raise LineInvalid(line, f"the tag {event.tag} is not known here; leave it out")
+            raise LineInvalid(line, f"unknown tag {event.tag}; remove it")
         if isinstance(event, yaml.ScalarEvent):
             value = event.value if event.tag or not event.implicit[0] else _resolved(event.value, line)
             return YamlNode(name=name, line=line, value=value, spelling=event.value)
@@ -232,7 +232,7 @@ class _Reader:
             key = self.node(event, f"a key of {name}", depth).text()
             at = event.start_mark.line + 1
             if key in value:
-                raise LineInvalid(at, f"the key {key!r} stands twice in {name}, first on line {lines[key]}")
+                raise LineInvalid(at, f"the key {key!r} is repeated in {name}, first on line {lines[key]}")
             lines[key] = at
             value[key] = self.node(next(self.events), key, depth)
         return YamlNode(name=name, line=line, value=value, key_lines=lines)
@@ -244,7 +244,7 @@ def _resolved(text: str, line: int) -> Scalar:
     if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
         return bool(_TRUE.fullmatch(text))
     if _INTEGER.fullmatch(text):
-        # JSON encoders hold 64 bits, and int() refuses thousands of digits.
+        # JSON encoders support 64 bits, and int() refuses thousands of digits.
         if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
             raise LineInvalid(line, f"the number {shorten(text, 40)} is too large; quote it to make it text")
         return int(text)

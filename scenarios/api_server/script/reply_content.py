@@ -7,7 +7,7 @@ from coterie.scenarios.api_server.script.located_yaml import YamlNode
 from coterie.scenarios.api_server.script.text_template import check_template
 
 CONTENT_KEYS = ("text", "thinking", "tools", "content")
-"""The keys of a reply that are read here."""
+"""Keys of a reply that this module parses."""
 
 _TOOLS = "a list of tool calls, such as `- Read: {path: a}`"
 _BLOCK_FIELDS: dict[str, dict[str, type]] = {
@@ -16,20 +16,20 @@ _BLOCK_FIELDS: dict[str, dict[str, type]] = {
     "redacted_thinking": {"data": str},
     "tool_use": {"name": str, "input": dict},
 }
-"""What a literal block of the API cannot do without."""
+"""Required fields of a literal block, by type."""
 
 
 def parse_content(node: YamlNode, fields: dict[str, YamlNode], groups: int | None) -> tuple[Block, ...]:
-    """The blocks of the reply *node* in the order they are sent: thinking, text, tool calls.
+    """Parse the blocks of the reply *node* in the order they are sent: thinking, text, tool calls.
 
-    *groups* is how many groups the regular expression of its rule has, for `{{match.N}}`. Raises `LineInvalid`.
+    *groups* is the number of groups in the regular expression of its rule, for `{{match.N}}`. Raises `LineInvalid`.
     """
     given = [key for key in CONTENT_KEYS if key in fields]
     if not given and "stop" not in fields:
-        raise node.refuse(f"{node.name} says nothing; give it text, thinking, tools or content, or a stop")
+        raise node.refuse(f"{node.name} is empty; add text, thinking, tools or content, or a stop")
     if "content" in fields:
         if given != ["content"]:
-            raise node.refuse(f"{node.name} has content and {given[0]}; content already holds every block")
+            raise node.refuse(f"{node.name} has content and {given[0]}; content must contain all blocks")
         return tuple(_block(item, groups) for item in fields["content"].items("a list of blocks"))
     return (
         *(_thinking_block(item, groups) for item in _one_or_more(fields.get("thinking"))),
@@ -45,7 +45,7 @@ def _one_or_more(node: YamlNode | None) -> tuple[YamlNode, ...]:
 
 
 def text_block(node: YamlNode, groups: int | None = None) -> Block:
-    """A text block from text that may have slots. Raises `LineInvalid`."""
+    """Return a text block whose text may contain slots. Raises `LineInvalid`."""
     return {"type": "text", "text": _template(node, groups)}
 
 
@@ -60,12 +60,12 @@ def _tool(node: YamlNode, groups: int | None) -> Block:
         return _tool_block(fields["name"].text(), fields.get("input"), fields.get("id"), groups)
     if len(fields) != 1:
         names = ", ".join(fields)
-        raise node.refuse(f"{node.name} names {len(fields)} tools ({names}); each call is an item of its own")
+        raise node.refuse(f"{node.name} names {len(fields)} tools ({names}); write each call as a separate item")
     ((name, given),) = fields.items()
     return _tool_block(name, given, None, groups)
 
 
-def _tool_block(name: str, given: YamlNode | None, id: YamlNode | None, groups: int | None) -> Block:  # noqa: A002 - the API's word
+def _tool_block(name: str, given: YamlNode | None, id: YamlNode | None, groups: int | None) -> Block:  # noqa: A002 - name in the API
     if given is not None and not isinstance(given.value, dict | None):
         raise given.refuse(f"the input of {name} must be a mapping")
     return {
@@ -98,13 +98,13 @@ def _block(node: YamlNode, groups: int | None) -> Block:
     return {"type": given[0], given[0]: _template(value, groups)}
 
 
-def _literal(node: YamlNode, type: YamlNode, groups: int | None) -> Block:  # noqa: A002 - the API's word
+def _literal(node: YamlNode, type: YamlNode, groups: int | None) -> Block:  # noqa: A002 - name in the API
     kind = type.text("a block type")
     block: Block = {**_json(node, groups), "type": kind}
     for key, value_type in _BLOCK_FIELDS.get(kind, {}).items():
         if not isinstance(block.get(key), value_type):
-            wanted = "a mapping" if value_type is dict else "text"
-            raise node.refuse(f"a {kind} block needs {wanted} as its {key}")
+            expected = "a mapping" if value_type is dict else "text"
+            raise node.refuse(f"a {kind} block needs {expected} as its {key}")
     return block
 
 

@@ -1,7 +1,7 @@
 """Selects the scripted reply for a request; a repeated request gets the same reply.
 
-The choice depends on (agent, purpose, turn) and on the request itself. What is remembered beside it is
-bounded: the least recently used is forgotten first.
+The choice depends on (agent, purpose, turn) and on the request. Other state is bounded: the least recently used entries
+are dropped first.
 """
 
 import bisect
@@ -29,34 +29,34 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 Client = tuple[str, str | None, str]
-"""API key, agent, purpose: whose turns are counted together."""
+"""API key, agent and purpose, whose turns are counted together."""
 
 
 @attrs.frozen(kw_only=True)
 class SelectedReply:
-    """The answer to one request."""
+    """The scripted reply for one request."""
 
     reply: ScriptedReply
     content: tuple[Block, ...]
-    """The reply's blocks with their slots filled; the receiver may change them."""
+    """Blocks of the reply with filled slots; the receiver may change them."""
     facts: RequestFacts
     fault: HttpFault | None = None
-    """The reply's own fault, if it strikes this time."""
+    """Fault of the reply, if it applies to this request."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentScript:
-    """The replies of one list for one purpose."""
+    """The replies of one agent for one purpose."""
 
     owner: str
     rules: tuple[ScriptedReply, ...]
     sequence: tuple[ScriptedReply, ...]
     last_turns: tuple[float, ...]
-    """The last turn that each reply of the sequence serves."""
+    """Last turn that each reply of the sequence serves."""
 
     @classmethod
     def of(cls, owner: str, replies: tuple[ScriptedReply, ...]) -> "AgentScript":
-        """Sort *replies*, all of one purpose, into rules and sequence."""
+        """Split *replies*, all of one purpose, into rules and sequence."""
         sequence = tuple(reply for reply in replies if reply.when is None)
         turns = (math.inf if reply.times is None else reply.times for reply in sequence)
         return cls(
@@ -67,37 +67,37 @@ class AgentScript:
         )
 
     def at(self, turn: int) -> ScriptedReply | None:
-        """The reply of the sequence that serves *turn*, counted from 1."""
+        """Return the reply of the sequence for *turn*, counted from 1."""
         index = bisect.bisect_left(self.last_turns, turn)
         return self.sequence[index] if index < len(self.sequence) else None
 
 
 class ReplySelector:
-    """Answers requests from one script; the same seed and requests give the same answers."""
+    """Selects replies of one script; equal seeds and requests give equal replies."""
 
     def __init__(self, script: Script, *, seed: int = 0) -> None:
         self.script = script
         self._seed = seed
         self._agent_scripts = _agent_scripts(script)
         self._served: _Recent[Client, tuple[int, bytes]] = _Recent()
-        """Clients that do not count their turns: the last one served, and the digest of its request."""
+        """For clients that do not send turn numbers: the last turn, and the digest of its request."""
         self._taken: _Recent[tuple[Client, str], frozenset[int]] = _Recent()
-        """The turns that a rule with `times` has served."""
+        """Turns that a rule with `times` has served."""
         self._asked: _Recent[tuple[Client, int], int] = _Recent()
-        """How often a turn whose reply has a fault was asked for."""
+        """Number of requests for a turn whose reply has a fault."""
 
     def select(self, call: ApiRequest, body_digest: bytes) -> SelectedReply:
-        """The reply for *call*; *body_digest* tells a repeated request from a new one when turns are not counted.
+        """Return the reply for *call*; *body_digest* identifies a repeated request without a turn number.
 
-        Raises `ApiError` 400 with what was asked and what came nearest; nothing has then been used up.
+        Raises `ApiError` 400 with the request and the closest rule, without changing any state.
         """
         client = (call.caller.key, call.caller.agent, call.caller.purpose)
         turn = self._turn(call.caller, client, body_digest)
         facts = RequestFacts(call=call, turn=turn)
-        lane = self._agent_script(call.caller)
-        reply = None if lane is None else self._rule(lane, client, facts) or lane.at(turn)
+        script = self._agent_script(call.caller)
+        reply = None if script is None else self._rule(script, client, facts) or script.at(turn)
         if reply is None:
-            raise invalid_request(self._explain(lane, client, facts))
+            raise invalid_request(self._explain(script, client, facts))
         if reply.when is not None:
             facts = attrs.evolve(facts, match=reply.when.found(facts))
         content = self._content(reply, facts)
@@ -112,24 +112,24 @@ class ReplySelector:
         return last if caller.retry and digest == last_digest else last + 1
 
     def _agent_script(self, caller: ApiCaller) -> AgentScript | None:
-        """An agent's own list serves it alone; only helper purposes may come from `default` as well."""
-        lane = self._agent_scripts.get((self._owner(caller.agent), caller.purpose))
-        if lane is None and caller.purpose != "turn":
+        """Return the replies for an agent: its own list, or for helper purposes also `default`."""
+        script = self._agent_scripts.get((self._owner(caller.agent), caller.purpose))
+        if script is None and caller.purpose != "turn":
             return self._agent_scripts.get((DEFAULT, caller.purpose))
-        return lane
+        return script
 
     def _owner(self, agent: str | None) -> str:
-        return agent if agent is not None and agent in self.script.lanes else DEFAULT
+        return agent if agent is not None and agent in self.script.replies else DEFAULT
 
-    def _rule(self, lane: AgentScript, client: Client, facts: RequestFacts) -> ScriptedReply | None:
-        return next((rule for rule in lane.rules if not self._failures(rule, client, facts)), None)
+    def _rule(self, script: AgentScript, client: Client, facts: RequestFacts) -> ScriptedReply | None:
+        return next((rule for rule in script.rules if not self._failures(rule, client, facts)), None)
 
     def _failures(self, rule: ScriptedReply, client: Client, facts: RequestFacts) -> tuple[str, ...]:
         assert rule.when is not None
         failures = rule.when.failures(facts)
         taken = self._taken.get((client, rule.name), frozenset())
         if rule.times is not None and facts.turn not in taken and len(taken) >= rule.times:
-            failures += (f"a turn it may still serve, it has served {rule.times} (`times`)",)
+            failures += (f"an unused turn, but it has served {rule.times} (`times`)",)
         return failures
 
     def _content(self, reply: ScriptedReply, facts: RequestFacts) -> tuple[Block, ...]:
@@ -155,54 +155,54 @@ class ReplySelector:
         self._asked.put(place, asked)
         if fault.count is not None and asked > fault.count:
             return None
-        # Seeded by the question itself, so that other agents' requests in between change nothing.
-        question = f"{self._seed}/{reply.name}/{caller.agent}/{caller.purpose}/{caller.turn}/{asked}"
-        draw = random.Random(question).random()  # noqa: S311 - repeatable, not secret
+        # Seeded by the request, so that the order of requests from several agents does not matter.
+        seed = f"{self._seed}/{reply.name}/{caller.agent}/{caller.purpose}/{caller.turn}/{asked}"
+        draw = random.Random(seed).random()  # noqa: S311 - repeatable, not secret
         return fault if draw < fault.probability else None
 
-    def _explain(self, lane: AgentScript | None, client: Client, facts: RequestFacts) -> str:
-        who = "a client without a name" if facts.agent is None else f"agent {facts.agent!r}"
-        said = "none" if facts.last_user_text is None else shorten(facts.last_user_text, 80)
-        asked = f"no scripted reply for {who}, purpose {facts.purpose!r}, turn {facts.turn}; last user text: {said}"
-        if lane is None:
+    def _explain(self, script: AgentScript | None, client: Client, facts: RequestFacts) -> str:
+        agent = "a client without a name" if facts.agent is None else f"agent {facts.agent!r}"
+        text = "none" if facts.last_user_text is None else shorten(facts.last_user_text, 80)
+        asked = f"no scripted reply for {agent}, purpose {facts.purpose!r}, turn {facts.turn}; last user text: {text}"
+        if script is None:
             return f"{asked}\n{self._missing_script_text(facts)}"
         lines = [asked]
-        if lane.rules:
-            lines.append(self._nearest_rule(lane, client, facts))
-        if lane.sequence:
-            lines.append(_sequence_end(lane, facts.turn))
+        if script.rules:
+            lines.append(self._nearest_rule(script, client, facts))
+        if script.sequence:
+            lines.append(_sequence_end(script, facts.turn))
         return "\n".join(lines)
 
     def _missing_script_text(self, facts: RequestFacts) -> str:
         owner, source = self._owner(facts.agent), self.script.source
-        if owner in self.script.lanes:
+        if owner in self.script.replies:
             return f"script {source}: {owner!r} has no reply with the purpose {facts.purpose!r}; add one"
-        names = ", ".join(repr(name) for name in self.script.lanes)
+        names = ", ".join(repr(name) for name in self.script.replies)
         return f"script {source} has replies for {names} only; add the agent or {DEFAULT!r}"
 
-    def _nearest_rule(self, lane: AgentScript, client: Client, facts: RequestFacts) -> str:
-        tried = [(rule, self._failures(rule, client, facts)) for rule in lane.rules]
+    def _nearest_rule(self, script: AgentScript, client: Client, facts: RequestFacts) -> str:
+        tried = [(rule, self._failures(rule, client, facts)) for rule in script.rules]
         rule, failures = min(tried, key=lambda pair: len(pair[1]))
         return f"script {self.script.source} line {rule.line}: rule needs {'; and '.join(failures)}"
 
 
 def _agent_scripts(script: Script) -> dict[tuple[str, str], AgentScript]:
-    lanes = {}
-    for owner, replies in script.lanes.items():
+    scripts = {}
+    for owner, replies in script.replies.items():
         for purpose in {reply.purpose for reply in replies}:
-            lanes[owner, purpose] = AgentScript.of(owner, tuple(r for r in replies if r.purpose == purpose))
-    return lanes
+            scripts[owner, purpose] = AgentScript.of(owner, tuple(r for r in replies if r.purpose == purpose))
+    return scripts
 
 
-def _sequence_end(lane: AgentScript, turn: int) -> str:
-    count = len(lane.sequence)
-    turns = int(lane.last_turns[-1])
+def _sequence_end(script: AgentScript, turn: int) -> str:
+    count = len(script.sequence)
+    turns = int(script.last_turns[-1])
     length = f"{count} {'reply' if count == 1 else 'replies'}{'' if turns == count else f' for {turns} turns'}"
-    return f"the sequence of {lane.owner!r} has {length}, this is turn {turn}; add a reply or `times: always`"
+    return f"the sequence of {script.owner!r} has {length}, this is turn {turn}; add a reply or `times: always`"
 
 
 class _Recent(Generic[Key, Value]):
-    """A mapping that forgets what was used least recently beyond `MEMORY_LIMIT`."""
+    """A mapping that drops the least recently used entries beyond `MEMORY_LIMIT`."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Key, Value] = OrderedDict()

@@ -11,59 +11,59 @@ from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, 
 
 @attrs.frozen(kw_only=True)
 class RequestFacts:
-    """One request as a script sees it; None is what the request does not have.
+    """Facts of one request for conditions and slots; None if the request lacks the fact.
 
-    Each fact is read when it is asked for, from the nearer end, so that a long history costs nothing.
+    Each fact is computed on access and searched from the nearer end, so that a long history is cheap.
     """
 
     call: ApiRequest
     turn: int
-    """The caller's own number, or how many requests a client without numbers has been served."""
+    """Turn number sent by the client, or else counted by the server."""
     match: tuple[str, ...] = ()
-    """Groups of the regular expression of the rule that answers; the first is the whole match."""
+    """Groups of the regular expression in the selected rule; the first is the whole match."""
 
     @property
     def agent(self) -> str | None:
-        """The name the caller gives itself."""
+        """Name of the agent, as sent by the client."""
         return self.call.caller.agent
 
     @property
     def incarnation(self) -> int | None:
-        """Which start of that name it is."""
+        """Incarnation of the agent, as sent by the client."""
         return self.call.caller.incarnation
 
     @property
     def purpose(self) -> str:
-        """What the call is for."""
+        """Purpose of the call."""
         return self.call.caller.purpose
 
     @property
     def model(self) -> str:
-        """The model's id."""
+        """Id of the model."""
         return self.call.model.id
 
     @property
     def tools(self) -> frozenset[str]:
-        """Names of the tools offered."""
+        """Names of the offered tools."""
         return frozenset(str(tool.get("name")) for tool in self.call.tools)
 
     @property
     def first_user_text(self) -> str | None:
-        """The first text block of the user."""
+        """First text block of the user."""
         return next(_user_texts(self.call.messages), None)
 
     @property
     def last_user_text(self) -> str | None:
-        """The last text block of the user."""
+        """Last text block of the user."""
         return next(_user_texts(self.call.messages, backwards=True), None)
 
     def find_in_input(self, pattern: "Finder") -> tuple[str, ...] | None:
-        """What *pattern* finds in the texts of the user and the tool results: in the newest that it finds it in."""
+        """Return the match of *pattern* in the newest user text or tool result that contains it."""
         found = map(pattern.find, _input_texts(self.call.messages))
         return next((groups for groups in found if groups is not None), None)
 
     def find_last(self, expression: re.Pattern[str]) -> str | None:
-        """Where *expression* is found last in what the user said and tools gave: its first group, or all of it."""
+        """Return the last match of *expression* in user texts and tool results: its first group, or all of it."""
         for text in _input_texts(self.call.messages):
             if found := list(expression.finditer(text)):
                 return found[-1][1 if expression.groups else 0]
@@ -71,30 +71,30 @@ class RequestFacts:
 
     @property
     def last_tool_result(self) -> str | None:
-        """The text of the last tool result anywhere."""
+        """Text of the last tool result."""
         return _last_result(self.call.messages)
 
     @property
     def tool_results(self) -> tuple[str, ...]:
-        """The results in the last user message."""
+        """Texts of the tool results in the last user message."""
         return _results(_last_of("user", self.call.messages))
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
-        """The calls in the last assistant message."""
+        """Ids of the tool calls in the last assistant message."""
         return _tool_ids(_last_of("assistant", self.call.messages))
 
 
 class Finder(Protocol):
-    """What can be looked for in a text."""
+    """Something that can be searched in a text."""
 
     def find(self, text: str) -> tuple[str, ...] | None:
-        """The whole match and its groups, if it is there."""
+        """Return the whole match and its groups, or None."""
         ...
 
 
 def result_text(block: Block) -> str:
-    """The text of a `tool_result`; other parts, such as images, are passed over."""
+    """Return the text of a `tool_result` without other parts, such as images."""
     content = block.get("content")
     if isinstance(content, str):
         return content
@@ -121,7 +121,7 @@ def _user_texts(messages: tuple[RequestMessage, ...], *, backwards: bool = False
 
 
 def _input_texts(messages: tuple[RequestMessage, ...]) -> Iterator[str]:
-    """Texts and tool results of the user's side, the last one first."""
+    """Yield user texts and tool results, the last one first."""
     of_user = (message for message in reversed(messages) if message.role == "user")
     blocks = (block for message in of_user for block in reversed(message.content))
     return filter(None, map(_input_text, blocks))

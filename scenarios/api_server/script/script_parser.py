@@ -12,7 +12,7 @@ from coterie.scenarios.api_server.script.reply_content import CONTENT_KEYS, pars
 from coterie.scenarios.api_server.script.scripted_reply import ReplyConditions, ScriptedReply, TextPattern
 
 DEFAULT = "default"
-"""The list that serves every agent without one of its own."""
+"""Key of the replies for agents without a list of their own."""
 
 STOP_REASONS = (
     "end_turn",
@@ -34,13 +34,13 @@ REPLY_KEYS = (
 
 @attrs.define(eq=False)
 class ScriptInvalid(Exception):
-    """A script cannot be used; the user must change it."""
+    """An invalid script; the user must change it."""
 
     source: str
     line: int | None
-    """None when there is no text to point into."""
+    """None if the file could not be read."""
     reason: str
-    """What is wrong and what would be right, in one line."""
+    """One line with the problem and its solution."""
 
     def __str__(self) -> str:
         where = self.source if self.line is None else f"{self.source}, line {self.line}"
@@ -49,16 +49,16 @@ class ScriptInvalid(Exception):
 
 @attrs.frozen(kw_only=True)
 class Script:
-    """The replies of every agent, in the order they are written."""
+    """The replies of all agents, in their order in the file."""
 
     source: str
-    """The file's name, for errors."""
-    lanes: Mapping[str, tuple[ScriptedReply, ...]]
-    """By agent; `default` serves the others."""
+    """File name, for errors."""
+    replies: Mapping[str, tuple[ScriptedReply, ...]]
+    """Replies by agent; `default` is for all others."""
 
 
 def load_script(path: Path) -> Script:
-    """Read the script at *path*. Raises `ScriptInvalid`, also for a file that cannot be read."""
+    """Load the script at *path*. Raises `ScriptInvalid`, also for an unreadable file."""
     try:
         content = path.read_bytes()
     except OSError as exc:
@@ -71,19 +71,19 @@ def load_script(path: Path) -> Script:
 
 
 def parse_script(text: str, source: str) -> Script:
-    """Read a script's *text*; *source* names it in errors. Raises `ScriptInvalid` for anything it cannot use."""
+    """Parse the *text* of a script; *source* names the script in errors. Raises `ScriptInvalid`."""
     try:
-        return Script(source=source, lanes=parse_replies(read_yaml(text, "the script")))
+        return Script(source=source, replies=parse_replies(read_yaml(text, "the script")))
     except LineInvalid as exc:
         raise ScriptInvalid(source, exc.line, exc.reason) from exc
 
 
 def parse_replies(root: YamlNode | None) -> dict[str, tuple[ScriptedReply, ...]]:
-    """The replies of every agent, from a mapping that may stand in another file. Raises `LineInvalid`."""
-    wanted = "a mapping of agents to lists of replies, such as `default: [{text: hello}]`"
+    """Parse the replies of all agents from a mapping, which may be part of another file. Raises `LineInvalid`."""
+    expected = "a mapping of agents to lists of replies, such as `default: [{text: hello}]`"
     if root is None:
-        raise LineInvalid(1, f"the script is empty; expected {wanted}")
-    return {agent: _agent_replies(node) for agent, node in root.fields(wanted).items()}
+        raise LineInvalid(1, f"the script is empty; expected {expected}")
+    return {agent: _agent_replies(node) for agent, node in root.fields(expected).items()}
 
 
 def _agent_replies(node: YamlNode) -> tuple[ScriptedReply, ...]:
@@ -93,7 +93,7 @@ def _agent_replies(node: YamlNode) -> tuple[ScriptedReply, ...]:
         if reply.when is not None:
             continue
         if last := endless.get(reply.purpose):
-            reason = f"{reply.name} is never reached: {last.name} on line {last.line} is served always"
+            reason = f"{reply.name} is never used: {last.name} on line {last.line} serves all turns"
             raise LineInvalid(reply.line, reason)
         if reply.times is None:
             endless[reply.purpose] = reply

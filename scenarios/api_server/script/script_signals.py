@@ -12,26 +12,29 @@ SIGNAL_LIMIT = 1_000
 
 @attrs.define(eq=False)
 class ScriptSignals:
-    """A signal stays raised until it is cleared, so it does not matter who comes first."""
+    """Raised and awaited signals.
+
+    A signal stays raised until it is cleared, so the order of raising and waiting is free.
+    """
 
     limit: int = SIGNAL_LIMIT
-    """Names that may be raised or awaited at a time."""
+    """Maximum number of names that are raised or awaited at one time."""
     _raised: set[str] = attrs.field(factory=set, init=False)
     _waiting: dict[trio.Event, frozenset[str]] = attrs.field(factory=dict, init=False)
-    """What each waiting task needs."""
+    """Names that each waiting task needs."""
 
     @property
     def raised(self) -> list[str]:
-        """The names that are raised now, sorted."""
+        """Raised names, sorted."""
         return sorted(self._raised)
 
     @property
     def awaited(self) -> list[str]:
-        """The names that somebody waits for and that are not raised, sorted."""
+        """Names that a task waits for and that are not raised, sorted."""
         return sorted(frozenset().union(*self._waiting.values()) - self._raised)
 
     def raise_signal(self, name: str) -> None:
-        """Raise *name* and wake whoever it was the last for; again is no change. Raises `ApiError` beyond the limit."""
+        """Raise *name* and wake tasks that waited only for it. Idempotent. Raises `ApiError` beyond the limit."""
         self._admit({name})
         self._raised.add(name)
         for event, needed in self._waiting.items():
@@ -39,13 +42,13 @@ class ScriptSignals:
                 event.set()
 
     def clear(self, name: str) -> None:
-        """Take *name* back; whoever has been woken by it goes on all the same."""
+        """Clear *name*; tasks that it has woken are not affected."""
         self._raised.discard(name)
 
     async def wait(self, names: Iterable[str]) -> None:
-        """Return once there has been a moment at which all of *names* were raised; always a checkpoint.
+        """Wait until all of *names* have been raised at the same time; always a checkpoint.
 
-        Cancellation leaves nothing behind. Raises `ApiError` beyond the limit.
+        Cancellation leaves no state. Raises `ApiError` beyond the limit.
         """
         needed = frozenset(names)
         await trio.lowlevel.checkpoint()

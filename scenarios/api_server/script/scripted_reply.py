@@ -14,20 +14,20 @@ from coterie.scenarios.api_server.script.request_facts import RequestFacts
 _EXPRESSION = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 _SHOWN = 80
-"""Characters of a request's text that an explanation repeats."""
+"""Maximum length of a request's text in an explanation."""
 
 
 @attrs.frozen(kw_only=True)
 class TextPattern:
-    """What a text must hold: a part of it, or a `/regular expression/` with any of the flags i, m and s."""
+    """A text to find: a substring, or a `/regular expression/` with any of the flags i, m and s."""
 
     text: str
-    """As the script writes it."""
+    """The pattern as written in the script."""
     expression: re.Pattern[str] | None = None
 
     @classmethod
     def parse(cls, text: str) -> "TextPattern":
-        """Raises `ValueError` for a regular expression that cannot be used."""
+        """Parse a pattern. Raises `ValueError` for an invalid regular expression."""
         written = _EXPRESSION.fullmatch(text)
         if written is None:
             return cls(text=text)
@@ -39,7 +39,7 @@ class TextPattern:
         return cls(text=text, expression=_compiled(written[1], flags))
 
     def find(self, text: str) -> tuple[str, ...] | None:
-        """The whole match and its groups; nothing but the part itself without an expression; None if absent."""
+        """Return the match and its groups, or the substring itself; None if *text* does not contain it."""
         if self.expression is None:
             return (self.text,) if self.text in text else None
         found = self.expression.search(text)
@@ -51,7 +51,7 @@ class TextPattern:
 
 def _compiled(expression: str, flags: re.RegexFlag) -> re.Pattern[str]:
     try:
-        # A warning is about an expression whose meaning will change: no test should rest on it.
+        # Python warns about expressions whose meaning will change; scripts must not depend on them.
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return re.compile(expression, flags)
@@ -61,44 +61,44 @@ def _compiled(expression: str, flags: re.RegexFlag) -> re.Pattern[str]:
 
 @attrs.frozen(kw_only=True)
 class ReplyConditions:
-    """The conditions of a rule; None asks for nothing."""
+    """The conditions of a rule; None is always true."""
 
     last_user_text: TextPattern | None = None
     last_tool_result: TextPattern | None = None
     model: TextPattern | None = None
     tool: str | None = None
-    """A tool of this name is offered."""
+    """Name of a tool that the request offers."""
     turn: int | None = None
     heard: tuple[TextPattern, ...] = ()
-    """Each is somewhere in what the user and the tools have said so far."""
+    """Patterns that user texts or tool results contain."""
     unheard: tuple[TextPattern, ...] = ()
-    """None of them is."""
+    """Patterns that no user text or tool result contains."""
 
     @property
     def groups(self) -> int | None:
-        """How many groups `found` has behind the whole match; None without a regular expression."""
+        """Number of groups in `found` after the whole match; None without a regular expression."""
         return next((p.expression.groups for p in self._patterns() if p.expression), None)
 
     def found(self, facts: RequestFacts) -> tuple[str, ...]:
-        """The groups of the first regular expression: of the user's text, the tool result, the model, or the past."""
+        """Return the match of the first regular expression, of user text, tool result, model or history."""
         seen = (facts.last_user_text, facts.last_tool_result, facts.model)
-        wanted = (self.last_user_text, self.last_tool_result, self.model)
-        for pattern, text in zip(wanted, seen, strict=True):
+        patterns = (self.last_user_text, self.last_tool_result, self.model)
+        for pattern, text in zip(patterns, seen, strict=True):
             if pattern and pattern.expression:
                 return pattern.find(text or "") or ()
         expressions = (pattern for pattern in self.heard if pattern.expression)
         return next(map(facts.find_in_input, expressions), None) or ()
 
     def failures(self, facts: RequestFacts) -> tuple[str, ...]:
-        """What each condition that does not hold asks for, and what the request has; empty when all hold."""
+        """Return for each failed condition its value and the request's value; empty if all hold."""
         checks = (
             _text_failure("last_user_text", self.last_user_text, facts.last_user_text),
             _text_failure("last_tool_result", self.last_tool_result, facts.last_tool_result),
             _text_failure("model", self.model, facts.model),
             self._tool_failure(facts),
             self._turn_failure(facts),
-            *(f"somebody to have said something {p}" for p in self.heard if facts.find_in_input(p) is None),
-            *(f"nobody to have said something {p}" for p in self.unheard if facts.find_in_input(p) is not None),
+            *(f"an earlier text {p}" for p in self.heard if facts.find_in_input(p) is None),
+            *(f"no earlier text {p}" for p in self.unheard if facts.find_in_input(p) is not None),
         )
         return tuple(failure for failure in checks if failure)
 
@@ -117,37 +117,37 @@ class ReplyConditions:
 def _text_failure(name: str, pattern: TextPattern | None, text: str | None) -> str | None:
     if pattern is None or (text is not None and pattern.find(text)):
         return None
-    words = name.replace("_", " ")
-    seen = f"has no {words}" if text is None else f"has the {words} {shorten(text, _SHOWN)}"
+    label = name.replace("_", " ")
+    seen = f"has no {label}" if text is None else f"has the {label} {shorten(text, _SHOWN)}"
     return f"{name} {pattern}, the request {seen}"
 
 
 @attrs.frozen(kw_only=True)
 class ScriptedReply:
-    """What the model says in one turn, and how it is delivered."""
+    """The model's reply in one turn, and its delivery."""
 
     name: str
-    """Where it stands in the script: `default[2]` is the second reply of `default`."""
+    """Position in the script: `default[2]` is the second reply of `default`."""
     line: int
     content: tuple[Block, ...]
-    """Blocks of the API with slots still in their strings; a tool call has an id only if the script gives one."""
+    """API blocks with unfilled slots; a tool call has an id only if the script sets one."""
     stop: str = "end_turn"
     refusal: Mapping[str, str | None] | None = None
     """`category` and `explanation` of the stop reason `refusal`."""
     delay: float = 0.0
-    """Seconds before the reply begins."""
+    """Seconds before the reply starts."""
     token_delay: float = 0.0
     """Seconds between stream events."""
     asked: tuple[str, ...] = ()
-    """Signals raised once it is asked for, before it waits for any."""
+    """Signals raised when the reply is requested, before it waits."""
     until: tuple[str, ...] = ()
-    """Signals it waits for."""
+    """Signals that the reply waits for."""
     signals: tuple[str, ...] = ()
-    """Signals raised once it has been sent whole."""
+    """Signals raised when the reply has been sent completely."""
     fault: HttpFault | None = None
-    """Strikes the first times that a turn is asked for."""
+    """Fault of the first requests for a turn."""
     when: ReplyConditions | None = None
-    """With conditions it is a rule; without, a part of the sequence."""
+    """Conditions, which make the reply a rule; None makes it part of the sequence."""
     purpose: str = "turn"
     times: int | None = 1
-    """Turns it serves; None is all from here on, or all that a rule matches."""
+    """Number of turns that the reply serves; None for all following turns, or all that a rule matches."""

@@ -36,19 +36,19 @@ _NAMES = (*_FACTS, *(f"{name}.N" for name in _LISTS))
 
 @attrs.define(eq=False)
 class SlotEmpty(Exception):
-    """The request does not have what a slot stands for."""
+    """The request lacks the fact that a slot needs."""
 
     slot: str
 
     def __str__(self) -> str:
-        return f"the request has nothing for {OPEN}{self.slot}{CLOSE}"
+        return f"the request has no value for {OPEN}{self.slot}{CLOSE}"
 
 
 def check_template(text: str, *, groups: int | None = None) -> None:
     """Raise `ValueError` unless every slot of *text* has a known name.
 
-    *groups* is how many groups the regular expression of the reply's rule has; None when it has none, and
-    then there is no `match`.
+    *groups* is the number of groups in the regular expression of the reply's rule; None without one, and then `match`
+    is not allowed.
     """
     for slot, _ in _slots(text):
         if (expression := _EXPRESSION.fullmatch(slot)) is not None:
@@ -63,7 +63,7 @@ def check_template(text: str, *, groups: int | None = None) -> None:
 
 
 def fill(value: Any, facts: RequestFacts) -> Any:
-    """A copy of a JSON value with the slots of all its strings filled; keys are left as they are.
+    """Return a copy of a JSON value with the slots of all its strings filled; keys are unchanged.
 
     Raises `SlotEmpty`. The slots must have passed `check_template`.
     """
@@ -88,7 +88,7 @@ def _fill_text(text: str, facts: RequestFacts) -> str:
 
 
 def _slots(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each slot's name, and where it begins and ends with its braces."""
+    """Yield each slot's name, with its start and end including the braces."""
     stop = 0
     while (start := text.find(OPEN, stop)) >= 0:
         end = text.find(CLOSE, start)

@@ -26,181 +26,183 @@ from coterie.scenarios.runner.scenario import Scenario, UserAction
 from coterie.session_directory import MAIN
 
 ADMITTED = re.compile(r"\b(could not|cannot|failed)\b")
-"""In the lead's last words: what was wanted is not done, and the user is told so."""
+"""Pattern in the lead's final text by which the lead admits that the task is not done."""
 
 
-def end_state(played: ScenarioRun) -> str:
-    """How it ended, in a word: done, told (the lead says that it is not), or the name of an exit code."""
-    code = played.exit_codes[-1] if played.exit_codes else None
+def end_state(run: ScenarioRun) -> str:
+    """Return how the run ended: done, told (the lead admits failure), or the name of the exit code."""
+    code = run.exit_codes[-1] if run.exit_codes else None
     if code == ExitCode.DONE:
-        return "told" if ADMITTED.search(_final_texts(played)) else "done"
+        return "told" if ADMITTED.search(_final_texts(run)) else "done"
     return "cut off" if code is None else ExitCode(code).name.lower() if code in set(ExitCode) else f"code {code}"
 
 
-def check_invariants(story: Scenario, played: ScenarioRun) -> list[ScenarioFailure]:
-    """All that is not as it must be, although this and that went wrong."""
+def check_invariants(scenario: Scenario, run: ScenarioRun) -> list[ScenarioFailure]:
+    """Return a failure for each invariant that *run* violates."""
     reasons = [
-        *_unfounded(story, played),
-        *_unexplained(played),
-        *_lost(played),
-        *_doubled(played),
-        *_repeated(played),
-        *_overspent(story, played),
+        *_find_false_success(scenario, run),
+        *_find_silent_failure(run),
+        *_find_lost_messages(run),
+        *_find_duplicate_messages(run),
+        *_find_repeated_work(run),
+        *_find_overspending(scenario, run),
     ]
-    failures = [ScenarioFailure(reason=reason, around=log_tail(played.events)) for reason in reasons]
-    return failures + [ScenarioFailure(reason=f"left behind: {finding}") for finding in _left(played)]
+    failures = [ScenarioFailure(reason=reason, around=log_tail(run.events)) for reason in reasons]
+    return failures + [ScenarioFailure(reason=f"left behind: {finding}") for finding in _left_behind(run)]
 
 
-def _unfounded(story: Scenario, played: ScenarioRun) -> Iterator[str]:
-    """Who says that it is done must have done it."""
-    if end_state(played) == "done":
-        for each in story.expectations:
+def _find_false_success(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
+    """Check files and commands of the expectations if the run claims success."""
+    if end_state(run) == "done":
+        for each in scenario.expectations:
             if isinstance(each, FileIs | CommandEnds):
-                for failure in each.check(played):
-                    yield f"it ended as done ({_final_texts(played)!r}), but {failure.reason}"
+                for failure in each.check(run):
+                    yield f"the run ended as done ({_final_texts(run)!r}), but {failure.reason}"
 
 
-def _unexplained(played: ScenarioRun) -> Iterator[str]:
-    """Who fails says why."""
-    if end_state(played) not in ("done", "told") and not played.errors.strip():
-        yield f"it ended with {played.exit_codes[-1]}, and nobody says why"
+def _find_silent_failure(run: ScenarioRun) -> Iterator[str]:
+    """Check that a failed run printed a reason."""
+    if end_state(run) not in ("done", "told") and not run.errors.strip():
+        yield f"the run ended with {run.exit_codes[-1]} without an error text"
 
 
-def _lost(played: ScenarioRun) -> Iterator[str]:
-    """What was stored was delivered, or is dead; or it still waits, if the session has not come to its end."""
-    if end_state(played) not in ("done", "told"):
+def _find_lost_messages(run: ScenarioRun) -> Iterator[str]:
+    """Check that every stored message was delivered or dead-lettered, if the session came to its end."""
+    if end_state(run) not in ("done", "told"):
         return
-    gone = {(each.mailbox, each.id) for each in played.mail if each.kind in ("delivered", "dead")}
-    for each in played.mail:
+    gone = {(each.mailbox, each.id) for each in run.mail if each.kind in ("delivered", "dead")}
+    for each in run.mail:
         if each.kind == "stored" and (each.mailbox, each.id) not in gone:
             assert each.envelope is not None
             if each.envelope.kind not in NEVER_WAKES:
                 yield f"{each.envelope.kind} {each.id} from {each.envelope.sender.name} to {each.mailbox} is lost"
 
 
-def _doubled(played: ScenarioRun) -> Iterator[str]:
-    delivered = Counter((each.mailbox, each.id) for each in played.mail if each.kind == "delivered")
+def _find_duplicate_messages(run: ScenarioRun) -> Iterator[str]:
+    delivered = Counter((each.mailbox, each.id) for each in run.mail if each.kind == "delivered")
     for (mailbox, id_), count in delivered.items():
         if count > 1:
             yield f"message {id_} was delivered to {mailbox} {count} times"
 
 
-def _repeated(played: ScenarioRun) -> Iterator[str]:
-    """No call is run twice, and no task that was finished is done again."""
-    calls = Counter((each.agent, each.event.id) for each in played.events if isinstance(each.event, ToolStarted))
+def _find_repeated_work(run: ScenarioRun) -> Iterator[str]:
+    """Check that no tool call ran twice and no agent finished its task twice."""
+    calls = Counter((each.agent, each.event.id) for each in run.events if isinstance(each.event, ToolStarted))
     for (agent, id_), count in calls.items():
         if count > 1:
             yield f"{agent} ran the call {id_} {count} times"
-    ends = Counter(each.agent for each in played.events if each.agent != MAIN and _is_work_done(each.event))
+    ends = Counter(each.agent for each in run.events if each.agent != MAIN and _is_work_done(each.event))
     for agent, count in ends.items():
         if count > 1:
             yield f"{agent} finished its task {count} times"
 
 
-def _overspent(story: Scenario, played: ScenarioRun) -> Iterator[str]:
-    cost, limit = sum_costs(played.ledger).cost, story.limits.dollars
+def _find_overspending(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
+    cost, limit = sum_costs(run.ledger).cost, scenario.limits.dollars
     if limit is not None and cost > limit:
-        yield f"it cost ${cost}, over the ${limit} that it may"
+        yield f"the cost is ${cost}, over the limit of ${limit}"
 
 
-def _left(played: ScenarioRun) -> Iterator[str]:
-    """What the doctor finds, but for files that were torn on purpose, which it must find."""
-    torn = [strike.what.partition(": ")[2] for strike in played.strikes if strike.what.startswith("torn_write")]
-    for finding in played.findings:
+def _left_behind(run: ScenarioRun) -> Iterator[str]:
+    """Return the findings of the doctor, except for files that a fault tore on purpose."""
+    torn = [fault.what.partition(": ")[2] for fault in run.injected_faults if fault.what.startswith("torn_write")]
+    for finding in run.findings:
         if not any(finding.startswith(f"{path}: ") for path in torn):
             yield finding
 
 
-def _final_texts(played: ScenarioRun) -> str:
-    ends = [each.event for each in played.events if each.agent == MAIN and isinstance(each.event, Finished)]
+def _final_texts(run: ScenarioRun) -> str:
+    ends = [each.event for each in run.events if each.agent == MAIN and isinstance(each.event, Finished)]
     return ends[-1].result if ends else ""
 
 
 def _is_work_done(event: object) -> bool:
-    """Whether a run came to the end of its task by a turn; one that a crash left with all said makes none."""
+    """True if a run finished its task with at least one turn; a run restarted after its final reply has none."""
     return isinstance(event, Finished) and event.reason == "completed" and event.turns > 0
 
 
 RESUMES = 3
-"""How often a session that was cut off is resumed."""
+"""Maximum number of resumes of an interrupted session."""
 
 
 @attrs.frozen(kw_only=True)
 class FuzzTrial:
-    """What came of a story under one plan."""
+    """Result of a scenario under one fault plan."""
 
-    story: Scenario
+    scenario: Scenario
     plan: RandomFaultPlan
     seconds: float
     end: str
-    struck: tuple[str, ...]
-    """The kinds of those faults that met something."""
+    applied: tuple[str, ...]
+    """Kinds of the faults that were applied."""
     failures: tuple[ScenarioFailure, ...]
-    place: Path | None = None
+    directory: Path | None = None
 
     def to_mapping(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as JSON data."""
         return {
             "seed": self.plan.seed,
             "passed": not self.failures,
             "end": self.end,
             "seconds": round(self.seconds, 3),
             "faults": list(self.plan.faults),
-            "struck": list(self.struck),
+            "struck": list(self.applied),
             "failures": [attrs.asdict(failure) for failure in self.failures],
-            "place": None if self.place is None else str(self.place),
+            "place": None if self.directory is None else str(self.directory),
         }
 
 
-def find_targets(story: Scenario, seed: int = 0) -> FaultTargets:
-    """What can be struck in *story*: it is played once, without any fault. Blocks.
+def find_targets(scenario: Scenario, seed: int = 0) -> FaultTargets:
+    """Run *scenario* once without faults and return what faults can hit. Blocks.
 
-    Raises `ScenarioInvalid` if it cannot do without its faults, and `OSError`.
+    Raises `ScenarioInvalid` if the scenario needs its faults to succeed, and `OSError`.
     """
-    undisturbed = attrs.evolve(story, acts=tuple(act for act in story.acts if isinstance(act, UserAction)))
-    with open_environment(undisturbed, seed, is_kept=False) as stage:
-        played, failures = trio.run(partial(run_scenario, undisturbed, stage))
-        failures += check_invariants(story, played)
-    if failures or end_state(played) != "done":
-        reason = failures[0].reason if failures else f"it ends as {end_state(played)!r}"
-        raise ScenarioInvalid(story.source, (LineInvalid(1, f"without faults it must end as done, but: {reason}"),))
-    return FaultTargets.of(story, played)
+    actions = tuple(action for action in scenario.actions if isinstance(action, UserAction))
+    undisturbed = attrs.evolve(scenario, actions=actions)
+    with open_environment(undisturbed, seed, is_kept=False) as environment:
+        run, failures = trio.run(partial(run_scenario, undisturbed, environment))
+        failures += check_invariants(scenario, run)
+    if failures or end_state(run) != "done":
+        reason = failures[0].reason if failures else f"it ends as {end_state(run)!r}"
+        problem = LineInvalid(1, f"the scenario must end as done without faults, but {reason}")
+        raise ScenarioInvalid(scenario.source, (problem,))
+    return FaultTargets.of(scenario, run)
 
 
-def run_plans(story: Scenario, scene: FaultTargets, seeds: range, *, is_kept: bool = False) -> Iterator[FuzzTrial]:
-    """Play *story* under the plan of each of *seeds*. Blocks; raises `OSError`."""
+def run_plans(scenario: Scenario, targets: FaultTargets, seeds: range, *, is_kept: bool = False) -> Iterator[FuzzTrial]:
+    """Run *scenario* under the fault plan of each of *seeds*. Blocks. Raises `OSError`."""
     for seed in seeds:
-        yield run_plan(story, draw_plan(seed, scene), is_kept=is_kept)
+        yield run_plan(scenario, draw_plan(seed, targets), is_kept=is_kept)
 
 
-def run_plan(story: Scenario, plan: RandomFaultPlan, *, is_kept: bool = False) -> FuzzTrial:
-    """Play *story* under *plan*. Blocks until nothing of it is left; raises `OSError`."""
-    began, disturbed = time.monotonic(), plan.apply_to(story)
-    with open_environment(disturbed, plan.seed, is_kept=is_kept) as stage:
-        played, failures = trio.run(partial(run_scenario, disturbed, stage, resumes=RESUMES))
-        # What did not meet anything is no fault of the team's.
-        failures = [failure for failure in failures if failure not in played.missed]
-        failures += check_invariants(story, played)
+def run_plan(scenario: Scenario, plan: RandomFaultPlan, *, is_kept: bool = False) -> FuzzTrial:
+    """Run *scenario* under *plan*. Blocks until all processes have ended. Raises `OSError`."""
+    began, disturbed = time.monotonic(), plan.apply_to(scenario)
+    with open_environment(disturbed, plan.seed, is_kept=is_kept) as environment:
+        run, failures = trio.run(partial(run_scenario, disturbed, environment, resumes=RESUMES))
+        # A fault that hit nothing is not a failure of the team.
+        failures = [failure for failure in failures if failure not in run.missed]
+        failures += check_invariants(scenario, run)
     return FuzzTrial(
-        story=story,
+        scenario=scenario,
         plan=plan,
         seconds=time.monotonic() - began,
-        end=end_state(played),
-        struck=tuple(_applied_faults(plan, played)),
+        end=end_state(run),
+        applied=tuple(_applied_faults(plan, run)),
         failures=tuple(failures),
-        place=stage.root if is_kept else None,
+        directory=environment.root if is_kept else None,
     )
 
 
 def count_kinds(trials: list[FuzzTrial]) -> Counter[str]:
-    """How often each kind of fault was struck."""
-    return Counter(kind for trial in trials for kind in trial.struck)
+    """Count the applied faults by kind."""
+    return Counter(kind for trial in trials for kind in trial.applied)
 
 
-def _applied_faults(plan: RandomFaultPlan, played: ScenarioRun) -> Iterator[str]:
-    lines = iter(act.line for act in plan.actions())
-    missed = {failure.line for failure in played.missed}
-    is_refused = any(isinstance(observed.event, Retrying) for observed in played.events)
+def _applied_faults(plan: RandomFaultPlan, run: ScenarioRun) -> Iterator[str]:
+    lines = iter(action.line for action in plan.actions())
+    missed = {failure.line for failure in run.missed}
+    is_refused = any(isinstance(observed.event, Retrying) for observed in run.events)
     for fault, kind in zip(plan.faults, plan.kinds, strict=True):
         if is_refused if "model" in fault else next(lines) not in missed:
             yield kind

@@ -25,133 +25,133 @@ from coterie.scenarios.runner.scenario import (
 from coterie.session_directory import MAIN
 
 MOST = 4
-"""Faults in one plan."""
+"""Maximum number of faults in one plan."""
 _MOMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("started", "finished", "delivered"), ("agent",)),
     "tool_started": ("agent", "name"),
     "message": ("agent", "role"),
     **dict.fromkeys(("approval_asked", "approval_decided"), ("name",)),
 }
-"""Events at which something may go wrong, and the members by which each is named."""
+"""Event kinds that can trigger a fault, with the fields that identify one."""
 _FILES = ("*", "transcript.jsonl", "events.jsonl", "mail/*/*", "project/*")
 _ROOT_FILES = ("*", "events.jsonl", "ledger.jsonl", "mail/*/*", "roster.json")
 _MODEL = "model"
-"""The key of a fault that is none of a story's own: a reply of the script goes wrong."""
+"""Key of a model fault: a reply of the script fails. Scenario files have no such fault."""
 
 FaultMapping = dict[str, Any]
-"""A fault as a story's file has it."""
+"""A fault as in a scenario file."""
 
 
 @attrs.frozen(kw_only=True)
 class FaultTargets:
-    """What can be struck in a story, and when, by how it went undisturbed."""
+    """What faults can hit in a scenario and when, derived from a run without faults."""
 
-    moments: Sequence[FaultMapping]
+    triggers: Sequence[FaultMapping]
     workers: Sequence[str]
-    """Agents with a process of their own, but for the lead."""
-    lanes: Mapping[str, int]
-    """Whose replies the script has, and how many."""
+    """Agents other than the lead that have a process of their own."""
+    replies: Mapping[str, int]
+    """Number of scripted replies by agent."""
 
     @classmethod
-    def of(cls, story: Scenario, undisturbed: ScenarioRun) -> "FaultTargets":
-        """In the order of their names, so that it is the same however the play went."""
-        found = {tuple(moment.items()): moment for moment in _moments(undisturbed)}
-        told = (observed.event for observed in undisturbed.events)
-        workers = {event.name for event in told if isinstance(event, AgentChanged) and event.pid is not None}
-        lanes = {name: len(replies) for name, replies in _script(story).items() if isinstance(replies, list)}
-        return cls(moments=[found[key] for key in sorted(found)], workers=sorted(workers - {MAIN}), lanes=lanes)
+    def of(cls, scenario: Scenario, undisturbed: ScenarioRun) -> "FaultTargets":
+        """Return the targets, sorted so that they do not depend on the timing of the run."""
+        found = {tuple(trigger.items()): trigger for trigger in _triggers(undisturbed)}
+        changes = (observed.event for observed in undisturbed.events)
+        workers = {event.name for event in changes if isinstance(event, AgentChanged) and event.pid is not None}
+        replies = {name: len(listed) for name, listed in _script(scenario).items() if isinstance(listed, list)}
+        return cls(triggers=[found[key] for key in sorted(found)], workers=sorted(workers - {MAIN}), replies=replies)
 
 
 @attrs.frozen(kw_only=True)
 class RandomFaultPlan:
-    """What goes wrong."""
+    """A random set of faults, reproducible from its seed."""
 
     seed: int
     faults: tuple[FaultMapping, ...]
 
     @property
     def text(self) -> str:
-        """As a file for `coterie scenario run --faults`, without what goes wrong with the model."""
+        """The plan as a file for `coterie scenario run --faults`, without the model faults."""
         lines = [msgspec.json.encode(fault).decode() for fault in self.faults if _MODEL not in fault]
         return "faults:\n" + "".join(f"  - {line}\n" for line in lines)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each does, in a word or two."""
+        """A short name for each fault."""
         return tuple(_kind(fault) for fault in self.faults)
 
-    def apply_to(self, story: Scenario) -> Scenario:
-        """*story* with these faults instead of its own, as one command; whatever else its human does is done."""
-        human = [act for act in story.acts if isinstance(act, UserAction)]
-        script = _script(story)
+    def apply_to(self, scenario: Scenario) -> Scenario:
+        """Return *scenario* as a single run with these faults instead of its own; user actions stay."""
+        user_actions = [action for action in scenario.actions if isinstance(action, UserAction)]
+        script = _script(scenario)
         for fault in self.faults:
             if _MODEL in fault:
                 _add_model_fault(script[fault["agent"]], fault["reply"], fault[_MODEL])
         return attrs.evolve(
-            story,
+            scenario,
             script=msgspec.json.encode(script).decode(),
-            steps=(ScenarioStep(deed="run"),),
-            acts=(*self.actions(), *human),
+            steps=(ScenarioStep(action="run"),),
+            actions=(*self.actions(), *user_actions),
         )
 
     def actions(self) -> list[ScenarioAction]:
-        """Those of its faults that are acts of a play, in the order of the plan."""
+        """Return the faults that the runner applies, in the order of the plan."""
         if all(_MODEL in fault for fault in self.faults):
             return []
         root = read_yaml(self.text, "the plan")
         assert root is not None
-        flaws = ParseErrors()
-        acts = parse_faults(root.fields()["faults"], flaws)
-        assert not flaws.found, flaws.found
-        return acts
+        errors = ParseErrors()
+        actions = parse_faults(root.fields()["faults"], errors)
+        assert not errors.found, errors.found
+        return actions
 
 
-def draw_plan(seed: int, scene: FaultTargets) -> RandomFaultPlan:
-    """The plan of *seed*: one to `MOST` faults."""
+def draw_plan(seed: int, targets: FaultTargets) -> RandomFaultPlan:
+    """Draw the plan of *seed*, with one to `MOST` faults."""
     draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
     kinds = draw.choices(tuple(_KINDS), weights=[weight for _, weight in _KINDS.values()], k=draw.randint(1, MOST))
-    return RandomFaultPlan(seed=seed, faults=tuple(_KINDS[kind][0](draw, scene) for kind in kinds))
+    return RandomFaultPlan(seed=seed, faults=tuple(_KINDS[kind][0](draw, targets) for kind in kinds))
 
 
-def _moments(played: ScenarioRun) -> Iterator[FaultMapping]:
-    for observed in played.events:
+def _triggers(run: ScenarioRun) -> Iterator[FaultMapping]:
+    for observed in run.events:
         if observed.kind in _MOMENTS:
             yield {"kind": observed.kind, **{key: observed.members[key] for key in _MOMENTS[observed.kind]}}
 
 
-def _kill(draw: random.Random, scene: FaultTargets) -> FaultMapping:
-    target = draw.choice((LEAD, ZYGOTE, ROOT, EVERYTHING, *scene.workers))
-    return {"when": _when(draw, scene, target), "do": "kill", "target": target}
+def _kill(draw: random.Random, targets: FaultTargets) -> FaultMapping:
+    target = draw.choice((LEAD, ZYGOTE, ROOT, EVERYTHING, *targets.workers))
+    return {"when": _when(draw, targets, target), "do": "kill", "target": target}
 
 
-def _stop(draw: random.Random, scene: FaultTargets) -> FaultMapping:
-    target = draw.choice((LEAD, ROOT, *scene.workers))
+def _stop(draw: random.Random, targets: FaultTargets) -> FaultMapping:
+    target = draw.choice((LEAD, ROOT, *targets.workers))
     seconds = round(draw.uniform(0.1, 1.5), 2)
-    return {"when": _when(draw, scene, target), "do": "stop", "target": target, "seconds": seconds}
+    return {"when": _when(draw, targets, target), "do": "stop", "target": target, "seconds": seconds}
 
 
-def _when(draw: random.Random, scene: FaultTargets, target: str) -> FaultMapping:
-    """A moment at which *target* has a process: of a worker, when it does something itself."""
-    own = [moment for moment in scene.moments if target in moment.values() and moment["kind"] != "finished"]
-    return draw.choice(own or scene.moments)
+def _when(draw: random.Random, targets: FaultTargets, target: str) -> FaultMapping:
+    """Draw an event at which *target* has a process; for a worker, one of its own events."""
+    own = [trigger for trigger in targets.triggers if target in trigger.values() and trigger["kind"] != "finished"]
+    return draw.choice(own or targets.triggers)
 
 
-def _jump(draw: random.Random, scene: FaultTargets) -> FaultMapping:
-    return {"when": draw.choice(scene.moments), "do": "jump", "seconds": draw.choice((10, 400, 4000))}
+def _jump(draw: random.Random, targets: FaultTargets) -> FaultMapping:
+    return {"when": draw.choice(targets.triggers), "do": "jump", "seconds": draw.choice((10, 400, 4000))}
 
 
-def _mail(draw: random.Random, scene: FaultTargets) -> FaultMapping:
+def _mail(draw: random.Random, targets: FaultTargets) -> FaultMapping:
     fault: FaultMapping = {"do": draw.choice(("drop", "duplicate", "delay", "reorder")), "transport": "file"}
     if fault["do"] == "drop" and draw.random() < 0.5:
         fault["transport"] = "bell"
     if fault["do"] == "delay":
         fault["seconds"] = round(draw.uniform(0.1, 1.5), 2)
-    fault["target"] = draw.choice((LEAD, LEAD, *scene.workers))
+    fault["target"] = draw.choice((LEAD, LEAD, *targets.workers))
     return {**fault, "times": draw.randint(1, 3)}
 
 
-def _disk(draw: random.Random, scene: FaultTargets) -> FaultMapping:
-    target = draw.choice((LEAD, ROOT, *scene.workers))
+def _disk(draw: random.Random, targets: FaultTargets) -> FaultMapping:
+    target = draw.choice((LEAD, ROOT, *targets.workers))
     files = draw.choice(_ROOT_FILES if target == ROOT else _FILES)
     return {
         "do": draw.choice(("torn_write", "disk_full", "fsync_fails", "rename_fails")),
@@ -162,13 +162,13 @@ def _disk(draw: random.Random, scene: FaultTargets) -> FaultMapping:
     }
 
 
-def _model(draw: random.Random, scene: FaultTargets) -> FaultMapping:
+def _model(draw: random.Random, targets: FaultTargets) -> FaultMapping:
     kind = draw.choice(("rate_limit", "overloaded", "disconnect", "cut"))
     fault: FaultMapping = {"kind": kind, "count": draw.randint(1, 3)}
     if kind in ("rate_limit", "overloaded"):
         fault["retry_after"] = 0.2
-    agent = draw.choice(tuple(scene.lanes))
-    return {_MODEL: fault, "agent": agent, "reply": draw.randrange(scene.lanes[agent])}
+    agent = draw.choice(tuple(targets.replies))
+    return {_MODEL: fault, "agent": agent, "reply": draw.randrange(targets.replies[agent])}
 
 
 _KINDS: Mapping[str, tuple[Callable[[random.Random, FaultTargets], FaultMapping], int]] = {
@@ -179,11 +179,11 @@ _KINDS: Mapping[str, tuple[Callable[[random.Random, FaultTargets], FaultMapping]
     "disk": (_disk, 2),
     "model": (_model, 2),
 }
-"""How each kind of fault is drawn, and how often."""
+"""How each kind of fault is drawn, and its weight."""
 
 
-def _script(story: Scenario) -> dict[str, Any]:
-    root = read_yaml(story.script, "the script")
+def _script(scenario: Scenario) -> dict[str, Any]:
+    root = read_yaml(scenario.script, "the script")
     script: dict[str, Any] = {} if root is None else root.plain()
     return script
 

@@ -13,12 +13,12 @@ from coterie.scenarios.runner.scenario import (
     LEAD,
     IoFault,
     ProcessFault,
-    ProcessFaultKind,
+    ProcessFaultName,
     ScenarioAction,
     ScenarioStep,
     Trigger,
     UserAction,
-    UserActionKind,
+    UserActionName,
 )
 from coterie.session_directory import MAIN
 
@@ -51,7 +51,7 @@ def parse_io_fault(node: YamlNode, when: Trigger | None) -> IoFault:
         raise fields["files"].refuse(
             f"{files!r} matches no file; give the end of a path, such as `agents/*/events.jsonl`"
         )
-    order = FaultRule(
+    rule = FaultRule(
         id=0,
         do=next(each for each in (*get_args(MailFault), *get_args(FileFault)) if each == deed),
         target=MAIN if target == LEAD else target,
@@ -61,7 +61,7 @@ def parse_io_fault(node: YamlNode, when: Trigger | None) -> IoFault:
         times=_times(fields["times"]) if "times" in fields else 1,
         seconds=fields["seconds"].seconds() if "seconds" in fields else 0.0,
     )
-    return IoFault(order=order, when=when, line=node.line)
+    return IoFault(rule=rule, when=when, line=node.line)
 
 
 def _way(node: YamlNode, fields: Mapping[str, YamlNode], deed: MailFault) -> MailRoute:
@@ -102,54 +102,54 @@ _APPROVALS = ("approval_asked", "answer_refused")
 """The events that say which approval is meant."""
 
 
-def parse_faults(node: YamlNode | None, flaws: ParseErrors) -> list[ScenarioAction]:
-    """The list of faults; what is wrong with one is among the *flaws*, and it is left out."""
-    acts: list[ScenarioAction] = []
-    for item in flaws.items(node, "a list of faults"):
-        with flaws.collecting():
-            acts.append(_fault(item, flaws))
-    return acts
+def parse_faults(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
+    """The list of faults; what is wrong with one is among the *errors*, and it is left out."""
+    actions: list[ScenarioAction] = []
+    for item in errors.items(node, "a list of faults"):
+        with errors.collecting():
+            actions.append(_fault(item, errors))
+    return actions
 
 
-def parse_user_actions(node: YamlNode | None, flaws: ParseErrors) -> list[ScenarioAction]:
+def parse_user_actions(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
     """The list of what the human does, as `parse_faults`."""
-    acts: list[ScenarioAction] = []
-    for item in flaws.items(node, "a list of what the human does"):
-        with flaws.collecting():
-            acts.append(_human(item, flaws))
-    return acts
+    actions: list[ScenarioAction] = []
+    for item in errors.items(node, "a list of what the human does"):
+        with errors.collecting():
+            actions.append(_human(item, errors))
+    return actions
 
 
-def parse_steps(node: YamlNode | None, flaws: ParseErrors) -> tuple[ScenarioStep, ...]:
-    """The commands of the story; one `run` if there is no list of them."""
+def parse_steps(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioStep, ...]:
+    """The commands of the scenario; one `run` if there is no list of them."""
     steps = []
-    for item in flaws.items(node, "a list of run, resume, mail and begin"):
-        with flaws.collecting():
+    for item in errors.items(node, "a list of run, resume, mail and begin"):
+        with errors.collecting():
             steps.append(_step(item))
-    if steps and steps[0].deed != "run":
+    if steps and steps[0].action != "run":
         assert node is not None
-        flaws.add(node.line, f"the first step is {steps[0].deed}; without a run there is no session yet")
-    return tuple(steps) or (ScenarioStep(deed="run"),)
+        errors.add(node.line, f"the first step is {steps[0].action}; without a run there is no session yet")
+    return tuple(steps) or (ScenarioStep(action="run"),)
 
 
-def _fault(node: YamlNode, flaws: ParseErrors) -> ScenarioAction:
-    fields, deed = _moment(node, FAULT_KEYS, flaws)
+def _fault(node: YamlNode, errors: ParseErrors) -> ScenarioAction:
+    fields, deed = _moment(node, FAULT_KEYS, errors)
     if deed in IO_FAULT_KEYS:
         return parse_io_fault(node, _trigger(node, fields) if "when" in fields else None)
     if deed == "jump" and "seconds" not in fields:
         raise node.refuse("jump needs 'seconds'")
-    found: ProcessFaultKind = next(known for known in get_args(ProcessFaultKind) if known == deed)
+    found: ProcessFaultName = next(known for known in get_args(ProcessFaultName) if known == deed)
     return ProcessFault(
         when=_trigger(node, fields),
-        deed=found,
+        action=found,
         target=fields["target"].text() if "target" in fields else "",
         seconds=fields["seconds"].seconds() if "seconds" in fields else 0.0,
     )
 
 
-def _human(node: YamlNode, flaws: ParseErrors) -> UserAction:
-    fields, deed = _moment(node, USER_ACTION_KEYS, flaws)
-    found: UserActionKind = next(known for known in get_args(UserActionKind) if known == deed)
+def _human(node: YamlNode, errors: ParseErrors) -> UserAction:
+    fields, deed = _moment(node, USER_ACTION_KEYS, errors)
+    found: UserActionName = next(known for known in get_args(UserActionName) if known == deed)
     when = _trigger(node, fields)
     if deed in ("approve", "reject") and when.pattern.kind not in _APPROVALS:
         kinds = " or ".join(f"`when: {{kind: {kind}}}`" for kind in _APPROVALS)
@@ -159,7 +159,7 @@ def _human(node: YamlNode, flaws: ParseErrors) -> UserAction:
     whom, words = fields.get("to") or fields.get("agent"), fields.get("text") or fields.get("feedback")
     return UserAction(
         when=when,
-        deed=found,
+        action=found,
         to=None if whom is None else whom.text(),
         text="" if words is None else words.text(),
         session=fields["session"].text() if "session" in fields else "",
@@ -167,7 +167,7 @@ def _human(node: YamlNode, flaws: ParseErrors) -> UserAction:
 
 
 def _moment(
-    node: YamlNode, takes: Mapping[str, tuple[str, ...]], flaws: ParseErrors
+    node: YamlNode, takes: Mapping[str, tuple[str, ...]], errors: ParseErrors
 ) -> tuple[dict[str, YamlNode], str]:
     fields = node.fields("a mapping with when and do")
     if "do" not in fields:
@@ -177,7 +177,7 @@ def _moment(
         raise fields["do"].refuse(f"nobody can {deed!r} here; {known_names_hint(deed, takes)}")
     if "when" not in fields and deed not in IO_FAULT_KEYS:
         raise node.refuse(f"{node.name} has no 'when'; expected `when: an event` and `do: something`")
-    flaws.fields(node, (*_MOMENT, *takes[deed]), "a mapping")
+    errors.fields(node, (*_MOMENT, *takes[deed]), "a mapping")
     for key in takes[deed]:
         if key in _NEEDED and key not in fields and deed not in IO_FAULT_KEYS:
             raise node.refuse(f"{deed} needs {key!r}")
@@ -192,9 +192,9 @@ def _trigger(node: YamlNode, fields: dict[str, YamlNode]) -> Trigger:
 def _step(node: YamlNode) -> ScenarioStep:
     if node.is_scalar():
         if node.spelling == "run":
-            return ScenarioStep(deed="run")
+            return ScenarioStep(action="run")
         if node.spelling == "resume":
-            return ScenarioStep(deed="resume")
+            return ScenarioStep(action="resume")
         raise node.refuse(
             f"{node.name} is {node.spelling!r}; {known_names_hint(node.spelling, ('run', 'resume', 'mail'))}"
         )
@@ -205,8 +205,8 @@ def _step(node: YamlNode) -> ScenarioStep:
         mail = fields["mail"].known_fields(("to", "text"))
         if len(mail) < 2:
             raise node.refuse("mail needs `to` and `text`")
-        return ScenarioStep(deed="mail", to=mail["to"].text(), text=mail["text"].text())
+        return ScenarioStep(action="mail", to=mail["to"].text(), text=mail["text"].text())
     if "begin" in fields:
-        return ScenarioStep(deed="begin", to=fields["begin"].text(), line=node.line)
+        return ScenarioStep(action="begin", to=fields["begin"].text(), line=node.line)
     [(deed, words)] = fields.items()
-    return ScenarioStep(deed="run" if deed == "run" else "resume", text=words.text())
+    return ScenarioStep(action="run" if deed == "run" else "resume", text=words.text())

@@ -26,11 +26,11 @@ from coterie.scenarios.runner.parsing.parse_errors import ParseErrors
 _TIMES = "times"
 
 
-def parse_expectations(node: YamlNode | None, flaws: ParseErrors) -> tuple[ScenarioCheck, ...]:
-    """The list of expectations, and that nothing is left; what is wrong is among the *flaws*."""
+def parse_expectations(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioCheck, ...]:
+    """The list of expectations, and that nothing is left; what is wrong is among the *errors*."""
     found: list[ScenarioCheck] = []
-    for item in flaws.items(node, "a list of expectations"):
-        with flaws.collecting():
+    for item in errors.items(node, "a list of expectations"):
+        with errors.collecting():
             found += _expectations(item)
     if not any(isinstance(each, NothingLeft) for each in found):
         found.append(NothingLeft())
@@ -140,7 +140,7 @@ def _exit_code(node: YamlNode) -> Iterator[ScenarioCheck]:
 
 def _strays(node: YamlNode) -> Iterator[ScenarioCheck]:
     if node.value != 0:
-        raise node.refuse("strays must be 0: no story may leave any")
+        raise node.refuse("strays must be 0: no scenario may leave any")
     yield NothingLeft(line=node.line)
 
 

@@ -21,7 +21,7 @@ class ScenarioInvalid(Exception):
     """In the order of their lines."""
 
     def __str__(self) -> str:
-        return "\n".join(f"{self.source}, line {flaw.line}: {flaw.reason}" for flaw in self.errors)
+        return "\n".join(f"{self.source}, line {error.line}: {error.reason}" for error in self.errors)
 
 
 @attrs.define(eq=False)
@@ -32,7 +32,7 @@ class ParseErrors:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Take note of a flaw that is raised in the block, and go on behind it."""
+        """Take note of a error that is raised in the block, and go on behind it."""
         try:
             yield
         except LineInvalid as exc:
@@ -43,7 +43,7 @@ class ParseErrors:
         self.found.append(LineInvalid(line, reason))
 
     def fields(self, node: YamlNode | None, known: Iterable[str], wanted: str) -> dict[str, YamlNode]:
-        """The values of a mapping whose keys are *known*; each other key is a flaw. Nothing if it is no mapping."""
+        """The values of a mapping whose keys are *known*; each other key is a error. Nothing if it is no mapping."""
         words = sorted(known)
         with self.collecting():
             fields = {} if node is None else node.fields(wanted)
@@ -63,7 +63,7 @@ class ParseErrors:
         return ()
 
     def attempt(self, read: Callable[[YamlNode], Value], node: YamlNode | None, default: Value) -> Value:
-        """What *read* makes of *node*; the *default* if there is no node, or a flaw in it."""
+        """What *read* makes of *node*; the *default* if there is no node, or a error in it."""
         with self.collecting():
             return default if node is None else read(node)
         return default
@@ -71,4 +71,4 @@ class ParseErrors:
     def check(self, source: Path) -> None:
         """Raise `ScenarioInvalid` if anything was found."""
         if self.found:
-            raise ScenarioInvalid(source, tuple(sorted(self.found, key=lambda flaw: flaw.line)))
+            raise ScenarioInvalid(source, tuple(sorted(self.found, key=lambda error: error.line)))

@@ -50,28 +50,28 @@ _NO_TEXTS: dict[str, str] = {}
 def load_scenario(path: Path) -> Scenario:
     """Read the scenario at *path*. Blocks; raises `ScenarioInvalid`, also for a file that cannot be read."""
     root = _root(path)
-    flaws = ParseErrors()
-    fields = flaws.fields(root, KEYS, "a scenario, with about, task, script and expect")
+    errors = ParseErrors()
+    fields = errors.fields(root, KEYS, "a scenario, with about, task, script and expect")
     for key in NEEDED if isinstance(root.value, dict) else ():
         if key not in fields:
-            flaws.add(root.line, f"the scenario has no {key!r}")
-    reader = _ScenarioParser(path=path, flaws=flaws, fields=fields)
-    story = reader.scenario()
-    reader.check_names(story)
-    flaws.check(path)
-    return story
+            errors.add(root.line, f"the scenario has no {key!r}")
+    reader = _ScenarioParser(path=path, errors=errors, fields=fields)
+    scenario = reader.scenario()
+    reader.check_names(scenario)
+    errors.check(path)
+    return scenario
 
 
-def load_faults(path: Path, story: Scenario) -> Scenario:
-    """*story* with the faults of the file at *path* behind its own: `faults: [...]`. Raises `ScenarioInvalid`."""
-    flaws = ParseErrors()
-    fields = flaws.fields(_root(path), ("faults", "human"), "a mapping with faults")
-    acts = [*parse_faults(fields.get("faults"), flaws), *parse_user_actions(fields.get("human"), flaws)]
-    whole = attrs.evolve(story, acts=(*story.acts, *acts))
-    _ScenarioParser(path=path, flaws=flaws, fields={}, script=_plain(story.script)).check_names(
-        attrs.evolve(whole, acts=tuple(acts))
+def load_faults(path: Path, scenario: Scenario) -> Scenario:
+    """*scenario* with the faults of the file at *path* behind its own: `faults: [...]`. Raises `ScenarioInvalid`."""
+    errors = ParseErrors()
+    fields = errors.fields(_root(path), ("faults", "human"), "a mapping with faults")
+    actions = [*parse_faults(fields.get("faults"), errors), *parse_user_actions(fields.get("human"), errors)]
+    whole = attrs.evolve(scenario, actions=(*scenario.actions, *actions))
+    _ScenarioParser(path=path, errors=errors, fields={}, script=_plain(scenario.script)).check_names(
+        attrs.evolve(whole, actions=tuple(actions))
     )
-    flaws.check(path)
+    errors.check(path)
     return whole
 
 
@@ -93,88 +93,92 @@ class _ScenarioParser:
     """Reads one file; alive while it does."""
 
     path: Path
-    flaws: ParseErrors
+    errors: ParseErrors
     fields: Mapping[str, YamlNode]
     script: Any = attrs.field(factory=dict)
     """As JSON has it."""
     team: Any = None
 
     def scenario(self) -> Scenario:
-        """All of it; where there are flaws, with something in their place."""
-        name = self.flaws.attempt(YamlNode.text, self.fields.get("name"), self.path.stem)
-        self.script, script = self.flaws.attempt(self._script, self.fields.get("script"), ({}, ""))
-        self.team = self.flaws.attempt(self._team, self.fields.get("team"), None)
-        limits, expectations = self._limits(), parse_expectations(self.fields.get("expect"), self.flaws)
+        """All of it; where there are errors, with something in their place."""
+        name = self.errors.attempt(YamlNode.text, self.fields.get("name"), self.path.stem)
+        self.script, script = self.errors.attempt(self._script, self.fields.get("script"), ({}, ""))
+        self.team = self.errors.attempt(self._team, self.fields.get("team"), None)
+        limits, expectations = self._limits(), parse_expectations(self.fields.get("expect"), self.errors)
         if limits.dollars is not None:
             expectations = (*expectations, CostWithin(line=self.fields["limits"].line, at_most=limits.dollars))
         options = list(self._options())
         return Scenario(
             name=name,
-            about=self.flaws.attempt(YamlNode.text, self.fields.get("about"), ""),
+            about=self.errors.attempt(YamlNode.text, self.fields.get("about"), ""),
             source=self.path,
             workspace=self._workspace(),
-            task=self.flaws.attempt(YamlNode.text, self.fields.get("task"), ""),
+            task=self.errors.attempt(YamlNode.text, self.fields.get("task"), ""),
             script=script,
             options=tuple(word for option, _ in options for word in option),
             resume_options=tuple(word for option, is_shared in options if is_shared for word in option),
             team=self.team,
-            settings=self.flaws.attempt(self._settings, self.fields.get("settings"), {}),
+            settings=self.errors.attempt(self._settings, self.fields.get("settings"), {}),
             sessions=self._sessions(),
-            steps=parse_steps(self.fields.get("steps"), self.flaws),
-            acts=self._acts(),
+            steps=parse_steps(self.fields.get("steps"), self.errors),
+            actions=self._acts(),
             limits=limits,
             expectations=expectations,
         )
 
-    def check_names(self, story: Scenario) -> None:
+    def check_names(self, scenario: Scenario) -> None:
         """Find the agents and sessions that are spoken of and cannot be there."""
-        self._check_sessions(story)
-        cast = self._known_agents(story)
-        spoken = [(each.line, name) for each in story.expectations for name in expected_agents(each)]
-        spoken += [(act.line, name) for act in story.acts for name in _agents_of(act)]
+        self._check_sessions(scenario)
+        cast = self._known_agents(scenario)
+        spoken = [(each.line, name) for each in scenario.expectations for name in expected_agents(each)]
+        spoken += [(action.line, name) for action in scenario.actions for name in _agents_of(action)]
         for line, name in spoken:
             if not cast.is_known(name):
                 near = nearest_names(name, cast.names, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there can be {', '.join(sorted(cast.names))}"
-                self.flaws.add(line, f"there will be no agent {name!r}; {hint}")
+                self.errors.add(line, f"there will be no agent {name!r}; {hint}")
 
-    def _known_agents(self, story: Scenario) -> KnownAgents:
+    def _known_agents(self, scenario: Scenario) -> KnownAgents:
         own = known_agents(self.script, self.team)
-        others = {name: known_agents(_plain(other.script), None) for name, other in story.sessions.items()}
+        others = {name: known_agents(_plain(other.script), None) for name, other in scenario.sessions.items()}
         names = {qualify_agent(session, name) for session, cast in others.items() for name in cast.names}
         return attrs.evolve(own, names=own.names | names)
 
-    def _check_sessions(self, story: Scenario) -> None:
-        begun = [(step.line, step.to) for step in story.steps if step.deed == "begin"]
-        begun += [(act.line, act.session) for act in story.acts if isinstance(act, UserAction) and act.session]
+    def _check_sessions(self, scenario: Scenario) -> None:
+        begun = [(step.line, step.to) for step in scenario.steps if step.action == "begin"]
+        begun += [
+            (action.line, action.session)
+            for action in scenario.actions
+            if isinstance(action, UserAction) and action.session
+        ]
         for line, name in begun:
-            if name not in story.sessions:
-                self.flaws.add(line, f"there is no session {name!r}; {known_names_hint(name, story.sessions)}")
+            if name not in scenario.sessions:
+                self.errors.add(line, f"there is no session {name!r}; {known_names_hint(name, scenario.sessions)}")
 
     def _sessions(self) -> dict[str, SecondSession]:
-        with self.flaws.collecting():
+        with self.errors.collecting():
             node = self.fields.get("sessions")
             named = {} if node is None else node.fields("sessions by name")
             return {name: self._session(name, each) for name, each in named.items()}
         return {}
 
     def _session(self, name: str, node: YamlNode) -> SecondSession:
-        fields = self.flaws.fields(node, ("task", "script"), "a session, with task and script")
+        fields = self.errors.fields(node, ("task", "script"), "a session, with task and script")
         for key in {"task", "script"} - fields.keys():
-            self.flaws.add(node.line, f"the session {name!r} has no {key!r}")
-        task = self.flaws.attempt(YamlNode.text, fields.get("task"), "")
-        _, script = self.flaws.attempt(self._script, fields.get("script"), ({}, ""))
+            self.errors.add(node.line, f"the session {name!r} has no {key!r}")
+        task = self.errors.attempt(YamlNode.text, fields.get("task"), "")
+        _, script = self.errors.attempt(self._script, fields.get("script"), ({}, ""))
         return SecondSession(task=task, script=script)
 
     def _acts(self) -> tuple[ScenarioAction, ...]:
-        faults = parse_faults(self.fields.get("faults"), self.flaws)
-        return (*faults, *parse_user_actions(self.fields.get("human"), self.flaws))
+        faults = parse_faults(self.fields.get("faults"), self.errors)
+        return (*faults, *parse_user_actions(self.fields.get("human"), self.errors))
 
     def _options(self) -> Iterator[tuple[tuple[str, ...], bool]]:
         """Each option of `coterie run`, and whether `coterie resume` has it too."""
         for key, read, is_shared in _OPTIONS:
             if key in self.fields:
-                with self.flaws.collecting():
+                with self.errors.collecting():
                     yield read(self.fields[key]), is_shared
 
     def _script(self, node: YamlNode) -> tuple[Any, str]:
@@ -191,7 +195,7 @@ class _ScenarioParser:
         raised = {name for replies in lanes.values() for reply in replies for name in (*reply.asked, *reply.signals)}
         for reply in (reply for replies in lanes.values() for reply in replies):
             for name in set(reply.until) - raised:
-                self.flaws.add(reply.line, f"{reply.name} waits for the signal {name!r}, which no reply raises")
+                self.errors.add(reply.line, f"{reply.name} waits for the signal {name!r}, which no reply raises")
         return script, text or msgspec.json.format(msgspec.json.encode(script), indent=1).decode()
 
     def _team(self, node: YamlNode) -> dict[str, Any]:
@@ -213,21 +217,21 @@ class _ScenarioParser:
         return settings
 
     def _limits(self) -> ScenarioLimits:
-        fields = self.flaws.fields(self.fields.get("limits"), ("seconds", "dollars"), "limits")
-        amount = self.flaws.attempt(parse_dollars, fields["dollars"], None) if "dollars" in fields else None
+        fields = self.errors.fields(self.fields.get("limits"), ("seconds", "dollars"), "limits")
+        amount = self.errors.attempt(parse_dollars, fields["dollars"], None) if "dollars" in fields else None
         return ScenarioLimits(
-            seconds=self.flaws.attempt(YamlNode.seconds, fields.get("seconds"), ScenarioLimits().seconds),
+            seconds=self.errors.attempt(YamlNode.seconds, fields.get("seconds"), ScenarioLimits().seconds),
             dollars=amount,
         )
 
     def _workspace(self) -> ScenarioWorkspace:
-        fields = self.flaws.fields(self.fields.get("workspace"), ("files", "home", "git"), "files, home and git")
-        home = self.flaws.attempt(_texts, fields.get("home"), _NO_TEXTS)
+        fields = self.errors.fields(self.fields.get("workspace"), ("files", "home", "git"), "files, home and git")
+        home = self.errors.attempt(_texts, fields.get("home"), _NO_TEXTS)
         if _SETTINGS_FILE in home and "settings" in self.fields:
-            self.flaws.add(fields["home"].line, f"{_SETTINGS_FILE} stands in home, and there are settings too")
-        files = self.flaws.attempt(_texts, fields.get("files"), _NO_TEXTS)
+            self.errors.add(fields["home"].line, f"{_SETTINGS_FILE} stands in home, and there are settings too")
+        files = self.errors.attempt(_texts, fields.get("files"), _NO_TEXTS)
         return ScenarioWorkspace(
-            files=files, home=home, is_git=self.flaws.attempt(_truth, fields.get("git"), default=False)
+            files=files, home=home, is_git=self.errors.attempt(_truth, fields.get("git"), default=False)
         )
 
 
@@ -240,14 +244,14 @@ def _raise(error: LineInvalid) -> YamlNode:
     raise error
 
 
-def _agents_of(act: ScenarioAction) -> list[str]:
-    names = [] if act.when is None else act.when.pattern.agents()
-    if isinstance(act, IoFault) and act.order.target not in ("", ROOT):
-        names.append(act.order.target)
-    if isinstance(act, ProcessFault) and act.target not in ("", ROOT, ZYGOTE, EVERYTHING, LEAD):
-        names.append(act.target)
-    if isinstance(act, UserAction) and act.deed == "stop" and act.to is not None:
-        names.append(act.to)
+def _agents_of(action: ScenarioAction) -> list[str]:
+    names = [] if action.when is None else action.when.pattern.agents()
+    if isinstance(action, IoFault) and action.rule.target not in ("", ROOT):
+        names.append(action.rule.target)
+    if isinstance(action, ProcessFault) and action.target not in ("", ROOT, ZYGOTE, EVERYTHING, LEAD):
+        names.append(action.target)
+    if isinstance(action, UserAction) and action.action == "stop" and action.to is not None:
+        names.append(action.to)
     return names
 
 

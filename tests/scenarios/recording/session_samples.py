@@ -33,10 +33,10 @@ def delivery(id: str, turn: int, at: float, *, is_shown: bool = True) -> Recorde
 
 
 def agent_turns(
-    name: str, *replies: ModelTurn, deliveries: list[RecordedDelivery] | None = None, heard: list[str] | None = None
+    name: str, *replies: ModelTurn, deliveries: list[RecordedDelivery] | None = None, inputs: list[str] | None = None
 ) -> AgentTurns:
     return AgentTurns(
-        name=name, replies=list(replies), count=len(replies), deliveries=deliveries or [], inputs=heard or []
+        name=name, replies=list(replies), count=len(replies), deliveries=deliveries or [], inputs=inputs or []
     )
 
 

@@ -12,21 +12,21 @@ from coterie.scenarios.recording.transcript_turns import AgentTurns
 from tests.scenarios.recording.session_samples import agent_turns, call, delivery, message, reply_turn, text
 
 
-def put(voices: list[AgentTurns], letters: list[Envelope]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    lanes: dict[str, list[dict[str, Any]]] = {each.name: [{} for _ in each.replies] for each in voices}
+def put(agents: list[AgentTurns], messages: list[Envelope]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    script: dict[str, list[dict[str, Any]]] = {each.name: [{} for _ in each.replies] for each in agents}
     barriers = Barriers(
-        lanes=lanes, voices={each.name: each for each in voices}, letters={str(each.id): each for each in letters}
+        script=script, agents={each.name: each for each in agents}, messages={str(each.id): each for each in messages}
     )
     barriers.put()
-    return lanes, barriers.doubts
+    return script, barriers.remarks
 
 
 def test_who_reports_to_one_that_waits_does_so_once_it_waits() -> None:
     lead = agent_turns("main", reply_turn(1, 1.0), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
     scout = agent_turns("scout", reply_turn(1, 2.0))
-    lanes, doubts = put([lead, scout], [message("a", "scout", "main", 2.05)])
-    assert lanes == {"main": [{"signal": ["main-1"]}, {}], "scout": [{"until": ["main-1"]}]}
-    assert not doubts
+    script, remarks = put([lead, scout], [message("a", "scout", "main", 2.05)])
+    assert script == {"main": [{"signal": ["main-1"]}, {}], "scout": [{"until": ["main-1"]}]}
+    assert not remarks
 
 
 def test_what_came_while_a_reply_was_made_waits_until_that_was_asked_for() -> None:
@@ -37,9 +37,9 @@ def test_what_came_while_a_reply_was_made_waits_until_that_was_asked_for() -> No
         reply_turn(3, 4.0),
         deliveries=[delivery("a", 2, 3.1)],
     )
-    lanes, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
-    assert lanes["main"] == [{}, {"asked": ["main-2-asked"]}, {}]
-    assert lanes["scout"] == [{"until": ["main-2-asked"]}]
+    script, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
+    assert script["main"] == [{}, {"asked": ["main-2-asked"]}, {}]
+    assert script["scout"] == [{"until": ["main-2-asked"]}]
 
 
 def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
@@ -48,20 +48,20 @@ def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
         "main", reply_turn(1, 3.0, call("Read"), asked=1.0), reply_turn(2, 4.0), deliveries=[delivery("a", 1, 3.1)]
     )
     scout = agent_turns("scout", reply_turn(1, 2.0, call("SendMessage")), reply_turn(2, 2.5, asked=2.3))
-    lanes, doubts = put([lead, scout], [message("a", "scout", "main", 2.2)])
-    assert lanes["main"][0] == {"asked": ["main-1-asked"], "until": ["scout-2-asked"]}
-    assert lanes["scout"] == [{"until": ["main-1-asked"]}, {"asked": ["scout-2-asked"]}]
-    assert not doubts
+    script, remarks = put([lead, scout], [message("a", "scout", "main", 2.2)])
+    assert script["main"][0] == {"asked": ["main-1-asked"], "until": ["scout-2-asked"]}
+    assert script["scout"] == [{"until": ["main-1-asked"]}, {"asked": ["scout-2-asked"]}]
+    assert not remarks
 
 
 def test_reports_that_came_at_once_come_at_once() -> None:
     """Behind a last reply nothing is asked for any more, so the recipient waits a moment longer."""
     deliveries = [delivery("a", 1, 3.1), delivery("b", 1, 3.1)]
     lead = agent_turns("main", reply_turn(1, 3.0, asked=1.0), reply_turn(2, 4.0), deliveries=deliveries)
-    letters = [message("a", "one", "main", 2.05), message("b", "two", "main", 2.55)]
-    lanes, _ = put([lead, agent_turns("one", reply_turn(1, 2.0)), agent_turns("two", reply_turn(1, 2.5))], letters)
-    assert lanes["main"][0] == {"asked": ["main-1-asked"], "until": ["one-1", "two-1"], "delay": MOMENT}
-    assert lanes["two"] == [{"until": ["main-1-asked", "one-1"], "delay": MOMENT, "signal": ["two-1"]}]
+    messages = [message("a", "one", "main", 2.05), message("b", "two", "main", 2.55)]
+    script, _ = put([lead, agent_turns("one", reply_turn(1, 2.0)), agent_turns("two", reply_turn(1, 2.5))], messages)
+    assert script["main"][0] == {"asked": ["main-1-asked"], "until": ["one-1", "two-1"], "delay": MOMENT}
+    assert script["two"] == [{"until": ["main-1-asked", "one-1"], "delay": MOMENT, "signal": ["two-1"]}]
 
 
 def test_what_a_call_waited_for_needs_no_barrier() -> None:
@@ -71,24 +71,24 @@ def test_what_a_call_waited_for_needs_no_barrier() -> None:
         reply_turn(2, 3.0),
         deliveries=[delivery("a", 1, 2.1, is_shown=False)],
     )
-    lanes, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
-    assert lanes == {"main": [{}, {}], "scout": [{}]}
+    script, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
+    assert script == {"main": [{}, {}], "scout": [{}]}
 
 
 def test_what_an_agent_wrote_that_a_call_waited_for_needs_none_either() -> None:
     deliveries = [delivery("m", 1, 3.1), delivery("a", 1, 3.1, is_shown=False)]
     lead = agent_turns("main", reply_turn(1, 1.0, call("Agent")), reply_turn(2, 4.0), deliveries=deliveries)
     scout = agent_turns("scout", reply_turn(1, 2.0, call("SendMessage")), reply_turn(2, 3.0))
-    lanes, doubts = put([lead, scout], [message("m", "scout", "main", 2.1), message("a", "scout", "main", 3.05)])
-    assert lanes == {"main": [{}, {}], "scout": [{}, {}]}
-    assert not doubts
+    script, remarks = put([lead, scout], [message("m", "scout", "main", 2.1), message("a", "scout", "main", 3.05)])
+    assert script == {"main": [{}, {}], "scout": [{}, {}]}
+    assert not remarks
 
 
 def test_what_cannot_be_ordered_is_told() -> None:
     """The scout wrote while the calls of the lead ran: no reply of the lead was under way then."""
     lead = agent_turns("main", reply_turn(1, 1.0, call("Bash")), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
-    _, doubts = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
-    assert doubts == ["scout wrote to main while the calls of its turn 1 ran: it may come a turn later"]
+    _, remarks = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
+    assert remarks == ["scout wrote to main during the tool calls of turn 1: the message may arrive a turn later"]
 
 
 NAMES = ("main", "one", "two")
@@ -98,7 +98,7 @@ NAMES = ("main", "one", "two")
 def sessions(draw: st.DrawFn) -> tuple[list[AgentTurns], list[Envelope]]:
     """Agents that say something now and then, and write to each other at any time."""
     times = {name: sorted(draw(st.sets(st.integers(1, 40), min_size=1, max_size=6))) for name in NAMES}
-    voices = {}
+    agents = {}
     for name, moments in times.items():
         replies = [
             reply_turn(
@@ -106,31 +106,31 @@ def sessions(draw: st.DrawFn) -> tuple[list[AgentTurns], list[Envelope]]:
             )
             for turn, at in enumerate(moments, 1)
         ]
-        voices[name] = agent_turns(name, *replies)
-    letters = []
+        agents[name] = agent_turns(name, *replies)
+    messages = []
     for number in range(draw(st.integers(0, 8))):
         sender, to = draw(st.permutations(NAMES))[:2]
         created = draw(st.integers(1, 40)) + 0.5
         turn = sum(at <= created for at in times[to])
-        letters.append(message(str(number), sender, to, created))
-        voices[to].deliveries.append(delivery(str(number), turn, created + 0.2))
-    return list(voices.values()), letters
+        messages.append(message(str(number), sender, to, created))
+        agents[to].deliveries.append(delivery(str(number), turn, created + 0.2))
+    return list(agents.values()), messages
 
 
 @pytest.mark.slow
 @given(sessions())
 def test_no_two_wait_for_each_other(session: tuple[list[AgentTurns], list[Envelope]]) -> None:
-    lanes, _ = put(*session)
+    script, _ = put(*session)
     raised = {
         name: (agent, turn, key)
-        for agent, replies in lanes.items()
+        for agent, replies in script.items()
         for turn, reply in enumerate(replies)
         for key in ("asked", "signal")
         for name in reply.get(key, ())
     }
     # Each reply is asked for, and then sent; the next is asked for behind that.
     behind: dict[tuple[str, int, str], set[tuple[str, int, str]]] = {}
-    for agent, replies in lanes.items():
+    for agent, replies in script.items():
         moments = [(agent, turn, key) for turn in range(len(replies)) for key in ("asked", "signal")]
         for before, after in itertools.pairwise(moments):
             behind.setdefault(after, set()).add(before)

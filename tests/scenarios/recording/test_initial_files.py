@@ -33,7 +33,7 @@ def commit(project: Path, at: float) -> None:
         subprocess.run(("git", *words), cwd=project, check=True, env={**os.environ, **identity, **dates})  # noqa: S607 - as users do
 
 
-def sight(project: Path, name: str, content: str, at: float) -> SeenFile:
+def seen_file(project: Path, name: str, content: str, at: float) -> SeenFile:
     version = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
     return SeenFile(path=project / name, version=version, at=at)
 
@@ -42,7 +42,7 @@ def worker(project: Path, tool: str, name: str, result: str, *seen: str) -> Agen
     """An agent that made one call about *name*, and had these contents of it in view."""
     made = agent_turns("worker", reply_turn(1, BEGAN + 5, call(tool, "c", file_path=name)))
     made.results["c"] = RecordedResult(text=result, is_error=False, at=BEGAN + 6)
-    made.sights += [sight(project, name, content, BEGAN + 6 + number) for number, content in enumerate(seen)]
+    made.seen_files += [seen_file(project, name, content, BEGAN + 6 + number) for number, content in enumerate(seen)]
     return made
 
 
@@ -93,7 +93,7 @@ def test_what_others_changed_afterwards_is_not_expected(project: Path) -> None:
     put(project, "new.txt", "mine\n", BEGAN + 10)
     found = find_files(project, BEGAN, {"worker": worker(project, "Write", "new.txt", "wrote", "hello\n")})
     assert not found.last
-    assert "new.txt was changed after the agents had written it" in found.unknown[0]
+    assert "new.txt was changed after the agents wrote it" in found.unknown[0]
 
 
 def test_secrets_large_files_and_other_than_text_stay_where_they_are(project: Path) -> None:
@@ -104,7 +104,7 @@ def test_secrets_large_files_and_other_than_text_stay_where_they_are(project: Pa
     found = find_files(project, BEGAN, {})
     assert not found.first
     assert sorted(line.split(":")[0] for line in found.unknown) == [
-        ".env is left out",
-        "image.png is left out",
-        "large.txt is left out",
+        ".env is omitted",
+        "image.png is omitted",
+        "large.txt is omitted",
     ]

@@ -8,54 +8,54 @@ REQUEST = "01a1e9dc-13b6-75e2-8449-f668516e81c2"
 OTHER = "01a1e9dc-13b6-7204-a0cb-15365df0f3d0"
 
 
-def places() -> Placeholders:
+def placeholders() -> Placeholders:
     return Placeholders(project=Path("/home/ada/shop"), session=SESSION, home=Path("/home/ada"))
 
 
 def test_paths_below_the_project_become_relative() -> None:
-    found = places()
+    found = placeholders()
     command = "cd /home/ada/shop && cat /home/ada/shop/src/a.py /home/ada/shopping/b /home/ada/shop/*.md"
     assert found.mask_text(command) == "cd . && cat src/a.py ~/shopping/b ./*.md"
     assert list(found.strange) == ["~/shopping/b"]
 
 
 def test_paths_below_an_agents_own_worktree_become_relative_too() -> None:
-    found = places()
+    found = placeholders()
     assert found.mask_text("/srv/trees/mender/src/a.py", (), Path("/srv/trees/mender")) == "src/a.py"
     assert not found.strange
 
 
 def test_a_path_of_the_machine_is_named_and_one_of_every_machine_is_not() -> None:
-    found = places()
+    found = placeholders()
     assert found.mask_text("/usr/bin/env python /srv/out.txt") == "/usr/bin/env python /srv/out.txt"
     assert list(found.strange) == ["/srv/out.txt"]
 
 
 def test_the_scratch_directory_is_found_by_what_the_agent_was_told() -> None:
-    heard = [f"share a scratch directory: {SESSION}/scratch\nNotes belong there."]
-    found = places()
-    assert found.mask_text(f"{SESSION}/scratch/a.md", heard) == "{{/scratch directory: (.+)/}}/a.md"
+    inputs = [f"share a scratch directory: {SESSION}/scratch\nNotes belong there."]
+    found = placeholders()
+    assert found.mask_text(f"{SESSION}/scratch/a.md", inputs) == "{{/scratch directory: (.+)/}}/a.md"
     assert not found.strange
     assert "home/ada" not in found.mask_text(f"{SESSION}/scratch/a.md")
     assert list(found.strange) == ["~session/scratch/a.md"]
 
 
 def test_an_id_becomes_a_slot_that_finds_this_one_and_no_other() -> None:
-    heard = [f'<message from="a" id="{OTHER}">plan</message>', f'<message from="b" id="{REQUEST}">plan</message>']
-    found = places()
-    slot = found.mask_text(OTHER, heard)
+    inputs = [f'<message from="a" id="{OTHER}">plan</message>', f'<message from="b" id="{REQUEST}">plan</message>']
+    found = placeholders()
+    slot = found.mask_text(OTHER, inputs)
     expression = slot.removeprefix("{{/").removesuffix("/}}")
-    assert re.findall(expression, heard[0]) == [OTHER]
-    assert not re.findall(expression, heard[1])
-    assert re.findall(found.mask_text(REQUEST, heard)[3:-3], heard[1]) == [REQUEST]
+    assert re.findall(expression, inputs[0]) == [OTHER]
+    assert not re.findall(expression, inputs[1])
+    assert re.findall(found.mask_text(REQUEST, inputs)[3:-3], inputs[1]) == [REQUEST]
     assert not found.strange
 
 
 def test_an_id_that_was_never_heard_is_named() -> None:
-    found = places()
+    found = placeholders()
     assert found.mask_text(REQUEST, ["nothing"]) == REQUEST
     assert list(found.strange) == [REQUEST]
 
 
 def test_braces_of_a_text_are_no_slot() -> None:
-    assert places().mask_value({"content": ["{{name}}", 3, None]}) == {"content": ["{{open}}name}}", 3, None]}
+    assert placeholders().mask_value({"content": ["{{name}}", 3, None]}) == {"content": ["{{open}}name}}", 3, None]}

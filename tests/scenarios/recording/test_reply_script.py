@@ -11,8 +11,8 @@ from tests.scenarios.recording.session_samples import agent_turns, call, reply_t
 
 
 def lane_of(*replies: ModelTurn) -> list[dict[str, Any]]:
-    places = Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
-    found = agent_replies(agent_turns("main", *replies), places, None)
+    placeholders = Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
+    found = agent_replies(agent_turns("main", *replies), placeholders, None)
     parse_script(msgspec.json.encode({"main": found}).decode(), "recorded")
     return found
 
@@ -53,8 +53,8 @@ def test_agents_that_were_started_at_once_without_names_get_those_that_they_had(
     lead = agent_turns("main", reply_turn(1, 1, call("Agent", "a", prompt="A."), call("Agent", "b", prompt="B.")))
     for id_, words in (("a", "scout-2 works in the background. Wait."), ("b", "scout-1 has ended. Status: completed.")):
         lead.results[id_] = RecordedResult(text=words, is_error=False, at=2)
-    places = Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
+    placeholders = Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
     tools = [{"Agent": {"name": "scout-2", "prompt": "A."}}, {"Agent": {"name": "scout-1", "prompt": "B."}}]
-    assert agent_replies(lead, places, None) == [{"tools": tools}]
+    assert agent_replies(lead, placeholders, None) == [{"tools": tools}]
     lead.replies = [reply_turn(1, 1, call("Agent", "a", prompt="A."))]
-    assert agent_replies(lead, places, None) == [{"tools": [{"Agent": {"prompt": "A."}}]}]
+    assert agent_replies(lead, placeholders, None) == [{"tools": [{"Agent": {"prompt": "A."}}]}]

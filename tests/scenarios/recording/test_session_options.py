@@ -29,7 +29,7 @@ from tests.scenarios.recording.session_samples import agent_turns, call, reply_t
 BEGAN = RunStarted(session="s", incarnation=1, model="m", permission_mode="acceptEdits", project="/p", tools=[])
 
 
-def places() -> Placeholders:
+def placeholders() -> Placeholders:
     return Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
 
 
@@ -42,9 +42,9 @@ def test_options_are_those_of_the_first_run() -> None:
     wanted = {"agent": "scout", "model": "claude-opus-5-5", "permission_mode": "acceptEdits"}
     assert recorded_options(session(agent="scout"), events, None, []) == wanted
     assert recorded_options(session(agent="coordinator"), events, None, [])["coordinator"] is True
-    doubts: list[str] = []
-    assert "model" not in recorded_options(session(model="own-model"), events, None, doubts)
-    assert "own-model is not in the table" in doubts[0]
+    remarks: list[str] = []
+    assert "model" not in recorded_options(session(model="own-model"), events, None, remarks)
+    assert "own-model is not in the model table" in remarks[0]
 
 
 def test_a_team_is_read_again_as_the_team_that_it_was(tmp_path: Path) -> None:
@@ -61,10 +61,10 @@ def test_a_team_is_read_again_as_the_team_that_it_was(tmp_path: Path) -> None:
     )
     (tmp_path / ".git").mkdir()
     path = tmp_path / "team.toml"
-    path.write_text(toml_text(team_table(team, places())))
+    path.write_text(toml_text(team_table(team, placeholders())))
     assert load_team(path, tmp_path) == team
     led = attrs.evolve(team, coordinator=True, lead=None, members=(), tasks=())
-    path.write_text(toml_text(team_table(led, places())))
+    path.write_text(toml_text(team_table(led, placeholders())))
     assert load_team(path, tmp_path) == led
 
 
@@ -85,7 +85,7 @@ def test_rules_that_decided_and_what_the_user_allowed_are_rules_of_the_play() ->
         session_event("worker", 8, PermissionDecided(tool="Bash", verdict="denied", by="default mode", reason="no")),
     ]
     rules = {"allow": ["Bash(git status:*)", "Bash(make all)", "Edit(a.py)"], "deny": ["Bash(rm:*)"]}
-    assert recorded_settings(events, {"worker": worker}, [], places()) == {"permissions": rules}
+    assert recorded_settings(events, {"worker": worker}, [], placeholders()) == {"permissions": rules}
 
 
 def line(purpose: str) -> LedgerEntry:
@@ -104,7 +104,7 @@ def line(purpose: str) -> LedgerEntry:
 
 def test_helpers_that_had_a_model_have_none_in_a_play() -> None:
     ledger = [line("turn"), line("notes"), line("extraction"), line("summary")]
-    assert recorded_settings([], {}, ledger, places()) == {
+    assert recorded_settings([], {}, ledger, placeholders()) == {
         "layers": {"extraction": {"enabled": False}, "notes": {"enabled": False}},
         "progress": {"enabled": False},
     }
@@ -114,7 +114,7 @@ def test_effort_thinking_and_who_approves_plans_are_kept() -> None:
     lead = agent_turns("main", reply_turn(1, 1))
     lead.header |= {"effort": "high", "thinking": {"type": "disabled"}}
     asked = ApprovalAsked(id="plan-1", what="plan", name="builder", incarnation=1, by="human", subject="Build.")
-    found = recorded_settings([session_event("root", 1, asked)], {"main": lead}, [], places())
+    found = recorded_settings([session_event("root", 1, asked)], {"main": lead}, [], placeholders())
     assert found == {"effort": "high", "thinking": False, "approvals": {"plans": "human"}}
 
 

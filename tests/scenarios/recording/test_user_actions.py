@@ -23,12 +23,12 @@ from tests.scenarios.recording.session_samples import (
 )
 
 
-def conduct(events: list[SessionEvent], letters: list[Envelope] | None = None, *voices: AgentTurns) -> RecordedActions:
+def actions(events: list[SessionEvent], messages: list[Envelope] | None = None, *agents: AgentTurns) -> RecordedActions:
     return RecordedActions(
         events=events,
-        letters={str(each.id): each for each in letters or ()},
-        voices={each.name: each for each in voices},
-        places=Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h")),
+        messages={str(each.id): each for each in messages or ()},
+        agents={each.name: each for each in agents},
+        placeholders=Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h")),
     )
 
 
@@ -48,21 +48,21 @@ TWICE = [
 
 def test_a_session_that_was_resumed_has_a_step_for_each_start() -> None:
     lead = agent_turns("main", reply_turn(1, 2, text("x")))
-    lead.words += [(1.1, "Do it."), (10.1, "Go on in /p/src.")]
+    lead.user_texts += [(1.1, "Do it."), (10.1, "Go on in /p/src.")]
     by_user = message("m", "user", "main", 5, kind="human", body="See /p/a.txt")
-    found = conduct(TWICE, [by_user], lead)
+    found = actions(TWICE, [by_user], lead)
     assert found.steps() == ["run", {"mail": {"to": "main", "text": "See a.txt"}}, {"resume": "Go on in src."}]
     assert (found.user_actions(), found.faults()) == ([], [])
 
 
 def test_a_resume_without_words_goes_on_where_it_stopped() -> None:
-    assert conduct(TWICE, [], agent_turns("main", reply_turn(1, 2))).steps() == ["run", "resume"]
+    assert actions(TWICE, [], agent_turns("main", reply_turn(1, 2))).steps() == ["run", "resume"]
 
 
 def test_a_root_that_nobody_saw_end_was_killed_at_the_last_sign_of_life() -> None:
     """The second call of Bash was the last, so the fault strikes at the second."""
     events = [changed("main", 1, "starting"), *(started("main", at, "Bash") for at in (2, 3)), *TWICE[3:]]
-    found = conduct(events, [], agent_turns("main", reply_turn(1, 2)))
+    found = actions(events, [], agent_turns("main", reply_turn(1, 2)))
     moment = {"when": {"kind": "tool_started", "agent": "main", "name": "Bash"}, "nth": 2}
     assert found.faults() == [{**moment, "do": "kill", "target": "root"}]
     assert found.steps() == ["run", "resume"]
@@ -76,7 +76,7 @@ def test_restarted_agent_is_recorded_as_a_kill_and_not_as_a_resume() -> None:
         changed("main", 4, "starting", incarnation=2, what="again, 1 of 2: Its process was ended by SIGKILL."),
         changed("main", 5, "done", incarnation=2),
     ]
-    found = conduct(events, [], agent_turns("main", reply_turn(1, 2)))
+    found = actions(events, [], agent_turns("main", reply_turn(1, 2)))
     moment = {"when": {"kind": "tool_started", "agent": "main", "name": "Read"}}
     assert found.faults() == [{**moment, "do": "kill", "target": "main"}]
     assert found.steps() == ["run"]
@@ -96,7 +96,7 @@ def test_what_a_human_decided_is_decided_again_and_what_others_did_is_theirs() -
         *approval("plan-3", 2.3, "human", "approved"),
     ]
     when = {"kind": "approval_asked", "name": "builder", "what": "plan"}
-    assert conduct(events, [], agent_turns("main", reply_turn(1, 2))).user_actions() == [
+    assert actions(events, [], agent_turns("main", reply_turn(1, 2))).user_actions() == [
         {"when": when, "nth": 2, "do": "reject", "feedback": "No."},
         {"when": when, "nth": 3, "do": "approve"},
     ]
@@ -105,28 +105,28 @@ def test_what_a_human_decided_is_decided_again_and_what_others_did_is_theirs() -
 BEGAN = RunStarted(session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=[])
 
 
-@pytest.mark.parametrize(("reply", "doubts"), [(text("I wait."), 0), (call("Bash"), 1)])
-def test_the_users_words_to_a_team_at_work_come_at_the_same_moment(reply: dict[str, Any], doubts: int) -> None:
+@pytest.mark.parametrize(("reply", "remarks"), [(text("I wait."), 0), (call("Bash"), 1)])
+def test_the_users_words_to_a_team_at_work_come_at_the_same_moment(reply: dict[str, Any], remarks: int) -> None:
     """To an agent that is busy they may come later, and the recording says so."""
     by_user = message("m", "user", "main", 2.5, kind="human", body="Hurry.")
     events = [changed("main", 1, "starting"), session_event("main", 1.5, BEGAN), changed("main", 3, "done")]
-    found = conduct(events, [by_user], agent_turns("main", reply_turn(1, 2, reply)))
+    found = actions(events, [by_user], agent_turns("main", reply_turn(1, 2, reply)))
     when = {"kind": "started", "agent": "main", "incarnation": 1}
     assert found.user_actions() == [{"when": when, "do": "mail", "to": "main", "text": "Hurry."}]
-    assert len(found.doubts) == doubts
+    assert len(found.remarks) == remarks
 
 
 def test_words_that_cannot_be_placed_are_left_out_and_that_is_told() -> None:
     by_user = message("m", "user", "main", 2.5, kind="human", body="Hurry.")
-    found = conduct(TWICE[:3], [by_user], agent_turns("main", reply_turn(1, 2)))
+    found = actions(TWICE[:3], [by_user], agent_turns("main", reply_turn(1, 2)))
     assert found.user_actions() == []
-    assert found.doubts == ["the user's message to main came before anything was heard of it, and is left out"]
+    assert found.remarks == ["the user's message to main came before the first event of main and is omitted"]
 
 
 def test_a_run_that_the_user_interrupted_is_stopped_at_the_same_moment() -> None:
     ended = Finished(reason="cancelled", result="", turns=1, usage={}, cost_usd="0")
     events = [*TWICE[:2], session_event("main", 2.5, ended), TWICE[2]]
-    found = conduct(events, [], agent_turns("main", reply_turn(1, 2)))
+    found = actions(events, [], agent_turns("main", reply_turn(1, 2)))
     when = {"kind": "tool_started", "agent": "main", "name": "Bash"}
     assert found.user_actions() == [{"when": when, "do": "stop"}]
     assert found.faults() == []

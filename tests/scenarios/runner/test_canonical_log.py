@@ -106,7 +106,7 @@ def test_a_message_that_is_heard_is_named_by_who_sent_it(tmp_path: Path) -> None
 def test_the_first_difference_is_told() -> None:
     assert first_difference(["a", "b"], ["a", "b"]) is None
     assert first_difference(["a", "b"], ["a", "c"]) == "line 2 was 'b', and now is 'c'"
-    assert first_difference(["a"], ["a", "b"]) == "one log goes on with 'b'"
+    assert first_difference(["a"], ["a", "b"]) == "one log has the additional line 'b'"
 
 
 def test_the_cast_is_the_lead_the_lanes_the_members_and_whom_the_script_starts() -> None:

@@ -82,12 +82,16 @@ def test_what_happened_is_as_wanted(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "shown"),
     [
-        ("event: {kind: finished, agent: main, result: shut}", "happened 0 times; it must at least once", "It is open"),
-        ("{event: {kind: started}, times: 3}", "happened 2 times; it must 3 times", "> scout: started"),
-        ("never: {kind: tool_started, name: Read}", "happened, and must never", "> scout: tool_started"),
+        (
+            "event: {kind: finished, agent: main, result: shut}",
+            "happened 0 times; expected at least once",
+            "It is open",
+        ),
+        ("{event: {kind: started}, times: 3}", "happened 2 times; expected 3 times", "> scout: started"),
+        ("never: {kind: tool_started, name: Read}", "happened; expected never", "> scout: tool_started"),
         (
             "order: [{kind: finished, agent: main}, {kind: finished, agent: scout}]",
-            "finished agent='scout' did not happen behind finished agent='main'",
+            "finished agent='scout' did not happen after finished agent='main'",
             "> main: finished",
         ),
     ],
@@ -105,7 +109,7 @@ def test_a_failure_says_what_and_shows_the_events_around_it(text: str, reason: s
         ([("stored", 1), ("delivered", 1)], []),
         ([("stored", 1)], ["message m1 from scout to main was never delivered"]),
         ([("stored", 1), ("delivered", 1), ("delivered", 1)], ["message m1 was delivered to main 2 times"]),
-        ([("stored", 1), ("dead", 1)], ["1 messages are dead; 0 must be"]),
+        ([("stored", 1), ("dead", 1)], ["1 messages are dead letters; expected 0"]),
     ],
 )
 def test_mail_arrives_once(mail: list[tuple[HopKind, int]], reasons: list[str], tmp_path: Path) -> None:
@@ -126,13 +130,13 @@ def test_a_notice_that_wakes_nobody_need_not_arrive_and_the_dead_can_be_expected
         ('file: {path: a, equals: "x\\n"}', None),
         ("file: {path: a, contains: x}", None),
         ("file: {path: b, missing: true}", None),
-        ("file: {path: a, equals: y}", "a is 'x\\n'; it must be 'y'"),
+        ("file: {path: a, equals: y}", "a is 'x\\n'; expected 'y'"),
         ("file: {path: a, contains: y}", "a does not contain 'y'"),
         ("file: {path: b}", "b is missing"),
         ("file: {path: a, missing: true}", "a is there"),
         ("command: {run: cat a, contains: x}", None),
         ("command: {run: exit 3, status: 3}", None),
-        ("command: {run: exit 3}", "'exit 3' ended with 3; it must with 0"),
+        ("command: {run: exit 3}", "'exit 3' exited with 3; expected 0"),
         ("command: {run: cat a, contains: y}", "'cat a' did not print 'y'"),
     ],
 )
@@ -159,11 +163,11 @@ def test_states_codes_costs_and_what_is_left(tmp_path: Path) -> None:
     )
     assert [judged(text, play) for text in good] == [[]] * len(good)
     bad = {
-        "state: {scout: failed}": "scout is done; it must be failed",
-        "state: {boss: done}": "boss never was; it must be done",
-        "exit_code: 3": "the exit code is 0; it must be 3",
-        "dollars: {at_most: 0.1}": "it cost $0.2; it must at most $0.1",
-        "dollars: {at_least: 0.3}": "it cost $0.2; it must at least $0.3",
+        "state: {scout: failed}": "scout is done; expected failed",
+        "state: {boss: done}": "boss never started; expected done",
+        "exit_code: 3": "the exit code is 0; expected 3",
+        "dollars: {at_most: 0.1}": "the cost is $0.2; expected at most $0.1",
+        "dollars: {at_least: 0.3}": "the cost is $0.2; expected at least $0.3",
         "cache_read_share: {at_least: 0.8}": "0.750 of the input of all agents was read from the cache",
         "strays: 0": "left behind: a socket",
     }

@@ -44,8 +44,8 @@ def scene(story: Scenario, tmp_path: Path) -> FaultTargets:
 
 def test_a_scene_is_what_can_be_struck_and_when_each_once_and_in_order(scene: FaultTargets) -> None:
     assert scene.workers == ["scout"]
-    assert scene.lanes == {"main": 2, "scout": 1}
-    assert scene.moments == [
+    assert scene.replies == {"main": 2, "scout": 1}
+    assert scene.triggers == [
         {"kind": "started", "agent": "main"},
         {"kind": "tool_started", "agent": "scout", "name": "Read"},
     ]
@@ -76,17 +76,17 @@ def test_every_plan_can_be_played_and_written_down_for_another_day(
         disturbed = plan.apply_to(story)
         parse_script(disturbed.script, "script")
         acts = plan.actions()
-        assert list(disturbed.acts) == acts
+        assert list(disturbed.actions) == acts
         assert all(isinstance(act, ProcessFault | IoFault) for act in acts)
         if acts:
             file.write_text(plan.text)
-            assert load_faults(file, story).acts == tuple(acts)
+            assert load_faults(file, story).actions == tuple(acts)
 
 
 def test_a_fault_of_the_model_is_put_into_one_reply(story: Scenario) -> None:
     fault = {"model": {"kind": "overloaded", "count": 2}, "agent": "main", "reply": 1}
     disturbed = RandomFaultPlan(seed=0, faults=(fault,)).apply_to(story)
-    first, second = parse_script(disturbed.script, "script").lanes["main"]
+    first, second = parse_script(disturbed.script, "script").replies["main"]
     assert first.fault is None
     assert second.fault is not None
     assert (second.fault.kind, second.fault.count) == ("overloaded", 2)
@@ -109,13 +109,13 @@ def test_who_is_done_must_have_done_it_and_who_is_not_must_say_so(story: Scenari
     assert (end_state(good), reasons(story, good)) == ("done", [])
     (tmp_path / "door.txt").write_text("shut")
     [reason] = reasons(story, good)
-    assert reason == "it ended as done ('It is open.'), but door.txt is 'shut'; it must be 'open'"
+    assert reason == "the run ended as done ('It is open.'), but door.txt is 'shut'; expected 'open'"
     told = make_run_record(tmp_path, seen("main", "finished", result="It could not be opened."), exit_codes=(0,))
     assert (end_state(told), reasons(story, told)) == ("told", [])
     failed = make_run_record(tmp_path, exit_codes=(1,), errors="Error: the disk is full\n")
     assert (end_state(failed), reasons(story, failed)) == ("failed", [])
     silent = make_run_record(tmp_path, exit_codes=(1,))
-    assert reasons(story, silent) == ["it ended with 1, and nobody says why"]
+    assert reasons(story, silent) == ["the run ended with 1 without an error text"]
 
 
 def test_nothing_is_lost_or_doubled(story: Scenario, tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_the_budget_holds(story: Scenario, tmp_path: Path) -> None:
         at=1.0, agent="main", incarnation=1, purpose="turn", model="m", usage=Usage(), cost_usd=Decimal("0.3")
     )
     cheap = attrs.evolve(story, limits=ScenarioLimits(dollars=Decimal("0.25")))
-    assert reasons(cheap, done(tmp_path, ledger=[line])) == ["it cost $0.3, over the $0.25 that it may"]
+    assert reasons(cheap, done(tmp_path, ledger=[line])) == ["the cost is $0.3, over the limit of $0.25"]
     assert reasons(story, done(tmp_path, ledger=[line])) == []
 
 
 def test_what_is_left_is_told_but_for_what_was_torn_on_purpose(story: Scenario, tmp_path: Path) -> None:
     found = ("/s/events.jsonl: the last write was torn", "process 5, python")
-    strike = InjectedFault(id=0, by="scout", what="torn_write: /s/events.jsonl")
+    fault = InjectedFault(id=0, by="scout", what="torn_write: /s/events.jsonl")
     assert len(reasons(story, done(tmp_path, findings=found))) == 2
-    assert reasons(story, done(tmp_path, findings=found, strikes=[strike])) == ["left behind: process 5, python"]
+    assert reasons(story, done(tmp_path, findings=found, injected_faults=[fault])) == ["left behind: process 5, python"]

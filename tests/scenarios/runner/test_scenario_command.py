@@ -49,7 +49,7 @@ def test_a_story_that_hangs_is_ended_by_its_limit_with_the_last_state_of_each_ag
         assert done.returncode == 1
         [hung, code] = only(done)["failures"]
         assert hung["reason"].startswith(f"it has not ended in {seconds} seconds: ")
-        assert code["reason"] == "the exit code is None; it must be 0"
+        assert code["reason"] == "the exit code is None; expected 0"
         if "scout is running" in hung["reason"]:
             break
     assert "main is waiting" in hung["reason"] or "main is running" in hung["reason"]

@@ -39,20 +39,20 @@ steps: [run, {{mail: {{to: scout, text: Hello.}}}}, {{resume: Go on.}}]
 limits: {{seconds: 5, dollars: 0.25}}
 """
     story = load_scenario(write_scenario(tmp_path, WHOLE + more))
-    kill, stop, jump, late, torn, human = story.acts
+    kill, stop, jump, late, torn, human = story.actions
     assert isinstance(kill, ProcessFault)
-    assert (kill.deed, kill.target, kill.when.nth, kill.line) == ("kill", "scout", 1, 12)
+    assert (kill.action, kill.target, kill.when.nth, kill.line) == ("kill", "scout", 1, 12)
     assert isinstance(stop, ProcessFault)
     assert (stop.when.nth, stop.target, stop.seconds) == (2, "lead", 0.5)
     assert isinstance(jump, ProcessFault)
     assert jump.seconds == 60
     assert isinstance(late, IoFault)
-    assert (late.when, late.order.target, late.order.after, late.order.times) == (None, "main", 1, None)
+    assert (late.when, late.rule.target, late.rule.after, late.rule.times) == (None, "main", 1, None)
     assert isinstance(torn, IoFault)
     assert torn.when is not None
-    assert (torn.order.do, torn.order.files, torn.order.times) == ("torn_write", "*.jsonl", 2)
+    assert (torn.rule.do, torn.rule.files, torn.rule.times) == ("torn_write", "*.jsonl", 2)
     assert isinstance(human, UserAction)
-    assert [step.deed for step in story.steps] == ["run", "mail", "resume"]
+    assert [step.action for step in story.steps] == ["run", "mail", "resume"]
     assert story.limits.seconds == 5
 
 
@@ -119,7 +119,7 @@ def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, 
         ("state: {nobody: done}", "there will be no agent 'nobody'"),
         ("cache_read_share: {at_least: 2}", "a number from 0 to 1"),
         ("dollars: {at_most: cheap}", "an amount of dollars"),
-        ("strays: 1", "no story may leave any"),
+        ("strays: 1", "strays must be 0"),
     ],
 )
 def test_an_expectation_that_cannot_be_judged_is_refused(expectation: str, reason: str, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_faults_of_another_file_come_behind_the_storys_own(tmp_path: Path) -> No
     story = load_scenario(write_scenario(tmp_path, f"{WHOLE}\nfaults: [{{{STARTED}, do: kill, target: scout}}]\n"))
     more = tmp_path / "faults.yaml"
     more.write_text("faults: [{do: drop, transport: bell}]\n")
-    assert [type(act) for act in load_faults(more, story).acts] == [ProcessFault, IoFault]
+    assert [type(act) for act in load_faults(more, story).actions] == [ProcessFault, IoFault]
     more.write_text("faults:\n  - {do: drop, transport: bell, target: boss}\n")
     with pytest.raises(ScenarioInvalid, match="line 2: there will be no agent 'boss'"):
         load_faults(more, story)

@@ -32,12 +32,12 @@ human:
   - {when: {kind: finished, agent: cafe/main}, do: release}
 """
     story = load_scenario(write_scenario(tmp_path, WHOLE.rstrip() + more + CAFE))
-    assert [(step.deed, step.to) for step in story.steps] == [("run", ""), ("begin", "cafe")]
-    begin, release = story.acts
+    assert [(step.action, step.to) for step in story.steps] == [("run", ""), ("begin", "cafe")]
+    begin, release = story.actions
     assert isinstance(begin, UserAction)
     assert isinstance(release, UserAction)
-    assert (begin.deed, begin.session) == ("begin", "cafe")
-    assert (release.deed, release.session) == ("release", "")
+    assert (begin.action, begin.session) == ("begin", "cafe")
+    assert (release.action, release.session) == ("release", "")
     with open_environment(story, 0, is_kept=False) as stage:
         before = SessionDirectory.create(stage.project, stage.clock, task="Look.", model="opus")
         command = second_session_command("cafe", story, stage, before)

@@ -145,7 +145,7 @@ async def test_a_slot_the_request_cannot_fill_is_the_scripts_error() -> None:
         answer = await ask(served)
     assert (answer.status, answer.error) == (
         400,
-        "script test.yaml line 1: the request has nothing for {{tool_result.0}}",
+        "script test.yaml line 1: the request has no value for {{tool_result.0}}",
     )
 
 

@@ -149,7 +149,7 @@ def test_a_result_that_stands_after_the_edit_cannot_be_deleted() -> None:
     with pytest.raises(ApiError) as refusal:
         prompt_of(edited(*messages))
     assert refusal.value.message == (
-        "messages.2.content.1.edits.0.cache_reference: the `tool_result` of toolu_b stands after this block"
+        "messages.2.content.1.edits.0.cache_reference: the `tool_result` of toolu_b is after this block"
     )
 
 

@@ -74,7 +74,10 @@ def test_slow_has_a_pace_of_its_own() -> None:
         ({"kind": ["cut"]}, "unknown fault ['cut']"),
         ({"kind": "cut", "aftr": 1}, "a fault has no 'aftr'; did you mean 'after'?"),
         ({"kind": "cut", 5: 1}, "a fault has no 5; expected one of"),
-        ({"kind": "cut", "retry_after": 1}, "the fault cut takes no 'retry_after'; it belongs to error, overloaded,"),
+        (
+            {"kind": "cut", "retry_after": 1},
+            "the fault cut takes no 'retry_after'; 'retry_after' belongs to error, overloaded,",
+        ),
         ({"kind": "cut", "after": -1}, "the fault's after must be a whole number from 0, not -1"),
         ({"kind": "cut", "after": True}, "the fault's after must be a whole number from 0, not True"),
         ({"kind": "cut", "count": 0}, "the fault's count must be a whole number from 1, not 0"),

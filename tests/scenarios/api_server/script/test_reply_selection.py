@@ -149,7 +149,7 @@ def test_content_may_be_changed_by_its_receiver() -> None:
 def test_a_slot_the_request_cannot_fill_is_an_error_with_the_line() -> None:
     choose = chooser("default:\n- a\n- text: '{{tool_result.1}}'\n")
     one = {"type": "tool_result", "content": "only"}
-    assert refused(choose, "x", 2, one) == "script x.yaml line 3: the request has nothing for {{tool_result.1}}"
+    assert refused(choose, "x", 2, one) == "script x.yaml line 3: the request has no value for {{tool_result.1}}"
 
 
 def test_an_exhausted_sequence_is_explained() -> None:
@@ -191,7 +191,7 @@ def test_each_failed_condition_says_what_was_seen() -> None:
 def test_a_spent_rule_is_explained() -> None:
     choose = chooser("default: [{text: a, when: {model: claude}, times: 1}]")
     ask(choose, "x", 1)
-    assert "a turn it may still serve, it has served 1 (`times`)" in refused(choose, "x", 2)
+    assert "an unused turn, but it has served 1 (`times`)" in refused(choose, "x", 2)
 
 
 def test_a_missing_agent_and_a_missing_purpose_are_explained() -> None:

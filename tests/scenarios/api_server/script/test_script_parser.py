@@ -13,7 +13,7 @@ from coterie.scenarios.api_server.script.scripted_reply import ScriptedReply
 
 
 def read(text: str) -> tuple[ScriptedReply, ...]:
-    return parse_script(dedent(text), "s.yaml").lanes["default"]
+    return parse_script(dedent(text), "s.yaml").replies["default"]
 
 
 def only(text: str) -> ScriptedReply:
@@ -125,7 +125,7 @@ def test_anchors_serve_to_say_a_thing_once() -> None:
 
 def test_agents_have_lists_of_their_own() -> None:
     script = parse_script("lead: [a]\ndefault: [b, c]\n", "s.yaml")
-    assert {agent: len(replies) for agent, replies in script.lanes.items()} == {"lead": 1, "default": 2}
+    assert {agent: len(replies) for agent, replies in script.replies.items()} == {"lead": 1, "default": 2}
 
 
 BAD = {
@@ -137,9 +137,9 @@ BAD = {
     "default:\n": (1, "default must be a list of replies, not nothing"),
     "default: []": (1, "default is an empty list; expected a list of replies"),
     "a: [x]\ndefault:\n  - text: a\n    txet: b": (4, "default[1] has an unknown key 'txet'; did you mean 'text'?"),
-    "default:\n- text: a\n  text: b": (3, "the key 'text' stands twice in default[1], first on line 2"),
-    "default: [x]\ndefault: [y]": (2, "the key 'default' stands twice in the script, first on line 1"),
-    "default:\n- delay: 1": (2, "default[1] says nothing; give it text, thinking, tools or content, or a stop"),
+    "default:\n- text: a\n  text: b": (3, "the key 'text' is repeated in default[1], first on line 2"),
+    "default: [x]\ndefault: [y]": (2, "the key 'default' is repeated in the script, first on line 1"),
+    "default:\n- delay: 1": (2, "default[1] is empty; add text, thinking, tools or content, or a stop"),
     "default:\n-": (2, "default[1] must be text or a mapping with text, tools or content, not nothing"),
     "default:\n- text:\n    - a": (3, "text must be text, not a list"),
     "default: [{text: ''}]": (1, "text must be text, not ''"),
@@ -162,7 +162,7 @@ BAD = {
     "default:\n- tools:\n  - Read: {a: b}\n    Bash: {}": (3, "tools[1] names 2 tools (Read, Bash)"),
     "default: [{tools: [Read: 5]}]": (1, "the input of Read must be a mapping"),
     "default: [{tools: [{name: Read, inputs: {}}]}]": (1, "tools[1] has an unknown key 'inputs'"),
-    "default: [{text: a, content: [b]}]": (1, "default[1] has content and text; content already holds every block"),
+    "default: [{text: a, content: [b]}]": (1, "default[1] has content and text; content must contain all blocks"),
     "default: [{content: [{text: a, thinking: b}]}]": (1, "content[1] must be one block"),
     "default: [{content: [{input: {}}]}]": (1, "content[1] must be one block"),
     "default: [{content: [{type: tool_use, name: a}]}]": (1, "a tool_use block needs a mapping as its input"),
@@ -180,15 +180,15 @@ BAD = {
     "default:\n- tools:\n  - Bash:\n      command: 'echo {{x'": (4, "the slot '{{x' is not closed."),
     "default: [{text: 'a {{match.1}}'}]": (1, "{{match.1}} needs a `when` with a regular expression"),
     "default: [{text: '{{match.2}}', when: {model: /(a)/}}]": (1, "{{match.2}}: the regular expression has 1 groups"),
-    "default:\n- text: a\n  times: always\n- b": (4, "default[2] is never reached: default[1] on line 2"),
+    "default:\n- text: a\n  times: always\n- b": (4, "default[2] is never used: default[1] on line 2"),
     "default: [a\n": (1, "not valid YAML: did not find expected ',' or ']' while parsing a flow sequence"),
     "default:\n- a: b: c": (2, "not valid YAML: mapping values are not allowed in this context"),
     "default: [a]\nx: \a": (2, "not valid YAML: control characters are not allowed"),
     "é: [a]\nx: \ud800": (2, "not valid YAML: half of a surrogate pair"),
-    "default: [a]\n---\nb": (2, "a second document begins; expected only one"),
+    "default: [a]\n---\nb": (2, "a second document starts here; expected only one"),
     "default:\n- *b": (2, "the alias *b has no anchor &b before it"),
     "default: &b\n- *b": (2, "the alias *b has no anchor &b before it"),
-    "default: [!!binary aGk=]": (1, "the tag tag:yaml.org,2002:binary is not known here"),
+    "default: [!!binary aGk=]": (1, "unknown tag tag:yaml.org,2002:binary"),
     "default: [{text: a, [b]: c}]": (1, "a key of default[1] must be text, not a list"),
     "default: [{tools: [a: {b: 1e999}]}]": (1, "the number '1e999' is too large; quote it to make it text"),
     "default: [{tools: [a: {b: 99999999999999999999}]}]": (1, "the number '99999999999999999999' is too large"),
@@ -219,7 +219,7 @@ def test_a_file_is_loaded_under_its_name(tmp_path: Path) -> None:
     path.write_text("default: [héllo]", encoding="utf-8")
     script = load_script(path)
     assert script.source == str(path)
-    assert script.lanes["default"][0].content == ({"type": "text", "text": "héllo"},)
+    assert script.replies["default"][0].content == ({"type": "text", "text": "héllo"},)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ SPACES = st.sampled_from([" ", "\n", "\n  ", ": ", ", ", "\n- ", ""])
 def test_any_text_is_a_script_or_script_invalid(text: str) -> None:
     outcome = script_or_line(text)
     if isinstance(outcome, Script):
-        assert all(outcome.lanes.values())
+        assert all(outcome.replies.values())
     else:
         assert outcome is not None
         assert 1 <= outcome <= len(text.splitlines()) + 1
@@ -290,4 +290,4 @@ JSON = st.recursive(
 @given(st.dictionaries(TEXT, JSON, max_size=3))
 def test_the_input_of_a_tool_is_read_as_written(value: dict[str, object]) -> None:
     text = yaml.safe_dump({"default": [{"tools": [{"name": "T", "input": value}]}]}, allow_unicode=True)
-    assert parse_script(text, "s.yaml").lanes["default"][0].content[0]["input"] == value
+    assert parse_script(text, "s.yaml").replies["default"][0].content[0]["input"] == value

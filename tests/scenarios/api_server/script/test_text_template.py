@@ -112,7 +112,7 @@ def test_match_needs_a_regular_expression() -> None:
 def test_a_fact_the_request_lacks_is_an_error_and_not_an_empty_string(slot: str) -> None:
     with pytest.raises(SlotEmpty) as caught:
         fill(f"{{{{{slot}}}}}", NOTHING)
-    assert str(caught.value) == f"the request has nothing for {{{{{slot}}}}}"
+    assert str(caught.value) == f"the request has no value for {{{{{slot}}}}}"
 
 
 @given(st.text(alphabet="{}turnopae .0", max_size=30))
@@ -174,7 +174,7 @@ def test_an_expression_is_found_where_it_stands_last(slot: str, value: str) -> N
 
 
 def test_an_expression_that_is_found_nowhere_or_is_none_is_told() -> None:
-    with pytest.raises(SlotEmpty, match="nothing for"):
+    with pytest.raises(SlotEmpty, match="no value for"):
         fill("{{/never/}}", FACTS)
     with pytest.raises(ValueError, match=r"/\(/ is not a regular expression"):
         check_template("{{/(/}}")
